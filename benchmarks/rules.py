@@ -34,7 +34,7 @@ def main() -> None:
 
     start = time.process_time()
     ruleset = judging.load_rules()
-    compiled = [ruleset.compiled(rule.id) for rule in ruleset.rules if rule.scope in JUDGED]
+    compiled = [ruleset.compiled(rule.key) for rule in ruleset.rules if rule.scope in JUDGED]
     for rule in compiled:
         _ = (rule.applies, rule.when)
     print(f"load and compile {len(compiled)} rules: {(time.process_time() - start) * 1e3:.0f} ms, once")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from sysperf.ownership import stranger
+
 SYSTEM_CONFIG = "/etc/sysperf"
 SYSTEM_STATE = "/var/lib/sysperf"
 """Root's journal of changes."""
@@ -61,9 +63,15 @@ def data_home(environ: _Environment = os.environ) -> str:
 
 
 def runtime_home(environ: _Environment = os.environ) -> str:
-    """The folder for sockets of all of a user's programs; "" when the user has none."""
+    """The folder for sockets of all of a user's programs; "" when the user has none, or only another user's."""
     folder = environ.get("XDG_RUNTIME_DIR", "")
-    return folder if folder.startswith("/") else ""
+    return folder if folder.startswith("/") and stranger(folder) is None else ""
+
+
+def temporary_home(environ: _Environment = os.environ) -> str:
+    """The folder for temporary files: TMPDIR, unless another user could exchange what lies in it."""
+    folder = environ.get("TMPDIR", "")
+    return folder if folder.startswith("/") and stranger(folder) is None else "/tmp"  # noqa: S108 - sticky, and the names are made by mkdtemp
 
 
 def default_socket(environ: _Environment = os.environ) -> str:
@@ -82,9 +90,26 @@ def find_socket(given: str = "", environ: _Environment = os.environ) -> str:
 
 
 def _xdg(environ: _Environment, variable: str, below_home: str) -> str:
-    """An XDG base folder; the specification has relative paths ignored."""
+    """An XDG base folder; the specification has relative paths ignored.
+
+    What `sudo` has kept of another user's is ignored, too: he may put a link in its place, along which root would write.
+    """
     folder = environ.get(variable, "")
-    return folder if folder.startswith("/") else f"{environ.get('HOME') or os.path.expanduser('~')}/{below_home}"
+    if folder.startswith("/") and stranger(folder) is None:
+        return folder
+    home = environ.get("HOME", "")
+    own = home.startswith("/") and stranger(f"{home}/{below_home}") is None
+    return f"{home if own else _account_home()}/{below_home}"
+
+
+def _account_home() -> str:
+    """This user's home by its account."""
+    import pwd  # noqa: PLC0415 - most users have the variable HOME
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return "/nonexistent"
 
 
 def _of_service(environ: _Environment, variable: str) -> str:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 
+from sysperf import paths
 from sysperf.host import Host
 from sysperf.host.commands import Failed, output
 from sysperf.model.errors import SysperfError, UsageError
@@ -44,7 +45,7 @@ def sample(host: Host, pid: int, seconds: int) -> Samples:
 def sample_once(host: Host, pid: int, seconds: int) -> Samples:
     """The same, for a dump too."""
     program = _program(host, pid)
-    with tempfile.TemporaryDirectory(prefix="sysperf-perf-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sysperf-perf-", dir=paths.temporary_home()) as folder:
         file = f"{folder}/perf.data"
         how = ("-g",) if has_trampolines(host, pid) else ()
         _run(

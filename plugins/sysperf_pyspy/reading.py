@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from sysperf.model.profile import Frame, Sample, Stacks, Thread
+from sysperf.model.record import from_json
 
 MAX_THREADS = 4_096
 MAX_FRAMES = 1_000
@@ -40,8 +41,8 @@ class _Thread(msgspec.Struct):
 def stacks(printed: bytes, pid: int) -> Stacks:
     """The threads of `py-spy dump --json`. Raises ValueError when it is something else, Torn when no thread has a stack."""
     try:
-        threads_read = msgspec.json.decode(printed, type=list[_Thread])
-    except (msgspec.DecodeError, RecursionError):
+        threads_read = from_json(printed, list[_Thread])
+    except ValueError:
         raise ValueError("py-spy printed no JSON of its own") from None
     threads = tuple(_thread(thread) for thread in threads_read[:MAX_THREADS])
     if not any(thread.frames for thread in threads):

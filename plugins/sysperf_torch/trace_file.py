@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sysperf import paths
 from sysperf.model.errors import UsageError
 
 CHUNK_BYTES = 1 << 20
@@ -32,7 +33,7 @@ class Counts(NamedTuple):
 
 def output_path(output: str, pid: int) -> str:
     """The file to write, which does not exist yet. Raises UsageError."""
-    folder = "." if os.access(".", os.W_OK) else tempfile.gettempdir()
+    folder = "." if os.access(".", os.W_OK) else paths.temporary_home()
     path = os.path.abspath(output or f"{folder}/sysperf-trace-{pid}-{time.strftime('%Y%m%d-%H%M%S')}.json")
     if os.path.lexists(path):
         raise UsageError(f"{path} exists", "choose another name with --output: nothing is overwritten")

@@ -103,12 +103,12 @@ def read(raw: object, as_type: type[T]) -> T | None:
     """An answer, or a part of one; None when it is of no shape that this version knows."""
     try:
         return read_or_raise(raw, as_type)
-    except (msgspec.ValidationError, ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
 def read_or_raise(raw: object, as_type: type[T]) -> T:
-    """An answer, or a part of one. Raises msgspec.ValidationError, ValueError, TypeError or RecursionError with what is wrong."""
+    """An answer, or a part of one. Raises ValueError, TypeError or RecursionError with what is wrong."""
     decoded: T = convert(_in_this_version(raw, as_type), as_type)
     return decoded
 

@@ -24,7 +24,6 @@ from sysperf.live.metrics import describe
 from sysperf.live.worker import Worker
 from sysperf.model.record import JsonObject, json_schemas, to_json
 from sysperf.model.snapshot import Snapshot
-from sysperf.report.words import encodable
 
 DEFAULT_SPAN_S = 3_600.0
 MAX_SERIES = 100
@@ -121,7 +120,7 @@ class Api:
         if snapshot is None:
             raise Refused(503, "the first snapshot is not taken yet")
         if self._snapshot[0] is not snapshot:
-            self._snapshot = (snapshot, _encoded(snapshot))
+            self._snapshot = (snapshot, to_json(snapshot))
         return 200, JSON, self._snapshot[1]
 
     async def _workers(self, request: Request) -> Answer:
@@ -165,7 +164,7 @@ class Api:
                 last = missed[-1].id
                 for event in missed:
                     if not kinds or event.kind in kinds:
-                        yield events.encode(events.Message(event.kind, event.id, _encoded(event)))
+                        yield events.encode(events.Message(event.kind, event.id, to_json(event)))
             if not follow:
                 return
             async for piece in events.stream(subscription, last):
@@ -205,14 +204,7 @@ async def _from_history(asked: Awaitable[T]) -> T:
 
 
 def _json(value: object) -> Answer:
-    return 200, JSON, _encoded(value)
-
-
-def _encoded(value: object) -> bytes:
-    try:
-        return to_json(value)
-    except UnicodeEncodeError:  # a lone surrogate, which JSON in UTF-8 cannot hold
-        return to_json(encodable(value))
+    return 200, JSON, to_json(value)
 
 
 def _number(query: Mapping[str, str], name: str, otherwise: float) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from sysperf.agent.answers import read
@@ -13,9 +14,14 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.record import Json, from_json
 from sysperf.model.text import neutral
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0
+WHOLE = 3
+"""So many times as long as the agent may be silent, it may take for a whole answer: one that drips does not hold up who asked."""
 QUIET_S = 40.0
 """The agent writes at least a comment into a stream each 15 s."""
 MAX_BYTES = 64 << 20
@@ -65,7 +71,7 @@ class Client:
         connection = self._connection(self._timeout_s)
         try:
             response = self._asked(connection, "/v1/events", query)
-            connection.stream.settimeout(QUIET_S)
+            connection.stream.begin(QUIET_S)
             if not response.getheader("content-type", "").startswith("text/event-stream"):
                 raise self._unknown_shape("/v1/events")
             kind = ""
@@ -107,10 +113,28 @@ class _OnSocket(http.client.HTTPConnection):
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
-        self._path = path
+        self._path, self._timeout_s = path, timeout_s
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-        self.stream = self.sock  # `sock` is forgotten when an answer ends with the connection, although it is still being read
+        self.stream = self.sock = _Socket(
+            socket.AF_UNIX, socket.SOCK_STREAM
+        )  # `sock` is forgotten when the connection ends with the answer
+        self.stream.begin(self._timeout_s, WHOLE * self._timeout_s)
+        self.stream.connect(self._path)
+
+
+class _Socket(socket.socket):
+    """A socket whose other side may be silent for a time, and talk for another."""
+
+    def begin(self, silent_s: float, whole_s: float = float("inf")) -> None:
+        """From now on, both count."""
+        self._silent_s, self._end = silent_s, time.monotonic() + whole_s
+        self.settimeout(silent_s)
+
+    def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
+        """What came, for http.client. Raises TimeoutError."""
+        left_s = self._end - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the answer does not end")
+        self.settimeout(min(self._silent_s, left_s))
+        return super().recv_into(buffer, nbytes, flags)

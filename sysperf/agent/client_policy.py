@@ -171,8 +171,10 @@ def allowed_by_rule() -> AllowedByRule:
         return {}
     site = site_files([f"{paths.SYSTEM_CONFIG}/rules.d"], config.rules)  # not those of root's home, which the helper does not see
     ruleset = load(judging.rule_files(), judging.schema(), site=site)
-    listed = {*config.agent.apply}
-    return {rule.id: tuple(filter(None, map(_allowed, rule.fix))) for rule in ruleset.rules if listed & {rule.id, *rule.formerly}}
+    return {
+        name: tuple(allowed for rule in ruleset.witnesses(name) for allowed in map(_allowed, rule.fix) if allowed is not None)
+        for name in config.agent.apply
+    }
 
 
 def _allowed(fix: Fix) -> Allowed | None:

@@ -22,8 +22,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from sysperf import paths
 from sysperf.agent import sockets
 from sysperf.agent.client_policy import Refused, allowed_by_rule, check_apply, client_of, leave_to_root
@@ -216,7 +214,7 @@ class HelperServer:
             return self._answers[type(question)](question, peer)
         except SysperfError as error:
             return Answer(problem=str(error), hint=error.hint)
-        except (OSError, msgspec.MsgspecError, ValueError) as error:
+        except (OSError, ValueError) as error:
             return Answer(problem=f"not understood: {error}"[:500])
 
     # ------------------------------------------------------------------ the verbs

@@ -104,15 +104,9 @@ def listed(values: list[str]) -> list[str]:
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
-def note_earlier_ids(ruleset: Ruleset) -> None:
-    """Tell the user which names of rules have changed since they were written down."""
-    for note in ruleset.earlier_ids.notes():
-        sys.stderr.write(f"sysperf: {note}\n")
-
-
 def note_replaced_rules(ruleset: Ruleset) -> None:
-    """Tell the user which of our rules a site's file has replaced, and what in it has no effect."""
-    for note in (*ruleset.replaced_rules(), *ruleset.notes):
+    """Tell the user which of our rules a site's file has replaced."""
+    for note in ruleset.replaced_rules():
         sys.stderr.write(f"sysperf: {note}\n")
 
 

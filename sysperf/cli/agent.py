@@ -152,8 +152,7 @@ def _setup(args: argparse.Namespace) -> Setup:
 
     config = read_config(args.config)
     settings, ruleset = _settings(args), judging.configured_rules(config, args.rules)
-    today = tuple(ruleset.earlier_ids.today(rule) for rule in settings.apply)
-    return Setup(msgspec.structs.replace(settings, apply=today), judging.load_terms(config, ruleset))
+    return Setup(settings, judging.load_terms(config, ruleset))
 
 
 # ---------------------------------------------------------------------- status and events
@@ -167,7 +166,7 @@ def _status(client: Client, args: argparse.Namespace) -> int:
     if args.json:
         from sysperf.report import as_json  # noqa: PLC0415 - not for text
 
-        sys.stdout.write(as_json.dump({"status": status, "findings": findings}) + "\n")
+        sys.stdout.write(as_json.dump({"status": status, "findings": findings}))
         return Exit.CLEAN
     lines = _about(status, client.ask("/v1/meters", answers.Meters).meters)
     lines += ["", "findings:" if findings else "no findings"]

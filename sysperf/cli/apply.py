@@ -124,8 +124,7 @@ def requested_changes(args: argparse.Namespace, changer: Changer) -> tuple[Reque
 def _of_findings(args: argparse.Namespace) -> RequestedSettings:
     config = read_config()
     ruleset = rules(args, config)
-    named = [ruleset.earlier_ids.today(name) for name in _options.listed(args.rule)]
-    _options.note_earlier_ids(ruleset)
+    named = _options.listed(args.rule)
     known = [rule.id for rule in ruleset.rules]
     for name in named:
         if name not in known:

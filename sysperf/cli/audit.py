@@ -73,7 +73,6 @@ def _report(args: argparse.Namespace, config: Config) -> Report:
     else:
         host = _options.host(args)
         result = with_rewraps(host, audit(host, terms))
-    _options.note_earlier_ids(terms.ruleset)
     _options.note_replaced_rules(terms.ruleset)
     return result
 

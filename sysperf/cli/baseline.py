@@ -25,13 +25,12 @@ from sysperf.cli.audit import rules
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit
 from sysperf.engine.configuration import BASELINE, read_baseline, read_config
-from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
 from sysperf.model.outcome import Outcome
-from sysperf.model.record import to_json
 from sysperf.model.text import neutral
+from sysperf.report import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +43,15 @@ def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
     result = audit(_options.host(args), judging.Terms(ruleset, config.waive))
-    _options.note_earlier_ids(ruleset)
-    return write(args.file, result.outcomes, ruleset, "--file")
+    return write(args.file, result.outcomes, "--file")
 
 
-def write(path: str, outcomes: Sequence[Outcome], ruleset: Ruleset, option: str) -> int:
+def write(path: str, outcomes: Sequence[Outcome], option: str) -> int:
     """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError."""
     earlier = read_baseline(path) if os.path.exists(path) else None
-    baseline, fresh = shrink(earlier, outcomes, reading.now(), ruleset)
+    baseline, fresh = shrink(earlier, outcomes, reading.now())
     try:
-        files.replace(path, to_json(baseline, indent=2) + b"\n")
+        files.replace(path, as_json.dump(baseline).encode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", f"choose a file that can be written with {option}") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0

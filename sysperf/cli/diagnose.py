@@ -90,18 +90,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _started(args: argparse.Namespace) -> int:
     """Start the program under `wrap --traceable` without other changes, look at it when it is warm, then end it or let it end."""
+    from sysperf.launch import trace_folder  # noqa: PLC0415 - for this form only
+
     command = (*sysperf_command(), "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *args.target)
     adopt_orphans()  # ranks may be in sessions of their own
-    program = None
-    try:
-        program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True)
-        _wait_until_warm(program, args.warm_up)
-        code = _report(args, _diagnosed(args, program.pid))
-        if args.keep_running:
-            program.wait()
-        return code
-    finally:
-        _end(program)
+    with trace_folder.lent(os.environ) as folder:
+        environment, program = {**os.environ, trace_folder.VARIABLE: folder}, None
+        try:
+            program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
+            _wait_until_warm(program, args.warm_up)
+            code = _report(args, _diagnosed(args, program.pid))
+            if args.keep_running:
+                program.wait()
+            return code
+        finally:
+            _end(program)
 
 
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
@@ -113,9 +116,8 @@ def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
     start, since = time.monotonic(), 0.0
     while not since or time.monotonic() - since < warm_s:
         if program.poll() is not None:
-            raise SysperfError(
-                f"it ended with exit code {program.returncode} before it could be observed", "let it run for longer: 20 s are enough"
-            )
+            hint = "what stands above says why" if program.returncode else "let it run for longer: 20 s are enough"
+            raise SysperfError(f"it ended with exit code {program.returncode} before it could be observed", hint)
         if time.monotonic() - start > MAX_START_S:
             raise SysperfError(f"it has not loaded PyTorch in {MAX_START_S:.0f} s", "name the process that does: sysperf diagnose PID")
         if not since and any(_below(counters, family, program.pid) for family in find(Host()).families):

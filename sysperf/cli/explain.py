@@ -28,7 +28,6 @@ def run(args: argparse.Namespace) -> int:
         return Exit.CLEAN
     ruleset = judging.load_rules(args.rules)
     rule = ruleset.get(args.id)
-    _options.note_earlier_ids(ruleset)
 
     _options.write(explain.render(rule, color=_options.wants_color(args), width=_options.width()), args)
     return Exit.CLEAN

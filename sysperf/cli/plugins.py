@@ -21,8 +21,9 @@ import sys
 from sysperf import plugin
 from sysperf.cli import _options
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.record import Record, to_json
+from sysperf.model.record import Record
 from sysperf.model.text import neutral
+from sysperf.report import as_json
 from sysperf.report.terminal import Ink, Page, pad
 
 MAX_NAME = 24
@@ -58,7 +59,7 @@ def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str =
 def run(args: argparse.Namespace) -> int:
     plugins = [_listed(entry, check=args.check) for kind in plugin.KINDS for entry in plugin.installed(kind)]
     args.output = None
-    text = to_json(plugins, indent=2).decode() + "\n" if args.json else _text(plugins, color=_options.wants_color(args))
+    text = as_json.dump(plugins) if args.json else _text(plugins, color=_options.wants_color(args))
     sys.stdout.write(text)
     return Exit.FINDINGS if any(listed.problem for listed in plugins) else Exit.CLEAN
 

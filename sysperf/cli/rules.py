@@ -63,7 +63,6 @@ def _list(args: argparse.Namespace) -> int:
     select, ignore = _options.listed(args.select), _options.listed(args.ignore)
     if select or ignore:
         ruleset.select(select, ignore)
-        _options.note_earlier_ids(ruleset)
     chosen = sorted(ruleset.rules, key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
     if args.format == "json":
         _options.write(as_json.dump([_summary(rule) for rule in chosen]), args)
@@ -90,7 +89,6 @@ def _summary(rule: Rule) -> dict[str, object]:
 def _show(args: argparse.Namespace) -> int:
     ruleset = judging.load_rules(args.rules)
     wanted = ruleset.get(args.id)
-    _options.note_earlier_ids(ruleset)
     for path in (*judging.rule_files(), *judging.site_rule_files(args.rules)):
         if os.path.basename(path) == wanted.file:
             for rule in read_file(path).rule:
@@ -119,7 +117,7 @@ def _load(args: argparse.Namespace) -> tuple[Ruleset, list[Rule]]:
 def _check(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
     for rule in own:
-        ruleset.compiled(rule.id).check()
+        ruleset.compiled(rule.key).check()
     _options.note_replaced_rules(ruleset)
     _options.write(f"{count(len(own), 'rule')} checked: no mistake found", args)
     return Exit.CLEAN

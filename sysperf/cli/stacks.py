@@ -19,8 +19,7 @@ from sysperf.cli import _options, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit
 from sysperf.model.profile import Split, Stacks
-from sysperf.model.record import to_json
-from sysperf.report import profile
+from sysperf.report import as_json, profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     stacks = taken(args.pid, args.seconds, args.stacks_plugin)
-    text = to_json(stacks, indent=2).decode() if args.json else rendered(stacks, color=_options.wants_color(args), width=_options.width())
+    text = as_json.dump(stacks) if args.json else rendered(stacks, color=_options.wants_color(args), width=_options.width())
     _options.write(text, args)
     return Exit.CLEAN
 

@@ -22,8 +22,7 @@ from sysperf.cli import _options, _signals, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import TraceRequest
-from sysperf.model.record import to_json
-from sysperf.report import profile
+from sysperf.report import as_json, profile
 
 ITERATIONS = 5
 
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         progress.close()
     if args.json:
-        text = to_json(written, indent=2).decode() + "\n"
+        text = as_json.dump(written)
     else:
         text = profile.trace(written, iterations=request.iterations, color=_options.wants_color(args), width=_options.width())
     if args.analyze:

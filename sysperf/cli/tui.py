@@ -232,7 +232,7 @@ def actions(args: argparse.Namespace, origin: Source) -> Actions:
 
 
 def _rule(args: argparse.Namespace, name: str) -> Rule:
-    return terms(args).ruleset.compiled(name).rule
+    return terms(args).ruleset.get(name)
 
 
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:

@@ -44,7 +44,7 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Tuning
-from sysperf.report import tuning
+from sysperf.report import as_json, tuning
 from sysperf.verify.search.plan import MIN_RUNS
 
 MAX_INSTANCES = 64
@@ -180,7 +180,7 @@ def _key(plan: Plan) -> str:
 
 def _rendered(result: Tuning, args: argparse.Namespace) -> str:
     if args.format == "json":
-        return to_json({"schema": 1, "tuning": result}, indent=2).decode()
+        return as_json.dump({"schema": 1, "tuning": result})
     if args.format == "html":
         return tuning.page(result)
     return tuning.text(result, color=_options.wants_color(args), width=_options.width())

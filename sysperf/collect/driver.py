@@ -1,7 +1,7 @@
 """driver: NVIDIA's kernel module and libraries, their versions, device nodes, daemons and CUDA toolkits.
 
-Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /dev  /usr/lib*/lib{cuda,nvidia-ml}.so.1
-        /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/local/cuda*  NVML's System calls
+Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
+        /usr/lib*/lib{cuda,nvidia-ml}.so.1  /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/local/cuda*  NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
         https://docs.nvidia.com/deploy/driver-persistence/
 """
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from sysperf.host import Host
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Json, Record, fact, from_json
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -21,6 +19,8 @@ MODULE = "/sys/module/nvidia"
 MODULE_VERSION = f"{MODULE}/version"
 PROC_VERSION = "/proc/driver/nvidia/version"
 PARAMS = "/proc/driver/nvidia/params"
+CONTROL_NODE = "/dev/nvidiactl"
+DEVICES = "/proc/devices"
 WSL = "/dev/dxg"
 NOUVEAU = "/sys/bus/pci/drivers/nouveau"
 PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
@@ -145,13 +145,20 @@ def _fabric_manager_version(host: Host) -> str | None:
 
 def nvml_problem(host: Host) -> str:
     """Why NVML does not answer, '' when it does. Where it is known that nothing hints at a driver, it is not opened."""
-    hints = [host.exists(path) for path in (PROC_VERSION, "/dev/nvidiactl", WSL)]
+    hints = [host.exists(PROC_VERSION), _has_control_node(host), host.exists(WSL)]
     if not any(hints) and None not in hints:
         host.refuse(NVML, NO_DRIVER)
         return NO_DRIVER
     if host.nvml("SystemGetDriverVersion") is not None:
         return ""
     return neutral(host.sources[-1].error or "no answer", 200)
+
+
+def _has_control_node(host: Host) -> bool | None:
+    """Whether /dev/nvidiactl belongs to a driver: asked by root where there is none, NVML's library makes the node all the same."""
+    there = host.exists(CONTROL_NODE)
+    drivers = host.text(DEVICES) if there else None
+    return there if drivers is None else "nvidia" in drivers
 
 
 def _asked(host: Host, problem: str, name: str) -> str | None:
@@ -256,8 +263,8 @@ def _toolkit_version(host: Host, path: str) -> str | None:
         match = _CUDA.search(old or path.rpartition("/")[2])
         return match[0] if match else None
     try:
-        packages = msgspec.json.decode(text, type=dict[str, dict[str, object]])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        packages = from_json(text, dict[str, dict[str, Json]])
+    except ValueError as error:
         host.refuse(f"{path}/version.json", str(error)[:200])
         return None
     match = _CUDA.fullmatch(str((packages.get("cuda") or packages.get("cuda_cudart") or {}).get("version", "")))

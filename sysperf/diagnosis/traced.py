@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.model.errors import TraceError
-from sysperf.model.record import Json
+from sysperf.model.record import Json, from_json
 
 MAX_BYTES = 256 << 20
 MIN_RECORDED = 40
@@ -55,8 +55,8 @@ def details(path: str) -> Details:
         if os.path.getsize(path) > MAX_BYTES:
             raise TraceError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
         with open(path, "rb") as file:
-            events = msgspec.json.decode(file.read(MAX_BYTES), type=_File).events
-    except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            events = from_json(file.read(MAX_BYTES), _File).events
+    except (OSError, ValueError) as error:
         raise TraceError(f"{path}: {error}") from None
     return _details([event for event in events if event.ph == "X"])
 
@@ -94,8 +94,8 @@ def _kind(name: str) -> str:
 
 def _look_at(event: _Event, by_type: Counter[bool], forward: set[int], backward: set[int]) -> None:
     try:
-        args = msgspec.json.decode(event.args, type=_Args)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        args = from_json(event.args, _Args)
+    except ValueError:
         return
     if types := _float_types(args):
         by_type["double" in types] += round(event.dur * 1_000)

@@ -131,6 +131,10 @@ def _read(path: str) -> _Read:
     return _Read(accounting.facts(), summarize(accounting))
 
 
+OF_FILE = "trust."
+"""The area of causes that tell whether the file can be believed."""
+
+
 def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None) -> Result:
     """The findings of these facts; `accounting` allows to replay several fixes together."""
     verdict, why = of_job(trace.ranks, trace.skew)
@@ -139,7 +143,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     judge = Judge(scope_names(snapshot), ruleset.tables, Ledger(snapshot))
     for rule in ruleset.rules:
         if rule.scope == "trace":
-            judge.rule(ruleset.compiled(rule.id))
+            judge.rule(ruleset.compiled(rule.key))
     if accounting is not None:
         trace = _with_gains_of(judge.outcomes, trace, ruleset, accounting)
     outcomes = [_with_gain(outcome, trace, ruleset) for outcome in judge.outcomes]
@@ -153,7 +157,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
 def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
     """Whether the file can be believed first, then findings by what acting gains, by severity, and by what they cost."""
     gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
-    is_of_file = "T0" in ruleset.compiled(outcome.rule).rule.detects and outcome.severity != "info"
+    is_of_file = outcome.rule.startswith(OF_FILE) and outcome.severity != "info"
     worth = gain.middle if gain is not None and outcome.state == "finding" else 0.0
     severity = SEVERITIES.index(outcome.severity)
     return (not is_of_file, -worth if worth >= MIN_GAIN_PCT else 0.0, severity, -(cost or 0.0), *rank(outcome)[1:])
@@ -168,12 +172,12 @@ def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:
 
 def exposed(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
     """The exposed time that a finding is about, by its rule's `cost`."""
-    return _share(outcome, trace, ruleset, "cost", ruleset.compiled(outcome.rule).rule.cost)
+    return _share(outcome, trace, ruleset, "cost", ruleset.of(outcome).rule.cost)
 
 
 def work(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
     """The busy time of the kernels or operators that a finding is about, by its rule's `work`. It is no exposed time: nothing waits."""
-    return _share(outcome, trace, ruleset, "work", ruleset.compiled(outcome.rule).rule.work)
+    return _share(outcome, trace, ruleset, "work", ruleset.of(outcome).rule.work)
 
 
 def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str) -> float | None:
@@ -181,13 +185,13 @@ def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str
     if not text:
         return None
     names = {"trace": trace, "rank": subject_rank(outcome, trace)}
-    value = ruleset.compiled(outcome.rule).expression(text, key)(Scope(names, ruleset.tables))
+    value = ruleset.of(outcome).expression(text, key)(Scope(names, ruleset.tables))
     return None if isinstance(value, Unknown) or not isinstance(value, int | float) else float(value)
 
 
 def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
     """What a replay without the finding's cause gains: never more than the time that the finding is about."""
-    rank, wanted = subject_rank(outcome, trace), ruleset.compiled(outcome.rule).rule.predict
+    rank, wanted = subject_rank(outcome, trace), ruleset.of(outcome).rule.predict
     if wanted == STRAGGLER:
         return of_straggler(trace.skew)
     if rank is None or not wanted or not rank.replay.usable:
@@ -201,7 +205,7 @@ def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction |
 
 def _with_gains_of(outcomes: Sequence[Outcome], trace: Trace, ruleset: Ruleset, accounting: Accounting) -> Trace:
     """The trace with the gains that findings name; those that it has already stay."""
-    named = {ruleset.compiled(outcome.rule).rule.predict for outcome in outcomes if outcome.state == "finding"}
+    named = {ruleset.of(outcome).rule.predict for outcome in outcomes if outcome.state == "finding"}
     (rank,) = trace.ranks
     if rank.replay.predictions or not any(named):
         return trace
@@ -216,12 +220,11 @@ def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:
 
 
 def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
-    rule = ruleset.compiled(outcome.rule).rule
+    rule = ruleset.of(outcome).rule
     rank = subject_rank(outcome, trace)
     cost = exposed(outcome, trace, ruleset)
     return Finding(
         id=outcome.rule,
-        detects=rule.detects,
         severity=outcome.severity,
         title=outcome.title,
         message=outcome.message,

@@ -30,7 +30,7 @@ def audit(host: Host, terms: Terms, areas: Sequence[str] = AREAS) -> Report:
     if host.live and any(outcome.state == "finding" for outcome in report.outcomes):
         from sysperf.engine.gains import with_gains  # noqa: PLC0415 - a healthy machine has no gains to look up
 
-        report = with_gains(report, terms.ruleset.earlier_ids)
+        report = with_gains(report)
     return msgspec.structs.replace(report, took_ms=round((time.perf_counter() - start) * 1e3, 1))
 
 

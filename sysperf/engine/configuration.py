@@ -45,7 +45,7 @@ def read_config(only: StrPath | None = None) -> Config:
             merged[name] = [*earlier, *value] if isinstance(earlier, list) and isinstance(value, list) else value
     try:
         return convert(merged, Config)
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"configuration: {error}", "docs/configuration.md describes it") from None
 
 
@@ -59,7 +59,7 @@ def _read(path: StrPath) -> dict[str, object]:
         raise ConfigError(f"{path}: {error.strerror or error}", "name a TOML file that you can read") from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}", "docs/configuration.md describes the file") from None
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}", _hint(str(error))) from None
     return data
 
@@ -100,7 +100,7 @@ def read_baseline(path: StrPath | None) -> Baseline | None:
         baseline: Baseline = from_json(_bytes(chosen), Baseline)
     except OSError as error:
         raise ConfigError(f"{chosen}: {error.strerror or error}", "write one with `sysperf baseline`") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(
             f"{chosen}: no baseline of this version: {error}", "remove it and write a new one with `sysperf baseline`"
         ) from None

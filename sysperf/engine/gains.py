@@ -6,7 +6,6 @@ import msgspec
 
 from sysperf import paths
 from sysperf.engine import reading
-from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.host import Host
 from sysperf.model.outcome import Gain, Outcome, Report
 from sysperf.model.record import to_json
@@ -44,12 +43,12 @@ def kept() -> trials.Trials:
     return results._replace(fingerprint=fingerprint(reading.snapshot(Host(), tuple(FINGERPRINTED)))) if results.results else results
 
 
-def with_gains(report: Report, earlier_ids: EarlierIds) -> Report:
+def with_gains(report: Report) -> Report:
     """The report with the latest result of each rule whose advice was tried here; one of before a change of the machine says so."""
     if not any(outcome.state == "finding" for outcome in report.outcomes):
         return report
     kept = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    latest = {earlier_ids.of_record(trial.rule): trial for trial in kept.results if trial.rule}
+    latest = {trial.rule: trial for trial in kept.results if trial.rule}
     if not latest:
         return report
     now = fingerprint(report.snapshot)

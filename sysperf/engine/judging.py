@@ -52,7 +52,7 @@ def trace_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequen
     site = site_rule_files([*config.rules, *extra])
     ruleset = load(files, make_schema({}, {"trace": trace_record}), site=site, cache=cache_path("rules", files[0]), scope="trace")
     for override in config.override:
-        if override.rule.startswith("trace.") or ruleset.earlier_ids.today(override.rule) in ruleset.known_ids:
+        if override.rule in ruleset.known_ids or override.rule not in ruleset.others:
             ruleset.override(override)
     if select or ignore:
         ruleset.select(select, ignore)
@@ -76,7 +76,7 @@ def rule_files() -> list[str]:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     inside = f"{package}/rules"
     folder = inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules"
-    files = toml_files(folder)
+    files = [*toml_files(folder), *toml_files(f"{folder}/causes")]
     if not files:  # a machine that nobody judges would look like a healthy one
         raise RuleError(f"{folder}: the rules that come with sysperf are not there", "install sysperf again")
     return files

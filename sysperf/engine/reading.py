@@ -98,7 +98,7 @@ def read_saved(path: StrPath) -> Snapshot:
         return _typed(raw.get("snapshot", raw))
     except OSError as error:
         raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
-    except (msgspec.MsgspecError, ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, AttributeError) as error:
         raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None
 
 

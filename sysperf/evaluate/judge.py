@@ -28,7 +28,7 @@ def judge_rules(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
     judge = Judge(scope_names(snapshot), ruleset.tables, ledger)
     for rule in ruleset.rules:
         if rule.scope in JUDGED and not judge.has_none(rule.scope):
-            judge.rule(ruleset.compiled(rule.id))
+            judge.rule(ruleset.compiled(rule.key))
     return judge
 
 
@@ -184,6 +184,7 @@ def _identities(rule: Compiled, subject: Subject) -> Fields:
         "fingerprint": subject.fingerprint(rule.rule.id),
         "program": subject.program,
         "user": subject.user,
+        "witness": rule.rule.witness,
     }
 
 

@@ -61,7 +61,7 @@ def _cached(rule_files: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | N
                 return None
             stored: _Cache = from_json(file.read(), _Cache)
         return stored.files if stored.key == _key(rule_files) and stored.version == __version__ else None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return None
 
 

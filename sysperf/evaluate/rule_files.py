@@ -4,26 +4,45 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
-from sysperf.model.record import Json, JsonObject, convert
-from sysperf.model.rule import Experiment, Rule, RuleFile
+from sysperf.model.record import JsonObject, convert
+from sysperf.model.rule import Rule, RuleFile
+
+if TYPE_CHECKING:
+    from sysperf.model.cause import CauseFile
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
-WITHDRAWN_RULE_FIELDS = ("rev", "tags", "replaced_by")
-WITHDRAWN_PACK_FIELDS = ("data_as_of",)
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
 
 
 def read_file(path: StrPath) -> RuleFile:
-    """Decode one rule file strictly. Raises RuleError."""
+    """Decode one rule file strictly, its causes' witnesses as rules behind its own. Raises RuleError."""
+    file = read_causes(path)
+    rules = (*file.rule, *(rule for cause in file.cause for rule in cause.rules()))
+    _check_names(rules, path)
+    name = os.path.basename(path)
+    return RuleFile(
+        schema=file.schema,
+        pack=file.pack,
+        table=file.table,
+        rule=tuple(msgspec.structs.replace(rule, file=name) for rule in rules),
+        override=file.override,
+    )
+
+
+def read_causes(path: StrPath) -> CauseFile:
+    """Decode one rule file strictly, its causes as they are written. Raises RuleError."""
     import tomli  # noqa: PLC0415 - 7 ms; audits read the decoded rules from a cache
+
+    from sysperf.model.cause import CauseFile  # noqa: PLC0415 - as below
 
     try:
         with open(path, "rb") as file:
@@ -37,62 +56,40 @@ def read_file(path: StrPath) -> RuleFile:
         data = tomli.loads(raw.decode())
     except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors, and numbers of more than 4,300 digits
         raise RuleError(f"{path}: not TOML: {error}", "docs/rules.md describes the format") from None
-    notes = _without_withdrawn_fields(data, os.path.basename(path))
     try:
-        file_record: RuleFile = msgspec.structs.replace(convert(data, RuleFile), notes=notes)
-    except (msgspec.ValidationError, ValueError) as error:
+        return convert(data, CauseFile)
+    except ValueError as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
-    return _named(file_record, path)
-
-
-def _without_withdrawn_fields(data: JsonObject, name: str) -> tuple[str, ...]:
-    """Drop fields that earlier versions accepted and nothing ever read, so that a site's files still load; a note of each."""
-    rules = data.get("rule")
-    tables: list[tuple[Json, tuple[str, ...]]] = [(data.get("pack"), WITHDRAWN_PACK_FIELDS)]
-    tables += [(rule, WITHDRAWN_RULE_FIELDS) for rule in (rules if isinstance(rules, list) else ())]
-    dropped = {field for table, fields_ in tables if isinstance(table, dict) for field in fields_ if table.pop(field, None) is not None}
-    return tuple(f"`{field}` in {name} has no effect: remove it" for field in sorted(dropped))
 
 
 def _readable(message: str, data: JsonObject) -> str:
-    """`Object contains unknown field` and its like, with the id of the rule it speaks of."""
+    """`Object contains unknown field` and its like, with the id of the rule or cause it speaks of."""
     import re  # noqa: PLC0415 - errors only
 
-    match = re.search(r"\$\.rule\[(\d+)\]", message)
+    match = re.search(r"\$\.(rule|cause)\[(\d+)\]", message)
     if match:
-        rules = data.get("rule", [])
-        rule = rules[int(match[1])] if int(match[1]) < len(rules) else {}
-        return f"{message} (rule `{rule.get('id', '?')}`)"
+        entries = data.get(match[1], [])
+        entry = entries[int(match[2])] if int(match[2]) < len(entries) else {}
+        return f"{message} ({match[1]} `{entry.get('id', '?')}`)"
     return message
 
 
-def _named(file: RuleFile, path: StrPath) -> RuleFile:
-    import re  # noqa: PLC0415 - errors only
+def _check_names(rules: Sequence[Rule], path: StrPath) -> None:
+    import re  # noqa: PLC0415 - decoded rules are in the cache
+
+    from sysperf.model import experiment  # noqa: PLC0415 - as above
 
     seen: set[str] = set()
-    for rule in file.rule:
+    for rule in rules:
         if not re.fullmatch(_ID, rule.id):
             raise RuleError(f"{path}: `{rule.id[:60]}` is no rule id", "ids are dotted lower-case words: numa.balancing-on")
-        if rule.id in seen:
-            raise RuleError(f"{path}: `{rule.id}` is defined twice")
-        seen.add(rule.id)
-    name = os.path.basename(path)
-    return msgspec.structs.replace(
-        file, rule=tuple(msgspec.structs.replace(rule, file=name, measure=_known_experiment(rule, path)) for rule in file.rule)
-    )
-
-
-def _known_experiment(rule: Rule, path: StrPath) -> Experiment | None:
-    """The rule's experiment by today's name. Raises RuleError for one that sysperf has not."""
-    if rule.measure is None:
-        return None
-    from sysperf.model import experiment  # noqa: PLC0415 - decoded rules are in the cache
-
-    name = experiment.today(rule.measure.experiment, rule.measure.knob)
-    if name not in experiment.EXPERIMENTS:
-        known = ", ".join(experiment.EXPERIMENTS)
-        raise RuleError(f"{path}: `{rule.id}`: `{name[:60]}` is no experiment of sysperf", f"experiments are {known}")
-    return msgspec.structs.replace(rule.measure, experiment=name)
+        if rule.key in seen:
+            hint = "witnesses of one source need a `name` each" if rule.witness else ""
+            raise RuleError(f"{path}: `{rule.key}` is defined twice", hint)
+        seen.add(rule.key)
+        if rule.measure is not None and (name := rule.measure.experiment) not in experiment.EXPERIMENTS:
+            known = ", ".join(experiment.EXPERIMENTS)
+            raise RuleError(f"{path}: `{rule.id}`: `{name[:60]}` is no experiment of sysperf", f"experiments are {known}")
 
 
 def _refuse_foreign(path: StrPath, status: os.stat_result) -> None:
@@ -109,7 +106,7 @@ def _refuse_foreign(path: StrPath, status: os.stat_result) -> None:
 def _comes_with_code(path: StrPath, status: os.stat_result) -> bool:
     """Whether it is one of our rules, which nobody can write who could not write this code: root runs a user's checkout as it is."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if os.path.dirname(os.path.abspath(path)) not in (f"{package}/rules", f"{os.path.dirname(package)}/rules"):
+    if not os.path.abspath(path).startswith((f"{package}/rules/", f"{os.path.dirname(package)}/rules/")):
         return False
     code = os.stat(__file__)
     return status.st_uid in (0, code.st_uid) and not status.st_mode & ~code.st_mode & _WRITABLE

@@ -8,11 +8,11 @@ from functools import cached_property
 import msgspec
 
 from sysperf.evaluate.compiled import Compiled
-from sysperf.evaluate.earlier_ids import EarlierIds
 from sysperf.evaluate.rule_cache import read_cached
 from sysperf.evaluate.rule_files import read_file
 from sysperf.evaluate.schema import Schema, field, suggest
 from sysperf.model.errors import RuleError
+from sysperf.model.outcome import Outcome
 from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, TypeForm
 from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
@@ -21,33 +21,30 @@ from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
 class Ruleset:
     """All rules in force, in the order of their files; later files override earlier ones."""
 
-    def __init__(self, files: Sequence[RuleFile], schema: Schema) -> None:
+    def __init__(self, files: Sequence[RuleFile], schema: Schema, others: Collection[str] = ()) -> None:
         self._schema = schema
+        self.others = others
+        """The ids of rules that were left out when the files were read."""
         self.tables: dict[str, JsonObject] = {}
         self._rules: dict[str, Rule] = {}
         self._overrides: dict[str, Override] = {}
-        self.earlier_ids = EarlierIds(rule for file in files for rule in file.rule)
         self._replaced: dict[str, tuple[str, str]] = {}
-        self.notes = tuple(note for file in files for note in file.notes)
-        """What the authors of the files should know."""
         for file in files:
             self.tables.update(file.table)
-            self._replaced.update({rule.id: (rule.file, self._rules[rule.id].file) for rule in file.rule if rule.id in self._rules})
-            self._rules.update({rule.id: rule for rule in file.rule})
+            self._replaced.update({rule.id: (rule.file, self._rules[rule.key].file) for rule in file.rule if rule.key in self._rules})
+            self._rules.update({rule.key: rule for rule in file.rule})
             for override in file.override:
                 self.override(override)
         self._compiled: dict[str, Compiled] = {}
-        self.known_ids = frozenset(self._rules)
+        self.known_ids = frozenset(rule.id for rule in self._rules.values())
         """The ids of all rules, also of those that are disabled or not selected."""
 
     def override(self, override: Override) -> None:
         """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule."""
-        override = msgspec.structs.replace(override, rule=self.earlier_ids.today(override.rule))
-        if override.rule not in self._rules:
-            raise RuleError(
-                f"override of `{override.rule}`: no such rule{suggest(override.rule, self._rules)}", "`sysperf rules list` shows all"
-            )
-        known = self._rules[override.rule].params
+        if not (witnesses := self.witnesses(override.rule)):
+            suggested = self._suggested(override.rule)
+            raise RuleError(f"override of `{override.rule}`: no such rule{suggested}", "`sysperf rules list` shows all")
+        known = [name for rule in witnesses for name in rule.params]
         for name in override.params:
             if name not in known:
                 raise RuleError(f"override of `{override.rule}`: no parameter `{name}`{suggest(name, known)}")
@@ -56,7 +53,7 @@ class Ruleset:
     def replaced_rules(self) -> list[str]:
         """Which rules of a later file took the place of an earlier file's, one sentence each."""
         return [
-            f"`{rule}` of {later} replaces that of {earlier}" for rule, (later, earlier) in self._replaced.items() if rule in self._rules
+            f"`{rule}` of {later} replaces that of {earlier}" for rule, (later, earlier) in self._replaced.items() if self.witnesses(rule)
         ]
 
     @cached_property
@@ -67,31 +64,36 @@ class Ruleset:
     def disabled(self, rule_id: str) -> bool:
         return rule_id in self._overrides and self._overrides[rule_id].disabled
 
+    def witnesses(self, rule_id: str) -> list[Rule]:
+        """Return the witnesses of a cause, or the one rule of this id; none where there is neither."""
+        return [rule for rule in self._rules.values() if rule.id == rule_id]
+
     def get(self, rule_id: str) -> Rule:
-        """A rule by its id, of today or earlier. Raises RuleError with a suggestion."""
-        rule_id = self.earlier_ids.today(rule_id)
-        if rule_id not in self._rules:
-            some = any(_is_of(rule, rule_id) for rule in self._rules.values())
-            which = f"`sysperf rules list --select {rule_id}` shows those of this area" if some else "`sysperf rules list` shows all"
-            raise RuleError(f"no rule `{rule_id}`{'' if some else suggest(rule_id, self._rules)}", which)
-        return self._rules[rule_id]
+        """Return a rule, or the first witness of a cause, by its id. Raises RuleError with a suggestion."""
+        if witnesses := self.witnesses(rule_id):
+            return witnesses[0]
+        some = any(_is_of(rule, rule_id) for rule in self._rules.values())
+        which = f"`sysperf rules list --select {rule_id}` shows those of this area" if some else "`sysperf rules list` shows all"
+        raise RuleError(f"no rule `{rule_id}`{'' if some else self._suggested(rule_id)}", which)
+
+    def _suggested(self, name: str) -> str:
+        return suggest(name, {rule.id: rule for rule in self._rules.values()})
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """The ids of the rules that an id, an area or a pattern names, by ids of today or earlier."""
+        """The ids of the rules that an id, an area or a pattern names."""
         from fnmatch import fnmatchcase  # noqa: PLC0415 - costs nothing, but only selections need it
 
-        today = frozenset(rule.id for rule in self._rules.values() if fnmatchcase(rule.id, pattern) or _is_of(rule, pattern))
-        return self.earlier_ids.add(pattern, today, self._rules, area=True)
+        return frozenset(rule.id for rule in self._rules.values() if fnmatchcase(rule.id, pattern) or _is_of(rule, pattern))
 
     def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
         """Keep the rules that a pattern of `select` names (all when empty) and none of `ignore` does. Raises RuleError."""
         named = {pattern: self.matching(pattern) for pattern in (*select, *ignore)}
         for pattern, ids in named.items():
             if not ids:
-                raise RuleError(f"no rule matches `{pattern}`{suggest(pattern, self._rules)}", "`sysperf rules list` shows all")
-        wanted = frozenset().union(*(named[pattern] for pattern in select)) if select else self._rules.keys()
+                raise RuleError(f"no rule matches `{pattern}`{self._suggested(pattern)}", "`sysperf rules list` shows all")
+        wanted = frozenset().union(*(named[pattern] for pattern in select)) if select else self.known_ids
         unwanted = frozenset().union(*(named[pattern] for pattern in ignore))
-        self._rules = {name: rule for name, rule in self._rules.items() if name in wanted and name not in unwanted}
+        self._rules = {key: rule for key, rule in self._rules.items() if rule.id in wanted and rule.id not in unwanted}
         self.__dict__.pop("rules", None)
 
     def keep_scopes(self, scopes: Collection[str]) -> None:
@@ -99,21 +101,49 @@ class Ruleset:
         self._rules = {name: rule for name, rule in self._rules.items() if rule.scope in scopes}
         self.__dict__.pop("rules", None)
 
-    def compiled(self, rule_id: str) -> Compiled:
-        """The rule, compiled. Raises RuleError when it does not fit the facts."""
-        if rule_id not in self._compiled:
-            self._compiled[rule_id] = Compiled(self._rules[rule_id], self._schema, self._overrides.get(rule_id), self.tables.get("acts"))
-        return self._compiled[rule_id]
+    def compiled(self, key: str) -> Compiled:
+        """Return a rule by its key, compiled. Raises RuleError when it does not fit the facts."""
+        if key not in self._compiled:
+            rule = self._rules[key]
+            self._compiled[key] = Compiled(rule, self._schema, self._overrides.get(rule.id), self.tables.get("acts"))
+        return self._compiled[key]
+
+    def of(self, outcome: Outcome) -> Compiled:
+        """Return the rule that an outcome is of."""
+        return self.compiled(outcome.rule_key)
 
     def check(self) -> None:
-        """Compile every rule completely."""
+        """Compile every rule completely, and follow what explains what. Raises RuleError."""
         for rule in self._rules.values():
-            self.compiled(rule.id).check()
+            self.compiled(rule.key).check()
+        check_explanations(self._rules.values())
 
 
 def _is_of(rule: Rule, area: str) -> bool:
-    """Whether the area is the first part of the rule's id, or the file it stands in."""
-    return rule.id.startswith(f"{area}.") or rule.file == f"{area}.toml"
+    """Whether the area is the first part of the rule's id, the file it stands in, or from where a witness looks."""
+    return rule.id.startswith(f"{area}.") or rule.file == f"{area}.toml" or rule.witness.partition("-")[0] == area
+
+
+def check_explanations(rules: Iterable[Rule]) -> None:
+    """Each cause that another explains exists, and none explains itself in a circle. Raises RuleError."""
+    explains = {rule.id: rule.explains for rule in rules}
+    for rule in rules:
+        for other in (*rule.explains, *rule.explains_where_most):
+            if other not in explains:
+                raise RuleError(f"{rule.file}: `{rule.id}` explains `{other}`: no such cause{suggest(other, explains)}")
+    ended: set[str] = set()
+    for name in explains:
+        _follow(name, (), explains, ended)
+
+
+def _follow(name: str, path: tuple[str, ...], explains: Mapping[str, tuple[str, ...]], ended: set[str]) -> None:
+    if name in path:
+        circle = " → ".join((*path[path.index(name) :], name))
+        raise RuleError(f"causes explain each other in a circle: {circle}", "move one of them to `explains_where_most`")
+    if name not in ended:
+        for other in explains[name]:
+            _follow(other, (*path, name), explains, ended)
+        ended.add(name)
 
 
 def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]] | None = None) -> Schema:
@@ -136,10 +166,13 @@ def load(
     """
     own = [read_file(path) for path in site]
     files = [*read_cached(tuple(paths), cache), *own]
-    ruleset = Ruleset(_of_scope(files, scope) if scope else files, schema)
+    kept = _of_scope(files, scope) if scope else files
+    ruleset = Ruleset(kept, schema, {rule.id for file in files for rule in file.rule} if scope else ())
     for rule in (rule for file in own for rule in file.rule):
         if scope in (None, rule.scope):
-            ruleset.compiled(rule.id).check()
+            ruleset.compiled(rule.key).check()
+    if own and scope is None:
+        check_explanations(ruleset.rules)
     return ruleset
 
 

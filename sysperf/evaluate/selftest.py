@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-import msgspec
-
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.functions import Unknown
@@ -129,5 +127,5 @@ def partial(annotation: TypeForm, value: Value, path: str) -> Value:
         return tuple(partial(get_args(annotation)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
     try:
         return convert(value, annotation)
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise RuleError(f"given.{path}: {error}") from None

@@ -97,29 +97,14 @@ def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseli
         if index not in used and (named[index] & in_force or not named[index]):
             kept.append(_stale(waiver))
     if baseline is not None:
-        kept = _against(_of_today(baseline, ruleset), kept, in_force)
+        kept = _against(baseline, kept, in_force)
     return kept
 
 
 def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """The ids that a waiver names: of rules, by their ids of today or earlier, and of findings about our own lists."""
+    """The ids that a waiver names: of rules, and of findings about our own lists."""
     known = ruleset.known_ids | {outcome.rule for outcome in outcomes}
-    today = frozenset(rule for rule in known if fnmatchcase(rule, waiver.rule))
-    return ruleset.earlier_ids.add(waiver.rule, today, known)
-
-
-def _of_today(baseline: Baseline, ruleset: Ruleset) -> Baseline:
-    """The baseline with the ids that its rules have today; a fingerprint is made from the id."""
-    entries = ((entry, ruleset.earlier_ids.today(entry.rule)) for entry in baseline.accepted)
-    accepted = (entry if entry.rule == rule else _renamed(entry, rule) for entry, rule in entries)
-    return msgspec.structs.replace(baseline, accepted=tuple(accepted))
-
-
-def _renamed(entry: Accepted, rule: str) -> Accepted:
-    name = _without_pid(entry.subject)
-    if entry.program or entry.user is not None:
-        name = f"{name}\0{entry.program}\0{entry.user}"
-    return msgspec.structs.replace(entry, rule=rule, fingerprint=fingerprint(rule, name))
+    return frozenset(rule for rule in known if fnmatchcase(rule, waiver.rule))
 
 
 def _waived(outcome: Outcome, waivers: Sequence[tuple[Waiver, frozenset[str]]], today: datetime.date, used: set[int]) -> Outcome:
@@ -215,17 +200,16 @@ def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
     )
 
 
-def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str, ruleset: Ruleset) -> tuple[Baseline, list[Outcome]]:
+def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str) -> tuple[Baseline, list[Outcome]]:
     """The baseline without what is gone, and the findings that are not in it. The first baseline takes everything."""
     seen = [outcome for outcome in outcomes if not outcome.rule.startswith(("waiver.", "baseline."))]
     findings = [outcome for outcome in seen if outcome.state == "finding"]
     if baseline is None:
         return _written(findings, now), []
-    old = _of_today(baseline, ruleset)
-    accepted = {entry.fingerprint for entry in old.accepted}
+    accepted = {entry.fingerprint for entry in baseline.accepted}
     # What is unknown today may still be there: only what was seen to be gone is dropped.
-    kept = [outcome for outcome in seen if not accepted.isdisjoint(_names(outcome, old))]
-    return _written(kept, now), [outcome for outcome in findings if accepted.isdisjoint(_names(outcome, old))]
+    kept = [outcome for outcome in seen if not accepted.isdisjoint(_names(outcome, baseline))]
+    return _written(kept, now), [outcome for outcome in findings if accepted.isdisjoint(_names(outcome, baseline))]
 
 
 def _written(outcomes: Sequence[Outcome], now: str) -> Baseline:

@@ -110,7 +110,7 @@ def ask(question: Ask, path: str = HELPER_SOCKET) -> Answer:
             connection.connect(path)
             send(connection, to_json(question))
             answer: Answer = from_json(receive(connection), Answer)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise Unreachable(f"{path}: {error}", "`systemctl status sysperf-helper.socket` tells more; root needs no helper") from None
     if answer.problem:
         raise HelperError(answer.problem, answer.hint)

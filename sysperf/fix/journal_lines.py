@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from sysperf.model.change import Change, Keeper, Lease, StepState
-from sysperf.model.record import JsonObject, Record, convert, from_json, to_json
+from sysperf.model.record import Json, JsonObject, Record, convert, from_json, to_json
 
 VERSION = 2
 _CHECKSUM_BYTES = 8
@@ -115,7 +115,7 @@ def decode(raw: bytes) -> Line:
         raise DamagedLine
     try:
         line: Line = from_json(body, Line)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except ValueError as error:
         raise NewerVersion if _is_newer(body) else DamagedLine from error
     if isinstance(line, Begin) and line.version > VERSION:
         raise NewerVersion
@@ -124,8 +124,8 @@ def decode(raw: bytes) -> Line:
 
 def _is_newer(body: bytes) -> bool:
     try:
-        return msgspec.json.decode(body, type=_Head).version > VERSION
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return from_json(body, _Head).version > VERSION
+    except ValueError:
         return False
 
 
@@ -164,7 +164,7 @@ _TAGS_1 = {
 def _decode_1(raw: bytes) -> Line:
     """A line of version 1 in today's words."""
     try:
-        words = msgspec.json.decode(raw)
+        words = from_json(raw, Json)
         if words.get("version", 1) != 1:
             raise NewerVersion
         words["line"] = _TAGS_1[words["line"]]
@@ -174,7 +174,7 @@ def _decode_1(raw: bytes) -> Line:
             if name in words:
                 words[name] = _renamed(words[name])
         line: Line = convert(words, Line)
-    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedLine from error
     return line
 

@@ -6,11 +6,16 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO
 
 from sysperf import paths
+from sysperf.host.links import OwnedLinks, absolute, open_folder
 from sysperf.model.errors import UsageError
+from sysperf.ownership import trusted
+
+Write = Callable[[IO[bytes]], object]
 
 
 def make_folder(folder: str) -> None:
@@ -23,69 +28,82 @@ def replace(path: str, content: bytes) -> None:
 
     A file of ours keeps its mode; a link stays a link, and its target is replaced. Raises OSError and leaves nothing behind.
     """
-    target = link_target(path)
-    before = os.lstat(target) if os.path.lexists(target) else None
-    if before is not None and not stat.S_ISREG(before.st_mode):
-        # O_CREAT has the kernel refuse another user's pipe in /tmp
-        with open(os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW, 0o666), "wb") as file:
-            file.write(content)
-        return
-    mode = stat.S_IMODE(before.st_mode) if before and before.st_uid == os.geteuid() else 0o666
-    write_whole(target, lambda file: file.write(content), mode=mode)
+    with _place(path) as (folder, name):
+        before = _status(folder, name)
+        if before is not None and not stat.S_ISREG(before.st_mode):
+            _refuse_foreign_pipe(before)
+            # O_CREAT has the kernel refuse another user's pipe in /tmp
+            with open(os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW, 0o666, dir_fd=folder), "wb") as file:
+                file.write(content)
+            return
+        mode = stat.S_IMODE(before.st_mode) if before and before.st_uid == os.geteuid() else 0o666
+        _write_whole(folder, name, lambda file: file.write(content), mode=mode)
 
 
 def check_replace(path: str) -> None:
     """Raise OSError where `replace` could not write, before what is to be written is there. Leaves nothing behind."""
-    target = link_target(path)
-    mode = os.lstat(target).st_mode if os.path.lexists(target) else stat.S_IFREG
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode):
-        if not os.access(target, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return
-    temporary, _ = write_temporary(os.path.dirname(target), lambda file: file.flush())
-    os.unlink(temporary)
+    with _place(path) as (folder, name):
+        before = _status(folder, name)
+        mode = before.st_mode if before else stat.S_IFREG
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if before and not stat.S_ISREG(mode):
+            _refuse_foreign_pipe(before)
+            if not os.access(name, os.W_OK, dir_fd=folder):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        temporary, _ = _write_temporary(folder, lambda file: file.flush())
+        os.unlink(temporary, dir_fd=folder)
 
 
-def write_whole(path: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, exact: bool = False, sync: bool = False) -> int:
+def _refuse_foreign_pipe(status: os.stat_result) -> None:
+    """Raise OSError for another user's: one that nobody reads waits for ever, and what is said there he hears."""
+    if status.st_uid not in trusted():
+        raise PermissionError(errno.EACCES, "no plain file, and another user's")
+
+
+def write_whole(path: str, write: Write, *, mode: int = 0o666, exact: bool = False, sync: bool = False) -> int:
     """Let `write` fill a new file, which then takes the name `path`. Returns its size.
 
     `mode` is subject to the umask unless it is `exact`; `sync` puts file and name on the disk. Raises OSError, or what `write`
     raises, and leaves nothing behind.
     """
-    temporary, size_bytes = write_temporary(os.path.dirname(path), write, mode=mode, exact=exact, sync=sync)
+    with _folder_of(path) as (folder, name):
+        return _write_whole(folder, name, write, mode=mode, exact=exact, sync=sync)
+
+
+def _write_whole(folder: int, name: str, write: Write, *, mode: int, exact: bool = False, sync: bool = False) -> int:
+    temporary, size_bytes = _write_temporary(folder, write, mode=mode, exact=exact, sync=sync)
     try:
-        os.replace(temporary, path)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary, dir_fd=folder)
         raise
     if sync:
-        sync_folder(os.path.dirname(path))
+        _sync(folder)
     return size_bytes
 
 
-def write_new(path: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, sync: bool = False) -> int:
+def write_new(path: str, write: Write, *, mode: int = 0o666, sync: bool = False) -> int:
     """As `write_whole`, but never in place of another file. Raises FileExistsError."""
-    temporary, size_bytes = write_temporary(os.path.dirname(path), write, mode=mode, sync=sync)
-    try:
-        rename_new(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-    if sync:
-        sync_folder(os.path.dirname(path))
-    return size_bytes
+    with _folder_of(path) as (folder, name):
+        temporary, size_bytes = _write_temporary(folder, write, mode=mode, sync=sync)
+        try:
+            rename_new(temporary, name, folder)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+        if sync:
+            _sync(folder)
+        return size_bytes
 
 
-def write_temporary(
-    folder: str, write: Callable[[IO[bytes]], object], *, mode: int = 0o600, exact: bool = False, sync: bool = False
-) -> tuple[str, int]:
-    """(path, size) of a new file in `folder` under a name that nobody can guess. Raises OSError and leaves nothing behind."""
-    temporary = os.path.join(folder or ".", f".sysperf-{os.urandom(8).hex()}")
+def _write_temporary(folder: int, write: Write, *, mode: int = 0o600, exact: bool = False, sync: bool = False) -> tuple[str, int]:
+    """(name, size) of a new file in a folder under a name that nobody can guess. Raises OSError and leaves nothing behind."""
+    temporary = f".sysperf-{os.urandom(8).hex()}"
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder), "wb") as file:
             if exact:
                 os.fchmod(file.fileno(), mode)
             write(file)
@@ -95,18 +113,26 @@ def write_temporary(
             return temporary, os.fstat(file.fileno()).st_size
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary, dir_fd=folder)
         raise
 
 
-def rename_new(temporary: str, path: str) -> None:
-    """Give a file another name unless that is taken: then FileExistsError. The first name may stay."""
+def rename_new(temporary: str, path: str, folder: int | None = None) -> None:
+    """Give a file another name, in `folder` where paths are names, unless that is taken: then FileExistsError. The first may stay."""
     with contextlib.suppress(PermissionError, NotImplementedError):  # file systems without hard links
-        os.link(temporary, path)  # unlike a rename, it never replaces
+        os.link(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)  # unlike a rename, it never replaces
         return
-    if os.path.lexists(path):
+    if _status(folder, path) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    os.replace(temporary, path)
+    os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _status(folder: int | None, name: str) -> os.stat_result | None:
+    """What lies there, be it a link; None for nothing."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def give_output_name(written: str, path: str) -> None:
@@ -129,11 +155,40 @@ def sync_folder(path: str) -> None:
 
 
 def link_target(path: str) -> str:
-    """What a link leads to: it stays a link. Another user's is not followed, or `sudo` would write where he likes."""
-    folder, name = os.path.split(os.path.abspath(path))
-    place = f"{os.path.realpath(folder)}/{name}"
-    if not os.path.islink(place):
-        return place
-    if os.lstat(place).st_uid not in (0, os.geteuid()):
-        raise PermissionError(errno.EACCES, "a link that another user made is not followed")
-    return os.path.realpath(place)
+    """What a path leads to, with no link left in it. Another user's links are followed into folders of his own, and as the last name never.
+
+    With `sudo`, he would have root write wherever he likes. Raises OSError.
+    """
+    links, path = OwnedLinks(), absolute(path)
+    target = f"/{links.resolve(path)}"
+    if strangers := links.owners - trusted():
+        last = _status(None, path)
+        is_last = last is not None and stat.S_ISLNK(last.st_mode) and last.st_uid in strangers
+        if is_last or strangers != {os.stat(os.path.dirname(target)).st_uid}:
+            raise PermissionError(errno.EACCES, "a link that another user made is not followed")
+    return target
+
+
+@contextlib.contextmanager
+def opened_folder(path: str) -> Iterator[tuple[int, str]]:
+    """(the folder in which a path without links lies, the last name); the same folder whatever is renamed meanwhile. Raises OSError."""
+    folder = open_folder(os.path.dirname(path))
+    try:
+        yield folder, os.path.basename(path) or "."  # of the root folder
+    finally:
+        os.close(folder)
+
+
+def _place(path: str) -> AbstractContextManager[tuple[int, str]]:
+    """The same for what a path leads to."""
+    return opened_folder(link_target(path))
+
+
+def _folder_of(path: str) -> AbstractContextManager[tuple[int, str]]:
+    """The same for a path whose last name is taken as it is, be it a link."""
+    folder, name = os.path.split(absolute(path))
+    return opened_folder(f"{link_target(folder)}/{name}")
+
+
+def _sync(folder: int) -> None:
+    sync_folder(f"/proc/self/fd/{folder}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from sysperf.host.tree import ESCAPES, MAX_PATH
 
@@ -74,3 +75,51 @@ def _parent(inside: str, path: str) -> str:
     if not inside:
         raise OSError(errno.EXDEV, ESCAPES, path)
     return inside.rpartition("/")[0]
+
+
+class OwnedLinks(LinkResolver):
+    """This machine's links, followed one by one, and whose they are. What is not there is no link."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: set[int] = set()
+
+    def _target(self, path: str) -> str | None:
+        try:
+            status = os.lstat(f"/{path}")
+            if not stat.S_ISLNK(status.st_mode):
+                return None
+            self.owners.add(status.st_uid)
+            return os.readlink(f"/{path}")
+        except FileNotFoundError:
+            return None
+
+
+def absolute(path: str) -> str:
+    """A path from the root of this machine, each step kept: `..` behind a link leads elsewhere than its text says. Raises OSError."""
+    if path.startswith("/"):
+        return path
+    full = f"{os.getcwd()}/{path}"
+    return full if ".." in path.split("/") else os.path.normpath(full)
+
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_folder(path: str, beneath: int | None = None) -> int:
+    """A place to start from: a folder by a path without links, which whoever may rename a part of it cannot lead elsewhere.
+
+    `beneath` is a folder from which the path starts. Raises OSError, also where a link lies on the path by now.
+    """
+    folder = os.open("/", _FOLDER) if beneath is None else os.dup(beneath)
+    for name in path.split("/"):
+        if name in ("", "."):
+            continue
+        try:
+            deeper = os.open(name, _FOLDER, dir_fd=folder)
+        except NotADirectoryError:
+            raise OSError(errno.ELOOP, "a link, or no folder, lies there by now", path) from None
+        finally:
+            os.close(folder)
+        folder = deeper
+    return folder

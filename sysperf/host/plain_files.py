@@ -8,16 +8,55 @@ import os
 import stat
 from collections.abc import Iterator
 
-from sysperf.host.links import LinkResolver
+from sysperf.host.links import OwnedLinks, absolute
 from sysperf.host.tree import NOT_PLAIN, TOO_LARGE
+from sysperf.model.path import StrPath
+from sysperf.ownership import trusted
 
 ASTRAY = "a link that another user made leads there, who may not read it"
+_OF_THIS_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 def open_plain(path: str, inside: str = "") -> int:
     """A plain file of this machine, open for reading; `inside` as for `find_file`. Raises OSError."""
+    path = absolute(path)
     with find_file(path, inside=inside) as peek:
         return open_found(peek, path)
+
+
+def read_named(path: StrPath, limit: int) -> bytes:
+    """The content of a file that the user named, or of a pipe that his shell made (`<(…)`). Raises OSError."""
+    return read_bounded(_open_named(os.fspath(path)), os.fspath(path), limit)
+
+
+def read_orders(path: StrPath, limit: int) -> bytes:
+    """As `read_named`, of what says how sysperf judges or starts programs: root takes that from files of root's alone."""
+    path = os.fspath(path)
+    handle = _open_named(path)
+    if problem := foreign(os.fstat(handle)):
+        os.close(handle)
+        raise Foreign(errno.EPERM, problem, path)
+    return read_bounded(handle, path, limit)
+
+
+class Foreign(PermissionError):
+    """Root would take orders from another user."""
+
+
+def foreign(status: os.stat_result) -> str:
+    """Why root takes no orders from a file; "" for other users, who may take them from anybody, and for a file that only root can write."""
+    if os.geteuid() != 0:
+        return ""
+    if status.st_uid != 0:
+        return f"owned by uid {status.st_uid}, and root takes orders from root's files only"
+    return "others may write it, and root takes orders from files that only root can write" if status.st_mode & _OTHERS_WRITE else ""
+
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _open_named(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.startswith(_OF_THIS_PROCESS) else open_plain(path)
 
 
 def open_found(peek: int, path: str) -> int:
@@ -66,24 +105,24 @@ def find_file(path: str, flags: int = 0, inside: str = "") -> Iterator[int]:
 
 def _refuse_astray(path: str, peek: int, inside: str) -> None:
     real, status = os.readlink(f"/proc/self/fd/{peek}"), os.fstat(peek)
-    if inside:
-        allowed = real == inside
-    elif real == path:
-        allowed = not _is_planted(path, status)
-    else:
-        links = _OwnedLinks()
-        unchanged = f"/{links.resolve(path)}" == real
-        allowed = unchanged and (links.owners <= {0, os.geteuid(), status.st_uid} or _is_public(real, status))
-    if not allowed:
+    ours = real == inside if inside else not _is_planted(real, status) and (real == path or _is_led(path, real, status))
+    if not ours:
         raise OSError(errno.EACCES, ASTRAY, path)
+
+
+def _is_led(path: str, real: str, status: os.stat_result) -> bool:
+    """Whether only links of ours, or of the file's owner, lead there; or anybody's, to what everybody may read."""
+    links = OwnedLinks()
+    unchanged = f"/{links.resolve(path)}" == real
+    return unchanged and (links.owners <= {*trusted(), status.st_uid} or _is_public(real, status))
 
 
 def _is_planted(path: str, status: os.stat_result) -> bool:
     """Whether it may be another name of a file of ours that its folder's owner cannot read: where fs.protected_hardlinks is 0."""
     if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1 or status.st_mode & stat.S_IROTH:
         return False
-    folder = os.stat(os.path.dirname(path))
-    return status.st_uid in (0, os.geteuid()) and folder.st_uid not in (0, os.geteuid())
+    folder, ours = os.stat(os.path.dirname(path)), trusted()
+    return status.st_uid in ours and (folder.st_uid not in ours or bool(folder.st_mode & stat.S_IWOTH))
 
 
 def _is_public(real: str, status: os.stat_result) -> bool:
@@ -101,18 +140,3 @@ def list_names(path: str, limit: int) -> list[str]:
                 raise OSError(errno.EOVERFLOW, f"more than {limit} entries", path)
             names.append(entry.name)
     return names
-
-
-class _OwnedLinks(LinkResolver):
-    """This machine's links, followed one by one, and whose they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.owners: set[int] = set()
-
-    def _target(self, path: str) -> str | None:
-        status = os.lstat(f"/{path}")
-        if not stat.S_ISLNK(status.st_mode):
-            return None
-        self.owners.add(status.st_uid)
-        return os.readlink(f"/{path}")

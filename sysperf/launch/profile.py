@@ -65,7 +65,7 @@ def read(path: str) -> Profile:
         raise ConfigError(f"{path}: {error.strerror or error}", HINT) from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}", HINT) from None
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}", HINT) from None
     problem = next(_problems(profile), "")
     if problem:

@@ -194,7 +194,7 @@ class Auditor:
 
         snapshot = self._snapshot()
         sources = (source for known in self._sources.values() for source in known.values())
-        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)), self._terms.ruleset.earlier_ids)
+        return with_gains(judge_snapshot(snapshot, self._terms, Ledger(snapshot, sources)))
 
     # ------------------------------------------------------------------ inside
 
@@ -309,7 +309,7 @@ class Auditor:
         for rule in rules:
             with contextlib.suppress(RuleError):
                 if not judge.has_none(rule.scope):
-                    judge.rule(self._terms.ruleset.compiled(rule.id))
+                    judge.rule(self._terms.ruleset.compiled(rule.key))
         outcomes = apply_waivers(judge.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else judge.outcomes
         return [outcome for outcome in outcomes if outcome.rule != "waiver.stale"]
 
@@ -318,7 +318,7 @@ def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:
     """The areas whose facts a rule's conditions name."""
     named: frozenset[str] = frozenset()
     with contextlib.suppress(RuleError):  # a rule that cannot be compiled says nothing
-        named = ruleset.compiled(rule_id).areas
+        named = named.union(*(ruleset.compiled(rule.key).areas for rule in ruleset.witnesses(rule_id) if rule.scope in JUDGED))
     return named.intersection(AREAS) or frozenset(("kernel",))  # what differs from a good machine seldom changes
 
 

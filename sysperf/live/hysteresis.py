@@ -113,7 +113,7 @@ class FindingTracker:
         for key, outcome in judged.items():
             if outcome.state == "finding" and (history := self._history(key, outcome, times)) is not None:
                 fired = rules[outcome.rule]
-                news += history.on_fire(outcome, times, _need(fired, period_s), self._past.of_renamed(fired, outcome))
+                news += history.on_fire(outcome, times, _need(fired, period_s), self._past)
         for key, history in list(self._known.items()):
             rule = history.outcome.rule
             if rule not in rules or ((latest := judged.get(key)) is not None and latest.state != "suppressed"):

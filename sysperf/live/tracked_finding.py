@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
-from sysperf.evaluate.subject import fingerprint
 from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record, fact
-from sysperf.model.rule import Rule
 
 RESTORE_WITHIN_S = 900.0
 """A finding that held so recently, before a restart, is active again at once."""
@@ -51,15 +49,6 @@ class Past(NamedTuple):
         """Whether a finding held shortly before this agent started."""
         last = self.last_seen(outcome.fingerprint)
         return last is not None and 0 <= times.at - last < RESTORE_WITHIN_S
-
-    def of_renamed(self, rule: Rule, outcome: Outcome) -> Past:
-        """The same, also under the earlier ids of the rule: fingerprints are made from ids."""
-        if not rule.formerly or outcome.scope == "process":  # a process's was made in another way then
-            return self
-        names = (outcome.fingerprint, *(fingerprint(name, outcome.subject) for name in rule.formerly))
-        first = [at for name in names if (at := self.first_seen(name)) is not None]
-        last = [at for name in names if (at := self.last_seen(name)) is not None]
-        return Past(lambda _: min(first, default=None), lambda _: max(last, default=None))
 
 
 NO_PAST = Past(lambda _: None, lambda _: None)

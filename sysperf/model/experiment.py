@@ -26,31 +26,3 @@ BANDWIDTHS = {"numa-bandwidth": "memory", "h2d-bandwidth": "gpu"}
 COPIES = "pinned-copies"
 STANDALONE = (*SWEEPS, *BANDWIDTHS, COPIES)
 """Experiments that need no fix to try: `verify --experiment NAME`."""
-_EARLIER = {
-    "ab-wrap": "ab-launch",
-    "ab-env": "ab-environment",
-    "allocator-ab": "ab-allocator",
-    "ab-sysctl": "ab-memory",
-    "ab-sysfs": "ab-power",
-    "read-bandwidth": "ab-readahead",
-    "sweep": "thread-sweep",
-    **dict.fromkeys(
-        (
-            "ab-user", "ab-code", "ab-priority", "all-reduce", "all-reduce-nodes", "p2p-bandwidth", "loader-local-copy", "cuda-start",
-            "import-time", "decode-rate", "compile-cache-local", "instances",
-        ),
-        OWN_PROGRAM,
-    ),
-}  # fmt: skip
-"""Names that rule files of 0.1 have."""
-
-
-def today(name: str, knob: str = "") -> str:
-    """Return today's name of an experiment; the name itself where it is none."""
-    if name == "sweep" and knob == "num_workers":
-        return "loader-sweep"
-    if name == "ab-sysfs" and knob.startswith("thp."):
-        return "ab-huge-pages"
-    if name == "ab-sysfs" and knob.startswith("block."):
-        return "ab-readahead"
-    return _EARLIER.get(name, name)

@@ -63,7 +63,7 @@ class SourcePlace(Record):
 class Outcome(Record):
     """One rule about one subject. Passes are only counted (`Tally`)."""
 
-    rule: str
+    rule: Annotated[str, fact("id of the rule or cause")]
     state: State
     severity: Severity
     scope: Scope
@@ -88,6 +88,12 @@ class Outcome(Record):
     program: Annotated[str, fact("what the process runs: its interpreter and script, without options")] = ""
     user: Annotated[int | None, fact("user number of the process's owner")] = None
     place: Annotated[SourcePlace | None, fact("where in a source file; null: it is about no source")] = None
+    witness: Annotated[str, fact("which witness of the cause it is; empty: the rule is its own")] = ""
+
+    @property
+    def rule_key(self) -> str:
+        """The key of its rule."""
+        return f"{self.rule}#{self.witness}" if self.witness else self.rule
 
 
 class Rewrap(Record):

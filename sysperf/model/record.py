@@ -48,9 +48,23 @@ def origin_of(annotation: object) -> object:
 
 
 def to_json(value: object, *, indent: int = 0) -> bytes:
-    """Encode records as JSON: CPU sets as kernel lists, versions as written."""
-    data = msgspec.json.encode(value, enc_hook=_encode)
+    """Encode records as JSON: CPU sets as kernel lists, versions as written, lone surrogates (bytes that are no UTF-8) spelled out."""
+    try:
+        data = msgspec.json.encode(value, enc_hook=_encode)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_encodable(value), enc_hook=_encode)
     return msgspec.json.format(data, indent=indent) if indent else data
+
+
+class DecodeError(msgspec.ValidationError, ValueError):
+    """What came does not fit. Always a ValueError, which msgspec's own is from version 0.20 on."""
+
+    @classmethod
+    def of(cls, error: Exception) -> DecodeError:
+        """The same for bytes that are no UTF-8, half a character, and what is nested too deeply."""
+        if isinstance(error, RecursionError):
+            return cls("nested too deeply")
+        return cls(str(error) if isinstance(error, msgspec.DecodeError) else f"JSON is malformed: {error}")
 
 
 @overload
@@ -58,11 +72,11 @@ def from_json(data: bytes | str, as_type: type[T]) -> T: ...
 @overload
 def from_json(data: bytes | str, as_type: TypeForm) -> TypeForm: ...
 def from_json(data: bytes | str, as_type: TypeForm) -> TypeForm:
-    """Decode JSON strictly. Raises msgspec.DecodeError with the path of what is wrong."""
+    """Decode JSON strictly. Raises DecodeError with the path of what is wrong, and nothing else."""
     try:
         return msgspec.json.decode(data, type=as_type, dec_hook=_decode)
-    except RecursionError:
-        raise msgspec.DecodeError("JSON is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DecodeError.of(error) from None
 
 
 @overload
@@ -70,8 +84,11 @@ def convert(data: object, as_type: type[T]) -> T: ...
 @overload
 def convert(data: object, as_type: TypeForm) -> TypeForm: ...
 def convert(data: object, as_type: TypeForm) -> TypeForm:
-    """Turn plain dicts and lists (from TOML) into records, strictly."""
-    return msgspec.convert(data, as_type, dec_hook=_decode)
+    """Turn plain dicts and lists (from TOML) into records, strictly. Raises DecodeError as `from_json`."""
+    try:
+        return msgspec.convert(data, as_type, dec_hook=_decode)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DecodeError.of(error) from None
 
 
 def plain(value: object) -> Json:
@@ -87,6 +104,17 @@ def json_schema(as_type: TypeForm) -> JsonObject:
 def json_schemas(types: Iterable[type], reference: str) -> tuple[tuple[JsonObject, ...], JsonObject]:
     """(a schema for each type, the definitions they share): `reference` says where those are, such as ``#/$defs/{name}``."""
     return msgspec.json.schema_components(types, schema_hook=_schema, ref_template=reference)
+
+
+def _encodable(data: object) -> Json:
+    """Records as plain data that can be encoded."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, list | tuple):
+        return [_encodable(item) for item in data]
+    if isinstance(data, dict):
+        return {_encodable(str(key)): _encodable(item) for key, item in data.items()}
+    return data if data is None or isinstance(data, bool | int | float) else _encodable(plain(data))
 
 
 def _encode(value: object) -> str:

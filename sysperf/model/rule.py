@@ -37,7 +37,6 @@ class Experiment(Record):
 
     experiment: str
     min_effect: float = 0.03
-    knob: str = ""
 
 
 class Hold(Record):
@@ -168,8 +167,8 @@ class Test(Record):
 class Rule(Record, kw_only=True):
     """One thing that makes a PyTorch machine slow."""
 
-    id: Annotated[str, fact("dotted, names the pattern, stable for life")]
-    formerly: Annotated[tuple[str, ...], fact("earlier ids of this rule: they stay valid wherever an id is written")] = ()
+    id: Annotated[str, fact("dotted, names the pattern, stable for life; a witness has its cause's")]
+    witness: Annotated[str, fact("for a witness of a cause: from where it looks, and its name; set when loaded")] = ""
     title: str
     scope: Scope
     severity: Severity
@@ -178,21 +177,15 @@ class Rule(Record, kw_only=True):
     explain: str
     confidence: Confidence = "medium"
     seeds: tuple[str, ...] = ()
-    detects: Annotated[
-        tuple[str, ...], fact("the detections that it implements: T and N of docs/analyze.md, S of docs/lint.md, E of running programs")
-    ] = ()
-    confirmed_by: Annotated[
-        tuple[str, ...], fact("for scripts: the detections of a trace (T…) or a running program (E…) that make a hypothesis a finding")
+    explains: Annotated[tuple[str, ...], fact("causes that are consequences of this one, by id")] = ()
+    explains_where_most: Annotated[
+        tuple[str, ...], fact("causes whose share has this one's in it, by id: it explains those of which it is most")
     ] = ()
     cost: Annotated[str, fact("for traces and diagnoses: expression of the exposed time that it is about, in percent")] = ""
     work: Annotated[str, fact("for traces: expression of the busy time of the kernels or operators that it is about, in percent")] = ""
     predict: Annotated[str, fact("for traces: the fix that is replayed to predict the gain")] = ""
     signals: Annotated[tuple[SignalRule, ...], fact("for diagnoses: what speaks for the cause and against it")] = ()
     lines: Annotated[tuple[str, ...], fact("for diagnoses: the phases and activities whose lines of the program are shown")] = ()
-    covers: Annotated[tuple[str, ...], fact("for diagnoses: causes that are consequences of this one, by id")] = ()
-    within: Annotated[
-        tuple[str, ...], fact("for diagnoses: causes whose share has this one's in it; it explains those of which it is most")
-    ] = ()
     on_gpu: Annotated[bool, fact("for diagnoses: what it costs is a GPU's time, too; else no more can be gained than the GPU is idle")] = (
         False
     )
@@ -208,6 +201,11 @@ class Rule(Record, kw_only=True):
     fix: tuple[AnyFix, ...] = ()
     test: tuple[Test, ...] = ()
     file: Annotated[str, fact("the file that defines it; set when loaded")] = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other witnesses of its cause."""
+        return f"{self.id}#{self.witness}" if self.witness else self.id
 
 
 class Override(Record):
@@ -233,6 +231,5 @@ class RuleFile(Record):
     schema: Literal[1] = 1
     pack: Pack | None = None
     table: dict[str, JsonObject] = {}
-    rule: tuple[Rule, ...] = ()
+    rule: Annotated[tuple[Rule, ...], fact("rules, and behind them the witnesses of the causes")] = ()
     override: tuple[Override, ...] = ()
-    notes: Annotated[tuple[str, ...], fact("what its author should know; set when loaded")] = ()

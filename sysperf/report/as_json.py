@@ -6,7 +6,6 @@ import re
 
 from sysperf.model.outcome import Report
 from sysperf.model.record import to_json
-from sysperf.report.words import encodable
 from sysperf.startup import lazy
 
 _ACTIVE = lazy("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
@@ -19,11 +18,7 @@ def render(report: Report) -> str:
 
 def dump(value: object) -> str:
     """Records as indented JSON that a terminal can show: control and direction characters are written as ``\\u…``."""
-    try:
-        raw = to_json(value, indent=2)
-    except UnicodeEncodeError:  # a lone surrogate, which JSON in UTF-8 cannot hold
-        raw = to_json(encodable(value), indent=2)
-    return _ACTIVE.sub(_spelled, raw.decode()) + "\n"
+    return _ACTIVE.sub(_spelled, to_json(value, indent=2).decode()) + "\n"
 
 
 def _spelled(match: re.Match[str]) -> str:

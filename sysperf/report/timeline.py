@@ -12,8 +12,7 @@ import html
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
+from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.report.analysis import HEADLINES, longest_operators
 from sysperf.trace.facts import Rank
@@ -144,4 +143,4 @@ def _data(drawing: Drawing) -> str:
         for row in drawing.rows
     ]
     data = {"duration": drawing.duration, "names": [neutral(name) for name in drawing.names], "rows": rows}
-    return msgspec.json.encode(data).decode().replace("<", "\\u003c")
+    return to_json(data).decode().replace("<", "\\u003c")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import msgspec
-
 from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
-from sysperf.model.record import Json, Record, plain
+from sysperf.model.record import Json, Record, to_json
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral, size
 
@@ -203,18 +201,7 @@ def value(data: object, name: str = "") -> str:
         return neutral(data) if data.strip() else '""'
     if isinstance(data, list | tuple) and all(not isinstance(item, list | tuple | dict) for item in data):
         return ", ".join(value(item, name) for item in data) or "none"
-    return neutral(msgspec.json.encode(encodable(data)).decode())
-
-
-def encodable(data: object) -> Json:
-    """Records as plain data with lone surrogates spelled out, so that it can be encoded."""
-    if isinstance(data, str):
-        return data.encode("utf-8", "backslashreplace").decode()
-    if isinstance(data, list | tuple):
-        return [encodable(item) for item in data]
-    if isinstance(data, dict):
-        return {encodable(str(key)): encodable(item) for key, item in data.items()}
-    return data if data is None or isinstance(data, bool | int | float) else encodable(plain(data))
+    return neutral(to_json(data).decode())
 
 
 def observed(evidence: Evidence) -> str:

@@ -12,12 +12,10 @@ import os
 import stat
 from typing import Annotated, Literal
 
-import msgspec
-
 from sysperf.host import files
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, fact, from_json, to_json
-from sysperf.script.source import Unreadable, read_bytes
+from sysperf.script.source import MAX_BYTES
 
 State = Literal["restored", "already", "changed", "gone", "failed"]
 _SUFFIX = ".json"
@@ -88,7 +86,7 @@ class Backups:
                 return batch
         except FileNotFoundError:
             raise UsageError(f"there is no change {number} to take back", "`sysperf lint --undo` takes back the latest") from None
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{self._path(number)}: {error}", "restore the files from version control") from None
 
     def undo(self, number: int) -> list[Restored]:
@@ -124,36 +122,37 @@ class Backups:
 def write(path: str, before: bytes, after: bytes) -> None:
     """Replace a file that still holds `before`. Owner and mode stay. Raises OSError with the reason, and leaves the file alone then.
 
-    The folder may be another user's, who exchanges names while root writes: all is done by descriptors, nothing by a path.
+    The path has no links. The folder may be another user's, who exchanges names and folders while root writes: all is done by
+    descriptors, nothing by a path.
     """
-    folder, name = os.path.split(path)
-    where = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with files.opened_folder(path) as (folder, name):
+        _write(folder, name, before, after)
+
+
+def _write(folder: int, name: str, before: bytes, after: bytes) -> None:
+    content, status = _content(folder, name, len(before))
+    if content != before:
+        raise OSError(errno.EBUSY, "it was changed meanwhile")
+    temporary = f".sysperf-{os.urandom(8).hex()}"
     try:
-        status = _expected(where, name, before)
-        temporary = f".sysperf-{os.urandom(8).hex()}"
-        try:
-            _create(where, temporary, after, status)
-            os.replace(temporary, name, src_dir_fd=where, dst_dir_fd=where)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=where)
-            raise
-        os.fsync(where)
-    finally:
-        os.close(where)
+        _create(folder, temporary, after, status)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    files.sync_folder(f"/proc/self/fd/{folder}")
 
 
-def _expected(where: int, name: str, before: bytes) -> os.stat_result:
-    """What the kernel says of a plain file in this folder that has one name and holds `before`. Raises OSError with the reason."""
-    if not stat.S_ISREG(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode):
+def _content(folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result]:
+    """(the first `limit` + 1 bytes of a plain file that has one name, what the kernel says of it). Raises OSError with the reason."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise OSError(errno.EINVAL, "no plain file")
-    with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=where), "rb") as file:
+    with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise OSError(errno.EMLINK, "it has several names (hard links)" if status.st_nlink > 1 else "no plain file")
-        if file.read(len(before) + 1) != before:
-            raise OSError(errno.EBUSY, "it was changed meanwhile")
-        return status
+        return file.read(limit + 1), status
 
 
 def _create(where: int, name: str, content: bytes, like: os.stat_result) -> None:
@@ -169,15 +168,21 @@ def _create(where: int, name: str, content: bytes, like: os.stat_result) -> None
 
 def _restore(backup: Backup) -> Restored:
     try:
-        now = _content(backup.path)
+        with files.opened_folder(backup.path) as (folder, name):
+            return _restore_in(folder, name, backup)
     except OSError as error:
-        return Restored(backup.path, "gone", error.strerror or str(error))
+        return Restored(backup.path, "gone" if isinstance(error, FileNotFoundError) else "failed", error.strerror or str(error))
+
+
+def _restore_in(folder: int, name: str, backup: Backup) -> Restored:
+    """Put one file back, in a folder that stays the same. Raises OSError where there is no such file."""
+    now, _ = _content(folder, name, MAX_BYTES)
     if now == backup.before:
         return Restored(backup.path, "already")
     if _digest(now) != backup.after_sha256:
         return Restored(backup.path, "changed", "it was changed since")
     try:
-        write(backup.path, now, backup.before)
+        _write(folder, name, now, backup.before)
     except OSError as error:
         return Restored(backup.path, "failed", error.strerror or str(error))
     return Restored(backup.path, "restored")
@@ -185,18 +190,12 @@ def _restore(backup: Backup) -> Restored:
 
 def _may_be_changed(backup: Backup) -> bool:
     """Whether a file is not known to be as it was."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     try:
-        return _content(backup.path) != backup.before
+        with files.opened_folder(backup.path) as (folder, name), open(os.open(name, flags, dir_fd=folder), "rb") as file:
+            return file.read(len(backup.before) + 1) != backup.before
     except OSError:
         return True
-
-
-def _content(path: str) -> bytes:
-    """What a file holds. Raises OSError."""
-    try:
-        return read_bytes(path)
-    except Unreadable as error:
-        raise OSError(errno.EIO, error.reason) from None
 
 
 def _digest(content: bytes) -> str:

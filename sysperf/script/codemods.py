@@ -55,7 +55,7 @@ def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
     inside = file.source.text[start + 1 : end - 1]
     if file.source.text[start] != "(" or "#" in inside or "\\" in inside:
         return None
-    return _change(call, "script.gradients-set-to-zero", Edit(start + 1, end - 1, "", "script.gradients-set-to-zero"))
+    return _change(call, "optimizer.zero-grad-fills", Edit(start + 1, end - 1, "", "optimizer.zero-grad-fills"))
 
 
 def _keep_workers(file: File, call: ast.Call) -> Change | None:
@@ -73,7 +73,7 @@ def _keep_workers(file: File, call: ast.Call) -> Change | None:
     else:
         return None
     return _change(
-        call, "script.loader-not-persistent", add_keyword(file, call, f"{maker.persistent[0]}={value}", "script.loader-not-persistent")
+        call, "dataloader.workers-made-again", add_keyword(file, call, f"{maker.persistent[0]}={value}", "dataloader.workers-made-again")
     )
 
 
@@ -98,7 +98,7 @@ def _changes_with_epochs(file: File, call: ast.Call) -> bool:
 
 def _pin(file: File, call: ast.Call) -> Change | None:
     """Add pin_memory=True, and non_blocking=True to all copies of the batches, where those come from loaders of this file alone."""
-    rule = "script.loader-unpinned"
+    rule = "dataloader.pin-memory-off"
     if file.names.qualified(call.func) not in LOADERS or last_name(call.func) == "create_loader":
         return None
     if argument(call, "pin_memory", 7) is not None or is_open(call):
@@ -131,7 +131,7 @@ def _place(call: ast.Call) -> int:
 
 def _do_not_wait(file: File, call: ast.Call) -> Change | None:
     """Add non_blocking=True to a copy of a pinned batch."""
-    rule = "script.transfer-blocking"
+    rule = "transfer.blocking"
     return None if argument(call, "non_blocking", _place(call)) is not None else _change(call, rule, _non_blocking_edit(file, call, rule))
 
 
@@ -145,7 +145,7 @@ def _non_blocking_edit(file: File, call: ast.Call, rule: str) -> Edit | None:
 
 def _rename_amp(file: File, call: ast.Call) -> Change | None:
     """``torch.cuda.amp.autocast(…)`` to ``torch.amp.autocast("cuda", …)``, with the import where the name comes from one."""
-    rule = "script.amp-old-names"
+    rule = "precision.amp-old-names"
     qualified = file.names.qualified(call.func)
     _, device, _, name = qualified.split(".")[:4] if qualified.count(".") == 3 else ("", "", "", "")
     if name not in _AMP or is_open(call) or (name == "autocast" and len(call.args) > 1):
@@ -196,7 +196,7 @@ def _is_simple_call(file: File, node: ast.Name) -> bool:
 
 def _add_up_on_device(file: File, call: ast.Call) -> Change | None:
     """``total += loss.item()`` to ``total += loss.detach().double()``, with ``total = float(total)`` after the loop: the same sum."""
-    rule = "script.sync-per-step"
+    rule = "sync.per-step"
     statement = file.tree.statement_of(call)
     loop = file.tree.parents.get(statement)
     if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add) or not isinstance(statement.target, ast.Name):
@@ -276,12 +276,12 @@ def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
 
 
 CODEMODS: dict[str, Codemod] = {
-    "script.gradients-set-to-zero": _drop_set_to_none,
-    "script.loader-not-persistent": _keep_workers,
-    "script.loader-unpinned": _pin,
-    "script.transfer-blocking": _do_not_wait,
-    "script.amp-old-names": _rename_amp,
-    "script.sync-per-step": _add_up_on_device,
-    "script.no-grad-in-evaluation": evaluation.inference,
+    "optimizer.zero-grad-fills": _drop_set_to_none,
+    "dataloader.workers-made-again": _keep_workers,
+    "dataloader.pin-memory-off": _pin,
+    "transfer.blocking": _do_not_wait,
+    "precision.amp-old-names": _rename_amp,
+    "sync.per-step": _add_up_on_device,
+    "program.no-grad-in-evaluation": evaluation.inference,
 }
 """What `--fix` can change, by the rule that finds it."""

@@ -1,4 +1,4 @@
-"""Comments that accept what a rule says: `# sysperf: ignore`, `# sysperf: ignore[item-per-step]`, `# sysperf: ignore-file[…]`."""
+"""Comments that accept what a rule says: `# sysperf: ignore`, `# sysperf: ignore[sync.per-step]`, `# sysperf: ignore-file[…]`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Accepted(NamedTuple):
 
     lines: dict[int, frozenset[str]]
 
-    def covers(self, rule: str, detects: tuple[str, ...], first: int, last: int) -> bool:
+    def covers(self, rule: str, first: int, last: int) -> bool:
         """Whether a comment on the file, or on the first or last line of a place, accepts this rule."""
-        names = {rule, rule.partition(".")[2], *detects}
+        names = {rule, rule.partition(".")[2]}
         return any((accepted := self.lines.get(line)) is not None and (not accepted or accepted & names) for line in (0, first, last))
 
 

@@ -11,7 +11,7 @@ from sysperf.script.file import File
 from sysperf.script.names import dotted, last_name
 from sysperf.script.syntax import Function, within
 
-RULE = "script.no-grad-in-evaluation"
+RULE = "program.no-grad-in-evaluation"
 _UNSAFE = frozenset(("backward", "grad", "requires_grad_", "copy_", "load_state_dict", "append", "extend", "save", "put", "send", "yield_"))
 
 

@@ -11,8 +11,8 @@ class Hypothesis(Record, kw_only=True):
     """A rule that fired on a place in the source. It is no finding before a live signal, a trace or a trial confirms it."""
 
     rule: str
-    detects: Annotated[tuple[str, ...], fact("entries of the list S of docs/lint.md")] = ()
-    confirmed_by: Annotated[tuple[str, ...], fact("detections of `analyze` (T…) and `diagnose` (E…) that make it a finding")] = ()
+    witness: Annotated[str, fact("which witness of the cause it is")] = ""
+    explains: Annotated[tuple[str, ...], fact("causes that `analyze` and `diagnose` find where this one is at work")] = ()
     severity: str
     confidence: str
     title: str

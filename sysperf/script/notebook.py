@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-import msgspec
-
 from sysperf.model.record import Json, JsonObject, from_json
 from sysperf.script.source import Source, Unreadable
 
@@ -49,7 +47,7 @@ def _cells(raw: bytes) -> list[tuple[int, str]]:
         cells = from_json(raw, JsonObject).get("cells", [])
         code_cells = [(number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
         return [(number, _text(source)) for number, source in code_cells]
-    except (msgspec.MsgspecError, ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise Unreadable(f"no notebook: {error}") from None
 
 

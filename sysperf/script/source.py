@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import errno
 import io
-import os
-import stat
 import tokenize
 from bisect import bisect_right
 from functools import cached_property
 
+from sysperf.host.plain_files import open_plain, read_bounded
 from sysperf.startup import lazy
 
 MAX_BYTES = 16 << 20
@@ -76,23 +75,14 @@ def read(path: str) -> Source:
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a plain file of at most `MAX_BYTES`. Raises Unreadable."""
+    """The content of a plain file of at most `MAX_BYTES`, to which no other user's link leads root astray. Raises Unreadable."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO without a writer would block
+        return read_bounded(open_plain(path), path, MAX_BYTES)
     except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from None
+        reasons = {errno.EFBIG: f"larger than {MAX_BYTES >> 20} MiB", errno.EINVAL: "no plain file"}
+        raise Unreadable(reasons.get(error.errno or 0) or error.strerror or str(error)) from None
     except ValueError as error:  # a NUL in the name
         raise Unreadable(str(error)) from None
-    with open(descriptor, "rb") as file:
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Unreadable("no plain file")
-            raw = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise Unreadable(os.strerror(error.errno or errno.EIO)) from None
-    if len(raw) > MAX_BYTES:
-        raise Unreadable(f"larger than {MAX_BYTES >> 20} MiB")
-    return raw
 
 
 def _decoded(raw: bytes) -> tuple[str, str]:

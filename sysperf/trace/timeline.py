@@ -29,29 +29,32 @@ KERNEL_NAMES, CALL_NAMES, DIRECTIONS, MEMORY_KINDS = "names of kernels", "names 
 GRAPHS, GRAPH_KERNELS = "CUDA graphs", "kernels of CUDA graphs"
 """What a file can have no table or column for."""
 
-MAX_NAMES = 400_000
+MAX_NAMES, MAX_NAME, MAX_NAMES_TEXT = 400_000, 10_000, 200_000_000
+"""How many, and characters of one and of all. The longest names of kernels have some thousands."""
 OTHER_NAME = "(more names)"
+NUMBER_BITS = 38
+"""Of what a call and its operation have in common, in files of several processes: above it stands the process, of 24 bits."""
 MAX_THREADS = 10_000
 """More share the last one: no program has so many, and a file may have any number of them."""
 
 
 class Names:
-    """Texts by number, each stored once; beyond `MAX_NAMES` all others share one number."""
+    """Texts by number, each stored once; where there are too many, all others share one number."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.numbers: dict[str, int] = {}
+        self._room = MAX_NAMES_TEXT
 
     def number(self, text: str) -> int:
         """The number of a text."""
         number = self.numbers.get(text)
         if number is None:
-            if len(self.texts) >= MAX_NAMES:
-                text = OTHER_NAME
-                if text in self.numbers:
-                    return self.numbers[text]
-            number = self.numbers[text] = len(self.texts)
-            self.texts.append(text)
+            text = text[:MAX_NAME] if len(self.texts) < MAX_NAMES and self._room > 0 else OTHER_NAME
+            number = self.numbers.setdefault(text, len(self.texts))
+            if number == len(self.texts):
+                self.texts.append(text)
+                self._room -= len(text)
         return number
 
 

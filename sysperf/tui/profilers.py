@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import TYPE_CHECKING
 
-from sysperf import plugin
+from sysperf import paths, plugin
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
 from sysperf.model.profile import TraceRequest
@@ -54,7 +53,7 @@ def _trace_folder(pid: int, name: str) -> str:
     uid, _ = plugin.tracer(name).owner(Host(), pid)
     if uid != os.geteuid():
         raise UsageError(f"process {pid} belongs to user {uid}", f"sudo sysperf trace {pid}")
-    return os.getcwd() if os.access(".", os.W_OK) else tempfile.gettempdir()
+    return os.getcwd() if os.access(".", os.W_OK) else paths.temporary_home()
 
 
 def _analysis(path: str, progress: ReportProgress) -> Analysis:

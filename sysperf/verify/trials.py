@@ -11,10 +11,8 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from sysperf.host.files import make_folder
-from sysperf.model.record import Json, convert, to_json
+from sysperf.model.record import Json, convert, from_json, to_json
 from sysperf.model.trial import Trial
 
 FILE = "trials.jsonl"
@@ -72,11 +70,11 @@ def _trial(line: bytes) -> Trial | None:
     if len(line) > MAX_LINE_BYTES:
         return None
     try:
-        raw: Json = msgspec.json.decode(line)
+        raw: Json = from_json(line, Json)
         if not isinstance(raw, dict):
             return None
         trial: Trial = convert({name: value for name, value in raw.items() if name in _FIELDS}, Trial)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except ValueError:
         return None
     return trial if trial.is_sound() else None
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,6 +155,39 @@ def test_the_client_knows_errors(tmp_path: Path) -> None:
         Client(str(tmp_path / "nobody")).get("/v1/status")
     with agent(tmp_path, "--history", "none") as running, pytest.raises(SysperfError, match="404"):
         Client(running.socket).get("/v9/nothing")
+
+
+@pytest.mark.parametrize(
+    "drops",
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+    ],
+    ids=["headers", "content", "chunks", "continue", "until the end"],
+)
+def test_an_answer_that_drips_is_given_up(tmp_path: Path, drops: tuple[bytes, bytes]) -> None:
+    """Each byte comes in time, and the answer never ends: whoever asked waits three times as long as for silence."""
+    path, dripped = str(tmp_path / "a.sock"), list[int]()
+
+    def drip() -> None:
+        connection = listener.accept()[0]
+        with contextlib.suppress(OSError), connection:
+            connection.recv(65_536)
+            connection.sendall(drops[0])
+            while True:
+                time.sleep(0.05)
+                dripped.append(connection.send(drops[1]))
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen()
+        threading.Thread(target=drip, daemon=True).start()
+        with pytest.raises(SysperfError, match=r"timed out|does not end|more than 100 headers"):
+            Client(path, timeout_s=0.5).get("/v1/status")
+    assert len(dripped) > 3
 
 
 def test_other_commands_do_not_pay() -> None:

@@ -126,6 +126,17 @@ def test_a_body_is_not_read(path: str, framing: str) -> None:
         assert parsed(rest(client)).status == 413
 
 
+@pytest.mark.parametrize("framing", ["Transfer-Encoding: chunked\r\nContent-Length: 5", "Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked"])  # fmt: skip
+def test_no_second_request_is_hidden_in_a_body_in_pieces(path: str, framing: str) -> None:
+    """By its length the last request would be the first one's body, by its pieces the body is empty: one answer, and the end."""
+    with connect(path) as client:
+        client.sendall(f"GET / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n0\r\n\r\n".encode() + ASK)
+        raw = rest(client)
+
+    assert raw.count(b"HTTP/1.1 ") == 1
+    assert (parsed(raw).status, parsed(raw).headers["connection"]) == (413, "close")
+
+
 @pytest.mark.parametrize(
     ("raw", "status"),
     [

@@ -281,9 +281,9 @@ def test_output_keeps_what_is_private_private(tmp_path: Path, monkeypatch: pytes
     written: list[str] = []
     replace = os.replace
 
-    def noted(source: str, target: str) -> None:
+    def noted(source: str, target: str, **folders: int) -> None:
         written.append(source)
-        replace(source, target)
+        replace(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", noted)
     for _ in range(2):

@@ -71,7 +71,7 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
     tuning = json.loads(done.stdout)["tuning"]
     (trial,) = map(json.loads, (home / "state" / "trials.jsonl").read_text().splitlines())
     started = subprocess.run(
-        (sys.executable, "-m", "sysperf", "wrap", "-q", "--profile", "train.py.toml", "--", "printenv", "OMP_WAIT_POLICY"),
+        (sys.executable, "-m", "sysperf", "wrap", "--profile", "train.py.toml", "--", "printenv", "OMP_WAIT_POLICY"),
         env=environment(home), cwd=home, capture_output=True, text=True, check=False,
     ) if (home / "train.profile.toml").replace(home / "train.py.toml") else None  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
     assert any("cannot run so" in run.get("failed", "") or "exit code 1" in run.get("failed", "") for run in tuning["runs"])
     assert (trial["experiment"], trial["verdict"]) == ("tune", "faster")
     assert started
-    assert started.stdout == "passive\n"
+    assert started.stdout == "passive\n", started.stderr
 
 
 def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:

@@ -382,12 +382,13 @@ def test_a_full_disk_takes_no_result_away(full: Path) -> None:
     assert [path for path in full.rglob("*") if path.is_file() and path.name != "fill" and path.stat().st_size] == []
 
 
-def test_a_study_is_that_of_its_folder(tmp_path: Path) -> None:
+def test_a_study_is_that_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python train.py` in two folders are two programs: neither goes on with the other's runs."""
     both = (*SPEED, "--a", says(10), "--b", says(12), "--resume")
-    with contextlib.chdir(tmp_path):
-        verify(tmp_path, *both[:-1])
-        here = verify(tmp_path, *both)
+    monkeypatch.chdir(tmp_path)
+    verify(tmp_path, *both[:-1])
+    here = verify(tmp_path, *both)
+    monkeypatch.undo()
     elsewhere = verify(tmp_path, *both)
 
     assert here.returncode == 0

@@ -47,7 +47,7 @@ def verify(home: Path, *argv: str, script: str = "") -> subprocess.CompletedProc
 def test_the_best_number_of_threads_is_confirmed_by_fresh_pairs(home: Path) -> None:
     """A program that one thread suits: the sweep finds it, plain is compared with it, and the result is the rule's gain."""
     script = "print('speed:', 12 if os.environ.get('OMP_NUM_THREADS') == '1' else 10)\n"
-    done = verify(home, *OPTIONS, "--json", "--fix", "process.one-busy-thread", script=script)
+    done = verify(home, *OPTIONS, "--json", "--fix", "threads.one-busy", script=script)
     experiment = json.loads(done.stdout)["experiment"]
 
     assert done.returncode == 0, done.stderr
@@ -57,7 +57,7 @@ def test_the_best_number_of_threads_is_confirmed_by_fresh_pairs(home: Path) -> N
     assert experiment["levels"][0]["values"] == [10.0] * 3
     assert (experiment["comparison"]["verdict"], round(experiment["comparison"]["ratio"], 3)) == ("faster", 1.2)
     kept = json.loads((home / "state" / "trials.jsonl").read_text())
-    assert (kept["rule"], kept["verdict"]) == ("process.one-busy-thread", "faster")
+    assert (kept["rule"], kept["verdict"]) == ("threads.one-busy", "faster")
 
 
 @pytest.mark.parametrize("experiment", ["numa-bandwidth", "h2d-bandwidth", "pinned-copies"])

@@ -577,17 +577,23 @@ def test_traceable(torch_python: str, tmp_path: Path) -> None:
 
 @pytest.mark.root(users=True)
 def test_a_link_of_somebody_else_is_no_folder_for_traces(torch_python: str) -> None:
-    """It leads to a folder of ours today and to one of theirs tomorrow: nothing is made in either."""
+    """It leads to a folder of ours today and to one of theirs tomorrow: nothing is made in either, and another folder is taken."""
     with tempfile.TemporaryDirectory(prefix="run-", dir="/tmp") as short:
         ours, link = Path(short, "ours"), Path(short, "link")
         ours.mkdir()
         link.symlink_to("ours")
         os.lchown(link, 12345, 12345)
-        done = run(torch_python, "-c", SHOW, options=("--traceable",), env={"XDG_RUNTIME_DIR": str(link)})
+        env, _ = inside(torch_python, "--traceable", env={"XDG_RUNTIME_DIR": str(link)})
 
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "belongs to somebody else" in done.stderr
+        assert env["KINETO_IPC_SOCKET_DIR"].startswith("/tmp/sysperf-")
         assert list(ours.iterdir()) == []
+
+
+def test_a_folder_for_traces_that_was_handed_on_stays(torch_python: str, tmp_path: Path) -> None:
+    """By the user, by a launcher, or by the command that waits for the traces."""
+    env, _ = inside(torch_python, "--traceable", env={"KINETO_IPC_SOCKET_DIR": str(tmp_path)})
+
+    assert (env["KINETO_IPC_SOCKET_DIR"], env["KINETO_USE_DAEMON"]) == (str(tmp_path), "1")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Seen, examine, lacks
 
 LIMIT_S = 30.0
-OTHERS_DOING = {"diagnosis.neighbour"}
+OTHERS_DOING = {"threads.neighbour"}
 """True of any program on a machine that others keep busy."""
 RESULTS: list[tuple[str, bool, set[str], Seen]] = []
 
@@ -63,7 +63,7 @@ def line(name: str, sick: Seen, cured: Seen) -> str:
     measured = 100 * (1 - sick.steps_per_s / cured.steps_per_s) if sick.steps_per_s and cured.steps_per_s else None
     predicted = "-" if sick.predicted is None else f"{sick.predicted[0]:.0f} to {sick.predicted[1]:.0f} %"
     cost = "-" if measured is None else f"{measured:.0f} %"
-    causes = ", ".join(f"{cause.removeprefix('diagnosis.')} ({state})" for cause, state in sick.causes.items()) or "nothing"
+    causes = ", ".join(f"{cause} ({state})" for cause, state in sick.causes.items()) or "nothing"
     return f"{name:<24} {sick.took_s:4.1f} s  predicted {predicted:<12} measured {cost:<6} {causes}"
 
 

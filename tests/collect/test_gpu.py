@@ -17,7 +17,7 @@ from sysperf.collect.gpu import Gpu, answers, collect, device, links, locality, 
 from sysperf.collect.gpu.records import Device
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
-from tests.conftest import MakeMachine, captured, make_machine
+from tests.conftest import Files, MakeMachine, captured, make_machine
 from tests.gpus import A100_PCIE, DENIED, FIELDS, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
 
@@ -289,10 +289,13 @@ def test_a_gpu_that_a_batch_system_keeps_from_us_is_forbidden_not_gone(machine: 
     assert collect(machine(gpu_files, links, calls(H100, H100))).forbidden == 0, "nothing is missing, nothing is asked"
 
 
-def test_where_nothing_hints_at_a_driver_nvml_is_not_asked(machine: MakeMachine) -> None:
-    """Each fact that is unknown then says why: there is no driver."""
+@pytest.mark.parametrize(
+    "left", [{}, {"/dev/nvidiactl": "", "/proc/devices": "Character devices:\n  1 mem\n226 drm\n"}], ids=["nothing", "a node"]
+)
+def test_where_nothing_hints_at_a_driver_nvml_is_not_asked(machine: MakeMachine, left: Files) -> None:
+    """Each fact that is unknown then says why: there is no driver. A device node that NVML's library made leads to none."""
     gpu_files, links = files(1, driver="nouveau")
-    host = machine(gpu_files, links, calls(H100))
+    host = machine({**gpu_files, **left}, links, calls(H100))
 
     assert collect(host).nvml is False
     assert [(source.path, source.error) for source in host.sources if source.path.startswith("nvml:")] == [(driver.NVML, driver.NO_DRIVER)]

@@ -21,6 +21,7 @@ from sysperf.model.snapshot import Area
 from tests.agent.machines import FAKE_TORCH, programs
 from tests.collect.programs import LIBTORCH, VERSION, process
 from tests.conftest import MakeMachine
+from tests.system_calls import needs_system_calls
 
 MIB = 1 << 20
 HOURS = Process(
@@ -122,6 +123,7 @@ def test_the_agent_forgets_what_it_knew_of_a_number_that_another_program_has() -
     assert take(facts, after(30.0, start_time=99)).window_s == 0.0
 
 
+@needs_system_calls
 def test_deep_looks_twice_at_a_real_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs is looked at again some seconds later; a capture keeps the answer, and one look says nothing of a window."""
     monkeypatch.setattr(second, "WINDOW_S", 3.2)
@@ -139,6 +141,7 @@ def test_deep_looks_twice_at_a_real_program(tmp_path: Path, monkeypatch: pytest.
     assert any(source.path == second.CALL for source in host.sources)
 
 
+@needs_system_calls
 def test_a_main_thread_that_syncs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is within fsync(2) at many looks, on a disk that takes milliseconds for it; we never are."""
     if subprocess.run(["stat", "-f", "-c", "%T", str(tmp_path)], capture_output=True, text=True, check=True).stdout.strip() == "tmpfs":

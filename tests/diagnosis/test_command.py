@@ -48,6 +48,29 @@ def test_a_command_that_ends_at_once_is_told() -> None:
     assert "ended with exit code 7" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [(("true",), "let it run for longer"), (("false",), "what stands above"), (("/nothing/there",), "what stands above")],
+)
+def test_only_a_program_that_ended_well_is_to_run_for_longer(program: tuple[str, ...], hint: str) -> None:
+    """Why another one could not start, or failed, was said by itself or by what starts it."""
+    done = command("diagnose", "--", *program)
+
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert "no such file" in done.stderr or program[0] != "/nothing/there"
+
+
+def test_a_program_has_a_folder_of_its_own_for_traces(tmp_path: Path) -> None:
+    """It is gone with the program, and nobody could know its name before."""
+    show = "import os; f = os.environ['KINETO_IPC_SOCKET_DIR']; print(f, oct(os.stat(f).st_mode), flush=True)"
+    seen = [command("diagnose", "--", sys.executable, "-c", show).stderr.split("\n")[0].split() for _ in range(2)]
+
+    assert [mode for _, mode in seen] == ["0o40700"] * 2
+    assert len({folder for folder, _ in seen}) == 2
+    assert not [folder for folder, _ in seen if os.path.exists(folder)]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A program that trains and makes its own batches; its process number."""
@@ -64,8 +87,8 @@ def test_a_program_that_makes_its_own_batches_is_named(trained: int) -> None:
 
     assert done.returncode == 1
     named = {cause["id"]: cause for cause in verdict["causes"]}
-    assert named["diagnosis.loader-inline"]["state"] == "confirmed"
-    assert named["diagnosis.loader-inline"]["where"][0]["text"].startswith("def __getitem__(self, index): time.sleep(0.025)")
+    assert named["dataloader.inline"]["state"] == "confirmed"
+    assert named["dataloader.inline"]["where"][0]["text"].startswith("def __getitem__(self, index): time.sleep(0.025)")
 
 
 @pytest.mark.torch

@@ -2,41 +2,154 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sysperf import plugin
+from sysperf.diagnosis import traced
 from sysperf.engine import judging
 from sysperf.engine.diagnose import inside as diagnose_inside
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Sample, Samples
 
+TRACE = b'{"traceEvents": []}'
+SECRET = b'{"traceEvents": ["only root may read this"]}'
 
-@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
+
+def folder_of(path: Path, owner: int, content: bytes = TRACE) -> Path:
+    """A folder in which this user's program has written a trace."""
+    path.mkdir()
+    (path / "trace.json").write_bytes(content)
+    for given in (path, path / "trace.json"):
+        os.chown(given, owner, -1)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
 def test_what_is_no_trace_is_not_opened(tmp_path: Path, kind: str) -> None:
     """The folder belongs to the program's user while it writes: root would wait for a pipe for ever, or read another file."""
-    path, other = tmp_path / "trace.json", tmp_path / "other"
-    other.write_text("{}")
-    {"link": path.symlink_to, "hard link": path.hardlink_to}.get(kind, lambda _: os.mkfifo(path))(other)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    path, other = folder / "trace.json", tmp_path / "other"
+    other.write_bytes(TRACE)
+    make: dict[str, Callable[[Path], object]] = {
+        "link": path.symlink_to, "hard link": path.hardlink_to, "pipe": lambda _: os.mkfifo(path), "folder": lambda _: path.mkdir(),
+    }  # fmt: skip
+    make[kind](other)
 
     with pytest.raises(SysperfError, match="no trace"):
-        diagnose_inside._take_back(str(tmp_path), str(path))
+        diagnose_inside._take(str(folder), str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.root(users=True)
-def test_the_folder_is_ours_again_before_the_trace_is_read(tmp_path: Path) -> None:
-    """Else its user could replace the file between the look and the reading."""
-    (tmp_path / "trace.json").write_text("{}")
-    os.chown(tmp_path, 65_534, 65_534)
-    diagnose_inside._take_back(str(tmp_path), str(tmp_path / "trace.json"))
+def test_a_file_of_somebody_else_is_no_trace_of_this_user(tmp_path: Path) -> None:
+    """Where hard links are not protected, he may give any file the trace's name, and take its first one away."""
+    folder = folder_of(tmp_path / "theirs", 65_531)
+    os.chown(folder / "trace.json", 0, 0)
 
-    assert tmp_path.stat().st_uid == 0
+    with pytest.raises(SysperfError, match="no trace"):
+        diagnose_inside._take(str(folder), str(tmp_path / "copy"))
+
+
+def test_a_trace_larger_than_is_read_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the disk on which temporary files lie."""
+    monkeypatch.setattr(traced, "MAX_BYTES", 1 << 20)
+    folder = folder_of(tmp_path / "theirs", os.geteuid())
+    os.truncate(folder / "trace.json", 1 << 40)
+
+    with pytest.raises(SysperfError, match="larger than 1 MiB"):
+        diagnose_inside._take(str(folder), str(tmp_path / "copy"))
+
+
+@pytest.mark.root(users=True)
+def test_nobody_exchanges_or_changes_a_trace_once_it_was_looked_at(tmp_path: Path) -> None:
+    """Its user has opened the folder to everybody, holds it and the file open, and writes and renames on."""
+    tmp_path.chmod(0o711)
+    folder = folder_of(tmp_path / "theirs", 65_531)
+    folder.chmod(0o777)
+    held, file = os.open(folder, os.O_RDONLY), os.open(folder / "trace.json", os.O_RDWR)
+    diagnose_inside._take(str(folder), str(tmp_path / "copy"))
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            os.setresuid(65_531, 65_531, 65_531)
+            os.pwrite(file, SECRET, 0)
+            os.rename("trace.json", "away", src_dir_fd=held, dst_dir_fd=held)
+        except PermissionError:
+            code = 77
+        finally:
+            os._exit(code)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 77
+    assert (folder.stat().st_uid, folder.stat().st_mode & 0o777) == (0, 0o700)
+    assert (folder / "trace.json").read_bytes() == SECRET
+    assert (tmp_path / "copy").read_bytes() == TRACE
+    assert (tmp_path / "copy").stat().st_uid == 0
+
+
+@pytest.mark.root(users=True)
+def test_a_racing_user_never_has_root_read_a_file_of_his_choice(tmp_path: Path) -> None:
+    """He exchanges his trace for a link to a root-only file, and for a pipe, as fast as he can; what is copied is his trace or nothing."""
+    tmp_path.chmod(0o711)
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    secret.chmod(0o600)
+    seen: Counter[bytes] = Counter()
+    for number in range(150):
+        folder = folder_of(tmp_path / f"{number}", 65_531)
+        folder.chmod(0o777)
+        with exchanging(folder, secret):
+            copy = tmp_path / f"{number}.copy"
+            try:
+                diagnose_inside._take(str(folder), str(copy))
+                seen[copy.read_bytes()] += 1
+            except (SysperfError, FileNotFoundError):
+                seen[b"refused"] += 1
+
+    assert set(seen) <= {TRACE, b"refused"}, seen
+    assert len(seen) == 2, f"there was no race: {seen}"
+
+
+@contextlib.contextmanager
+def exchanging(folder: Path, target: Path) -> Iterator[None]:
+    """Another user's process that gives the trace's name to a link, a pipe and the trace in turn, until it may not any more."""
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.chdir(folder)
+            os.setresuid(65_531, 65_531, 65_531)
+            os.symlink(target, "link")
+            os.mkfifo("pipe")
+            os.write(tell, b".")
+            while True:
+                for name in ("link", "pipe"):
+                    os.rename("trace.json", "real")
+                    os.rename(name, "trace.json")
+                    os.rename("trace.json", name)
+                    os.rename("real", "trace.json")
+        finally:
+            os._exit(0)
+    os.close(tell)
+    os.read(ready, 1)
+    os.close(ready)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.root(users=True)
@@ -46,11 +159,11 @@ def test_the_folder_of_a_trace_cannot_be_exchanged_for_a_link(monkeypatch: pytes
         os.chown(theirs, 1, 1)
 
         def attack(_pid: int, folder: str, _path: str, *_: object) -> str:
-            os.chown(folder, 65_534, 65_534)
+            os.chown(folder, 65_531, 65_531)
             child = os.fork()
             if child == 0:
                 try:
-                    os.setresuid(65_534, 65_534, 65_534)
+                    os.setresuid(65_531, 65_531, 65_531)
                     os.rename(folder, f"{folder}.away")
                     os.symlink(theirs, folder)
                 finally:
@@ -109,7 +222,7 @@ def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, functio
     assert inside.line(os.getpid(), seen)
     hits = inside.hits(os.getpid(), judging.load_rules(), 5.0)
 
-    assert [hit.line for hit in hits if hit.rule == "script.sync-per-step"] == lines
+    assert [hit.line for hit in hits if hit.rule == "sync.per-step"] == lines
     assert {hit.file for hit in hits} <= {str(path)}
 
 
@@ -144,4 +257,4 @@ def test_a_file_that_has_this_name_in_a_container_only_is_not_offered_to_be_chan
         hits = inside.hits(pid, judging.load_rules(), 5.0)
         program.kill()
 
-    assert {hit.fixable for hit in hits if hit.rule == "script.loader-not-persistent"} == {not container}
+    assert {hit.fixable for hit in hits if hit.rule == "dataloader.workers-made-again"} == {not container}

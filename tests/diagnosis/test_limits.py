@@ -26,11 +26,11 @@ def test_a_look_that_never_ends_is_given_up() -> None:
     """As one at a file system that does not answer; the others' findings are kept."""
     never = threading.Event()
     looks: ParallelLooks[str, int] = ParallelLooks()
-    looks.start("stuck", lambda: never.wait() and 1)
+    looks.start("program.stuck", lambda: never.wait() and 1)
     looks.start("quick", lambda: 2)
 
     assert looks.results(0.2) == {"quick": 2}
-    assert looks.pending == ["stuck"]
+    assert looks.pending == ["program.stuck"]
     never.set()
 
 
@@ -40,7 +40,7 @@ def test_a_look_that_never_ends_keeps_no_process() -> None:
 import threading
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 looks = ParallelLooks()
-looks.start("stuck", threading.Event().wait)
+looks.start("program.stuck", threading.Event().wait)
 print(looks.results(0.1))
 """
     done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, timeout=30, check=False)
@@ -142,4 +142,4 @@ def test_a_job_that_hangs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked.run()
 
     assert found.verdict == "slowed"
-    assert [cause.id for cause in found.causes] == ["diagnosis.stuck"]
+    assert [cause.id for cause in found.causes] == ["program.stuck"]

@@ -21,6 +21,7 @@ from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
 from sysperf.procfs.stat import TICKS_PER_S, Stat
+from tests.system_calls import needs_system_calls
 
 BUSY = "while True: pass"
 SYNCING = """
@@ -38,14 +39,16 @@ def make_start():  # type: ignore[no-untyped-def]  # a generator of a closure
     started: list[subprocess.Popen[bytes]] = []
 
     def start(code: str) -> int:
-        started.append(subprocess.Popen((sys.executable, "-c", code), start_new_session=True))
-        time.sleep(0.3)
-        return started[-1].pid
+        program = subprocess.Popen((sys.executable, "-c", f"print(flush=True)\n{code}"), stdout=subprocess.PIPE, start_new_session=True)
+        started.append(program)
+        assert program.stdout
+        program.stdout.readline()
+        return program.pid
 
     yield start
     for program in started:
         os.killpg(program.pid, signal.SIGKILL)
-        program.wait()
+        program.communicate()
 
 
 def wait_for_child(pid: int) -> list[int]:
@@ -67,6 +70,7 @@ def test_a_busy_program_wants_a_cpu_all_the_time(start) -> None:  # type: ignore
     assert facts["team"] == 1
 
 
+@needs_system_calls
 def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-def]
     """And waits for no lock."""
     pid = start("import time; time.sleep(60)")
@@ -91,6 +95,7 @@ def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-unt
     assert (facts["waited_share"], facts["system"], facts["fault_share"]) == (None, None, None)
 
 
+@needs_system_calls
 def test_a_thread_that_waits_for_another_is_seen_in_a_futex(start) -> None:  # type: ignore[no-untyped-def]
     """A lock without a time limit is none of the interpreter's."""
     pid = start("import threading; threading.Lock().acquire() and threading.Event().wait()")
@@ -259,6 +264,7 @@ def waits(pid: int) -> Counter[str]:
     return seen.processes[pid].looks
 
 
+@needs_system_calls
 @pytest.mark.parametrize(
     ("code", "call"),
     [
@@ -373,7 +379,8 @@ def test_what_begins_and_ends_within_the_window_is_counted_once(start, tmp_path:
     """Workers that are made again and again would count as a neighbour else, or hide one: three of them, each 0.6 s of CPU time."""
     go, done = tmp_path / "go", tmp_path / "done"
     seen = Window(start(FORKS.format(go=str(go), done=str(done))))
-    seen.run(0.6)
+    while not seen.parts:
+        seen.run(0.6)
     go.touch()
     while not done.exists():
         seen.run(0.6)

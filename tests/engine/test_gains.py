@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from sysperf.engine import gains, judging, reading
+from sysperf.engine import gains, reading
 from sysperf.host import Host
 from sysperf.model.trial import Trial
 from sysperf.verify import trials
@@ -34,7 +32,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def gain() -> Any:
     """The gain of that rule's finding in a report of a sick machine, and of all others."""
-    with_gain = gains.with_gains(reports.sick(), judging.load_rules().earlier_ids)
+    with_gain = gains.with_gains(reports.sick())
     (mine,) = [outcome.gain for outcome in with_gain.outcomes if outcome.rule == "numa.balancing-on" and outcome.state == "finding"]
     return mine, [outcome.gain for outcome in with_gain.outcomes if outcome.rule != "numa.balancing-on"]
 
@@ -54,21 +52,6 @@ def test_the_latest_result_of_this_machine_is_the_gain(kept: Any) -> None:
     assert mine.state == "measured"
     assert "5.0 % faster here (+2.0 to +8.0 % at 95 %" in mine.text
     assert others == [outcome.gain for outcome in reports.sick().outcomes if outcome.rule != "numa.balancing-on"]
-
-
-def test_a_result_that_was_kept_under_an_earlier_id_belongs_to_the_rule_of_today(kept: Any) -> None:
-    """Rules were renamed; what was measured of them stays theirs."""
-    ids = judging.load_rules().earlier_ids
-    kept("x", rule="mem.thp-never")
-    latest = {ids.of_record(trial.rule) for trial in trials.read([f"{os.environ['STATE_DIRECTORY']}/{trials.FILE}"]).results}
-
-    report = reports.sick()
-    renamed = msgspec.structs.replace(report.outcomes[0], rule="memory.thp-never", state="finding")
-    report_with_gains = gains.with_gains(msgspec.structs.replace(report, outcomes=(renamed,)), ids)
-
-    assert latest == {"memory.thp-never"}
-    assert "5.0 % faster" in report_with_gains.outcomes[0].gain.text
-    assert not ids.used
 
 
 def test_a_result_from_before_a_change_of_the_machine_is_stale(kept: Any) -> None:

@@ -30,13 +30,6 @@ def test_a_rule_of_wrap_is_tried_by_wrap() -> None:
     assert (tried.rule, tried.kind, tried.settings, tried.set) == ("launch.page-faults-likely", "launch", (), {})
 
 
-def test_a_rule_is_found_by_its_earlier_name() -> None:
-    """As everywhere else; an unknown one gets a suggestion."""
-    assert trying.find("mem.swapping").id == "memory.swapping"
-    with pytest.raises(UsageError, match=r"no rule `memory\.swappin`.*memory\.swapping"):
-        trying.find("memory.swappin")
-
-
 def test_a_setting_of_the_machine_is_tried_and_that_of_a_running_program_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program that is measured is another one; what sysperf does not set gets the reason."""
     found(monkeypatch, SWAPPINESS, MACHINE)

@@ -243,18 +243,6 @@ def test_selection_by_id_area_and_pattern(tmp_path: Path) -> None:
     assert not ruleset.rules
 
 
-def test_an_earlier_id_selects_overrides_and_gets_the_rule_of_today(tmp_path: Path) -> None:
-    """What was written down before a rule was renamed goes on to mean it."""
-    text = RULE.replace('id = "box.swaps"', 'id = "box.swaps"\nformerly = ["crate.swaps"]')
-    ruleset = checked(tmp_path, text + '\n[[override]]\nrule = "crate.swaps"\nseverity = "error"\n')
-
-    assert ruleset.compiled("box.swaps").severity == "error"
-    assert ruleset.get("crate.swaps").id == "box.swaps"
-    for pattern in ("crate.swaps", "crate", "crate.*"):
-        assert ruleset.matching(pattern) == {"box.swaps"}
-    assert set(ruleset.earlier_ids.used) == {"crate.swaps", "crate", "crate.*"}
-
-
 def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
     """A site's rules that are there and unreadable are said; a folder that is not there has none."""
     assert site_files((str(tmp_path / "absent"),)) == []
@@ -305,23 +293,6 @@ def test_a_number_without_end_is_a_mistake_of_the_file(tmp_path: Path, number: s
     )
     with pytest.raises(RuleError, match=r"long\.toml"):
         load([], SCHEMA, site=[path])
-
-
-def test_fields_that_nothing_ever_read_are_dropped_with_a_note(tmp_path: Path) -> None:
-    """A site's file of an earlier version still loads, and its author is told once a field; others are still refused."""
-    rule = 'id="{0}"\ntitle="t"\nscope="host"\nseverity="info"\nmessage="m"\nwhen="1 > 2"\nexplain="e"\n'
-    earlier = 'rev=2\ntags=["a"]\nreplaced_by="box.c"\n'
-    path = tmp_path / "site.toml"
-    pack = '[pack]\nid="site"\ndata_as_of="2026-01-01"\n'
-    path.write_text(f"{pack}[[rule]]\n{rule.format('box.a')}{earlier}[[rule]]\n{rule.format('box.b')}{earlier}")
-
-    file = read_file(path)
-
-    assert [rule.id for rule in file.rule] == ["box.a", "box.b"]
-    assert file.notes == tuple(f"`{field}` in site.toml has no effect: remove it" for field in ("data_as_of", "replaced_by", "rev", "tags"))
-    path.write_text(f"[[rule]]\n{rule.format('box.a')}tagz=1\n")
-    with pytest.raises(RuleError, match="tagz"):
-        read_file(path)
 
 
 @pytest.mark.parametrize("kind", ["rules", "wrap"])

@@ -72,54 +72,16 @@ def test_a_baseline_accepts_and_reports_what_is_gone() -> None:
 
 def test_a_baseline_only_shrinks() -> None:
     """The first takes all; a later one drops what is gone, keeps what is unknown, and never adds."""
-    first, fresh = shrink(None, [FINDING, UNKNOWN], "now", RULES)
+    first, fresh = shrink(None, [FINDING, UNKNOWN], "now")
     assert [accepted.fingerprint for accepted in first.accepted] == ["f1"]
     assert fresh == []
 
     both = Baseline(accepted=(*first.accepted, Accepted("box.other", "", "f2"), Accepted("box.other", "x", "f3")))
     new = Outcome("box.new", "finding", "error", "host", "New", fingerprint="f9")
-    later, fresh = shrink(both, [FINDING, UNKNOWN, new], "later", RULES)
+    later, fresh = shrink(both, [FINDING, UNKNOWN, new], "later")
 
     assert [accepted.fingerprint for accepted in later.accepted] == ["f1", "f2"]
     assert fresh == [new]
-
-
-RENAMED = [RuleFile(rule=(rule(formerly=("crate.swaps",)), rule(id="box.other")))]
-"""`box.swaps` was `crate.swaps` once."""
-
-
-@pytest.mark.parametrize("written", ["crate.swaps", "crate.*", "crate.swap?"])
-def test_a_waiver_by_an_earlier_id_still_waives_and_the_id_of_today_is_said(written: str) -> None:
-    """An id or a pattern of an earlier version means the same rule."""
-    ruleset = Ruleset(RENAMED, SCHEMA)
-
-    (outcome,) = apply_waivers([FINDING], [Waiver(written, "agreed with operations")], None, ruleset)
-
-    assert outcome.state == "suppressed"
-    assert ruleset.earlier_ids.notes() == [f"`{written}` is an earlier name: today it is `box.swaps`"]
-
-
-def test_a_waiver_by_the_id_of_today_says_nothing() -> None:
-    """A pattern that names the rule anyway needs no note, also where an earlier id matches it too."""
-    ruleset = Ruleset(RENAMED, SCHEMA)
-
-    apply_waivers([FINDING], [Waiver("box.swaps", "agreed"), Waiver("*", "agreed")], None, ruleset)
-
-    assert ruleset.earlier_ids.notes() == []
-
-
-def test_a_baseline_with_an_earlier_id_still_accepts_and_is_written_with_the_id_of_today() -> None:
-    """The fingerprint of a finding is made from its id: an entry of the earlier one is translated."""
-    ruleset = Ruleset(RENAMED, SCHEMA)
-    finding = msgspec.structs.replace(FINDING, fingerprint=fingerprint("box.swaps", "sda"))
-    old = Baseline(accepted=(Accepted("crate.swaps", "sda", fingerprint("crate.swaps", "sda")),))
-
-    (outcome,) = apply_waivers([finding], [], old, ruleset)
-    written, fresh = shrink(old, [finding], "now", ruleset)
-
-    assert outcome.state == "suppressed"
-    assert fresh == []
-    assert written.accepted == (Accepted("box.swaps", "sda", finding.fingerprint),)
 
 
 TRAIN = Outcome(
@@ -131,7 +93,7 @@ SERVE = msgspec.structs.replace(TRAIN, subject="python (pid 8)", fingerprint="se
 
 def test_a_baseline_of_one_program_does_not_accept_another() -> None:
     """The same fault of another team's program of the same name is new."""
-    baseline, _ = shrink(None, [TRAIN], "now", RULES)
+    baseline, _ = shrink(None, [TRAIN], "now")
 
     assert [(entry.subject, entry.program, entry.user) for entry in baseline.accepted] == [("python", "python train.py", 1000)]
     assert [outcome.state for outcome in apply_waivers([TRAIN, SERVE], [], baseline, RULES)] == ["suppressed", "finding"]
@@ -142,7 +104,7 @@ def test_an_old_baseline_is_read_and_renewed() -> None:
     old = Baseline(accepted=(Accepted("box.swaps", "python (pid 3)", fingerprint("box.swaps", "python")),))
 
     (outcome,) = apply_waivers([TRAIN], [], old, RULES)
-    renewed, fresh = shrink(old, [TRAIN], "later", RULES)
+    renewed, fresh = shrink(old, [TRAIN], "later")
 
     assert (outcome.state, "renews it" in outcome.because) == ("suppressed", True)
     assert (renewed.schema, [entry.fingerprint for entry in renewed.accepted], fresh) == (2, ["train"], [])

@@ -22,9 +22,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sysperf.host import Host, archive, plain_files, tree
+from sysperf.host import Host, archive, tree
 from sysperf.host.archive import Archive, members, unpacked, zstd
 from sysperf.host.folder import Folder
+from sysperf.host.links import OwnedLinks
 from sysperf.host.live import Live
 from sysperf.host.opening import open_tree
 from sysperf.host.tree import Tree
@@ -218,7 +219,7 @@ def test_honest_links_are_followed(theirs: Path, monkeypatch: pytest.MonkeyPatch
     assert Live().read(f"{theirs}/here/public", LIMIT) == Path("/etc/passwd").read_bytes()
     os.chown(theirs / "secret", 0, 0, follow_symlinks=False)
     assert Live().read(f"{theirs}/secret", LIMIT) == b"secret"
-    monkeypatch.setattr(plain_files._OwnedLinks, "resolve", lambda *_: str(theirs / "own").lstrip("/"))
+    monkeypatch.setattr(OwnedLinks, "resolve", lambda *_: str(theirs / "own").lstrip("/"))
     with pytest.raises(PermissionError):  # it was another link when it was looked at
         Live().read(f"{theirs}/secret", LIMIT)
 

@@ -218,16 +218,3 @@ def test_a_number_that_was_given_away_is_another_subject() -> None:
     assert case.see(before, present=["process:7:100"]) == ["finding"]
     assert sorted(case.see(after, present=["process:7:200"])) == ["finding", "gone"]
     assert [finding.outcome.key for finding in case.findings.active()] == [after.key]
-
-
-def test_what_was_seen_under_a_rules_earlier_id_was_seen() -> None:
-    """Fingerprints are made from ids: a renamed rule's finding keeps its first day, and one of before a restart is active at once."""
-    seen = {fingerprint("numa.auto-balancing", ""): 1e9}
-    past = Past(seen.get, lambda name: 1e9 + 100.0 if name in seen else None)
-    case = Case(Hold(samples=3, window_s=60.0), past=past)
-    case.rule = msgspec.structs.replace(case.rule, scope="host", formerly=("numa.auto-balancing",))
-
-    case.see(msgspec.structs.replace(outcome(), scope="host"))
-
-    (tracked,) = case.findings.active()
-    assert tracked.first_seen == 1e9

@@ -119,7 +119,7 @@ def test_every_typed_act_of_a_rule_agrees_with_the_table() -> None:
     acts = ruleset.tables["acts"]
 
     for rule in RULES:
-        ruleset.compiled(rule.id).check()
+        ruleset.compiled(rule.key).check()
         if rule.scope == "launch":
             continue
         for fix in rule.fix:

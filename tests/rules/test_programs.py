@@ -21,21 +21,21 @@ PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 WATCH = Path(__file__).parent / "programs" / "watch.py"
 
 RULE = {
-    "oversubscribed": "openmp.oversubscribed",
+    "oversubscribed": "threads.over-cpus",
     "binding": "openmp.affinity-pins-workers",
-    "interpreter_lock": "process.threads-share-lock",
+    "interpreter_lock": "threads.share-lock",
     "page_faults": "allocator.page-fault-storm",
     "starved": "dataloader.program-waits",
     "workers_made_again": "dataloader.workers-made-again",
     "too_many_workers": "dataloader.total-over-cpus",
-    "one_thread": "process.one-busy-thread",
+    "one_thread": "threads.one-busy",
     "unequal_ranks": "ddp.unequal-ranks",
     "small_reads": "storage.small-reads",
     "crowded_main": "dataloader.workers-crowd-main",
-    "memory_grows": "process.memory-grows",
+    "memory_grows": "memory.grows",
     "synced_writes": "storage.main-thread-syncs",
     "pool_made_again": "process.children-made-again",
-    "compiles_late": "process.compiles-late",
+    "compiles_late": "compile.recompiles",
 }
 SAME_CAUSE = {"page_faults": {"cpu.mitigations"}}
 """What another rule says of the same illness."""

@@ -68,11 +68,11 @@ def hits(text: str) -> dict[str, list[int]]:
     """The lines of a script that each rule names."""
     lines: dict[str, list[int]] = {}
     for hypothesis in judged(text).hypotheses:
-        lines.setdefault(hypothesis.rule.removeprefix("script."), []).append(hypothesis.line)
+        lines.setdefault(hypothesis.rule, []).append(hypothesis.line)
     return lines
 
 
 def hypothesis(text: str, rule: str) -> Hypothesis:
     """The one place that a rule names."""
-    (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == f"script.{rule}"]
+    (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == rule]
     return only

@@ -85,8 +85,8 @@ def test_each_change_is_the_one_that_is_meant() -> None:
     assert changed_lines(CURABLE) == [
         "from torch.amp import GradScaler, autocast  # by their old names",
         "with torch.inference_mode():  # nothing learns here",
-        "persistent_workers=args.workers > 0,",
         "pin_memory=True,",
+        "persistent_workers=args.workers > 0,",
         'scaler = GradScaler("cuda", enabled=False)',
         "x = x.cuda(non_blocking=True)",
         'y = y.to("cuda", non_blocking=True)',

@@ -49,12 +49,12 @@ def test_a_function_that_a_step_calls_runs_each_step() -> None:
             loss.backward()
             log(loss)
     """
-    assert hits(text)["sync-per-step"] == [4]
+    assert hits(text)["sync.per-step"] == [4]
 
 
 def test_a_function_that_nobody_calls_is_no_step() -> None:
     """Nothing is said of code whose use is not known."""
-    assert "sync-per-step" not in hits("import torch\ndef show(loss):\n    print(loss.item())\n")
+    assert "sync.per-step" not in hits("import torch\ndef show(loss):\n    print(loss.item())\n")
 
 
 def test_an_epoch_is_a_loop_around_the_one_that_trains() -> None:
@@ -63,7 +63,7 @@ def test_an_epoch_is_a_loop_around_the_one_that_trains() -> None:
     text = TRAINING.replace("    loader = make_loader(dataset)\n", "").replace(
         "        train(model, loader", "        loader = make_loader(dataset)\n        train(model, loader"
     )
-    assert hits(text)["loader-in-epoch-loop"] == [5]
+    assert hits(text)["dataloader.rebuilt"] == [5]
 
 
 def test_micro_steps_accumulate() -> None:
@@ -77,8 +77,8 @@ def test_micro_steps_accumulate() -> None:
                 loss.backward()
             optimizer.step()
     """
-    assert hits(text)["accumulation-without-no-sync"] == [7]
-    assert "accumulation-without-no-sync" not in hits(
+    assert hits(text)["ddp.accumulation-without-no-sync"] == [7]
+    assert "ddp.accumulation-without-no-sync" not in hits(
         text.replace("for micro", "with model.no_sync():\n                pass\n            for micro")
     )
 
@@ -93,10 +93,10 @@ def test_evaluation_is_a_loop_over_a_loader_that_does_not_train() -> None:
             for x in loader:
                 show(model(x))
     """
-    assert hits(text.format(""))["evaluation-with-gradients"] == [6]
-    assert "evaluation-with-gradients" not in hits(text.format("@torch.no_grad()"))
+    assert hits(text.format(""))["program.gradients-in-evaluation"] == [6]
+    assert "program.gradients-in-evaluation" not in hits(text.format("@torch.no_grad()"))
     called = text.format("") + "    with torch.inference_mode():\n            evaluate(model, loader)\n"
-    assert "evaluation-with-gradients" not in hits(called)
+    assert "program.gradients-in-evaluation" not in hits(called)
 
 
 def test_a_closure_of_an_optimizer_is_part_of_its_step() -> None:
@@ -111,4 +111,4 @@ def test_a_closure_of_an_optimizer_is_part_of_its_step() -> None:
             optimizer.step(closure)
             torch.cuda.empty_cache()
     """
-    assert hits(text)["explicit-sync-per-step"] == [9]
+    assert hits(text)["sync.explicit"] == [9]

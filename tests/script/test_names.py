@@ -59,7 +59,7 @@ def test_a_name_with_two_values_is_unknown() -> None:
         loader = DataLoader(data, num_workers=workers)
     """
     assert loader_of(text).workers is None
-    assert "loader-without-workers" not in hits(text)
+    assert "dataloader.inline" not in hits(text)
 
 
 def test_loaders_of_a_tuple_keep_their_places() -> None:
@@ -116,7 +116,7 @@ def test_hooks_of_lightning_run_each_step() -> None:
             def validation_step(self, batch, index):
                 return self.model(batch).item()
     """
-    assert hits(text)["sync-per-step"] == [6]
+    assert hits(text)["sync.per-step"] == [6]
 
 
 def test_a_model_that_is_moved_later_is_a_model() -> None:

@@ -73,7 +73,7 @@ def test_positions_count_characters(mark: str) -> None:
     """Behind a byte order mark and beside characters of several bytes, the column is what an editor shows."""
     text = TRAINING.replace("total += loss.item()", "größe = 'äöü'; total += loss.item()")
     file = File(Source("train.py", (mark + text).encode()))
-    (sync,) = [hypothesis for hypothesis in engine.judged(file, shipped()).hypotheses if hypothesis.rule == "script.sync-per-step"]
+    (sync,) = [hypothesis for hypothesis in engine.judged(file, shipped()).hypotheses if hypothesis.rule == "sync.per-step"]
 
     assert (sync.line, sync.column) == (15, 9 + len("größe = 'äöü'; total += "))
 

@@ -13,7 +13,78 @@ from sysperf.engine.judging import load_rules
 from sysperf.evaluate.ruleset import Ruleset
 
 HERE = Path(__file__).parent.parent / "traces"
-COUNTS_AS = {"N3": "T4", "N4": "T5", "N10": "T17"}
+CODES = {
+    "T0": (
+        "trust.file-damaged",
+        "trust.clock-impossible",
+        "trust.launches-missing",
+        "trust.events-dropped",
+        "trust.events-missing",
+        "trust.device-events-missing",
+        "trust.programs-mixed",
+    ),
+    "T1": ("dataloader.inline", "dataloader.program-waits", "dataloader.batches-too-small-for-workers"),
+    "T2": ("device.launch-bound",),
+    "T3": ("device.tiny-kernels",),
+    "T4": ("sync.per-step", "transfer.back-pageable"),
+    "T5": ("dataloader.pin-memory-off",),
+    "T6": ("transfer.exposed",),
+    "T7": ("precision.tensor-cores-unused",),
+    "T8": ("kernels.sizes-not-aligned",),
+    "T9": ("optimizer.unfused",),
+    "T10": ("optimizer.zero-grad-fills",),
+    "T11": ("kernels.elementwise-heavy",),
+    "T12": ("kernels.layout-conversions", "kernels.cpu-copies"),
+    "T13": ("kernels.cast-churn", "kernels.cpu-copies"),
+    "T14": ("attention.unfused",),
+    "T15": ("device.modules-loaded",),
+    "T16": ("device.allocator-stalls",),
+    "T17": ("ddp.communication",),
+    "T18": ("ddp.collectives-many",),
+    "T19": ("ddp.unequal-ranks",),
+    "T20": ("ddp.dataparallel",),
+    "T21": ("program.step-outliers", "program.checkpoint-in-step"),
+    "T22": ("device.waves-small",),
+    "T23": ("device.queue-full",),
+    "T24": ("compile.recompiles", "compile.graph-breaks"),
+    "T25": ("device.mfu-low",),
+    "T26": (
+        "dataloader.inline",
+        "dataloader.batches-too-small-for-workers",
+        "dataloader.program-waits",
+        "ddp.communication",
+        "program.python-bound",
+        "program.hole",
+        "program.pauses-scattered",
+        "kernels.cpu-fallback",
+        "kernels.cpu-copies",
+        "optimizer.unfused",
+    ),
+    "T27": ("device.memory-near-limit",),
+    "T28": ("profiler.inflation", "profiler.overhead"),
+    "T29": ("device.healthy",),
+    "T32": ("ddp.collectives-uneven",),
+    "T33": ("ddp.rank-kernels-slow",),
+    "T34": ("ddp.straggler-rotates",),
+    "T35": ("device.modules-loaded",),
+    "T36": ("program.garbage-collection",),
+    "T37": ("attention.not-flash",),
+    "T38": ("program.region-heavy",),
+    "T39": ("program.evaluation-share",),
+    "N1": ("program.hole", "device.idle-although-queued"),
+    "N2": ("dataloader.inline", "dataloader.program-waits", "device.launch-bound", "program.hole"),
+    "N3": ("sync.per-step",),
+    "N4": ("dataloader.pin-memory-off",),
+    "N5": ("device.launch-calls-slow",),
+    "N6": ("device.idle",),
+    "N7": ("device.tensor-pipe-idle",),
+    "N8": ("device.launcher-waits-for-cpu",),
+    "N9": ("threads.share-lock",),
+    "N10": ("ddp.communication",),
+    "N11": ("device.unified-memory-moves",),
+    "N12": ("device.modules-loaded",),
+}
+"""The codes that labels use, as causes."""
 
 
 def traces() -> list[Path]:
@@ -41,6 +112,6 @@ def result(path: Path) -> Result:
 
 
 def detected(result: Result) -> set[str]:
-    """The detections of all findings; those of Nsight Systems count as their like, too."""
-    named = {detection for finding in result.analysis.findings for detection in finding.detects}
-    return named | {COUNTS_AS[detection] for detection in named if detection in COUNTS_AS}
+    """The codes of all findings."""
+    found = {finding.id for finding in result.analysis.findings}
+    return {code for code, causes in CODES.items() if found & {*causes}}

@@ -168,14 +168,14 @@ def test_a_hole_that_a_call_covers_names_the_call(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [False, True])
 def test_an_exposed_loader_is_found(tmp_path: Path, workers: bool) -> None:
-    """T1, and whether there are workers."""
+    """And whether there are workers."""
     result = analyzed(
         tmp_path, steps(Machine(), 6, lambda machine: (machine.load(2 * MS, workers=workers), busy_step(machine), machine.synchronize()))
     )
 
     assert result.analysis.trace.verdict == "input-bound"
-    assert [finding.id for finding in result.analysis.findings if "T1" in finding.detects] == [
-        "trace.input-bound-with-workers" if workers else "trace.input-bound"
+    assert [finding.id for finding in result.analysis.findings if finding.id.startswith("dataloader.")] == [
+        "dataloader.program-waits" if workers else "dataloader.inline"
     ]
     assert gain(result, "loader")[1] == pytest.approx(33, abs=2)
 
@@ -215,7 +215,7 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
         machine.synchronize()
 
     result = analyzed(tmp_path, steps(Machine(), 6, step))
-    (hole,) = [finding for finding in result.analysis.findings if finding.id == "trace.host-hole"]
+    (hole,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
 
     assert result.analysis.trace.verdict == "input-bound"
     assert hole.where == ("train.py:31 (read_pictures)",)
@@ -340,7 +340,7 @@ def test_plain_products_on_a_device_with_tensor_cores(tmp_path: Path) -> None:
     assert "T7" in detected(result)
     assert "T7" not in detected(analyzed(tmp_path, steps(Machine(capability=(6, 1)), 6, plain)))
     unknown = analyzed(tmp_path, steps(Machine(), 6, plain), deviceProperties=[])
-    assert "trace.tensor-cores-unused" in unknown.analysis.unknown
+    assert "precision.tensor-cores-unused" in unknown.analysis.unknown
     low, high = gain(result, "tensor-cores")
     assert low == pytest.approx(33, abs=2)
     assert high == pytest.approx(75, abs=2)
@@ -517,7 +517,7 @@ def test_of_one_step_that_the_device_does_later_nobody_knows_the_next_one(tmp_pa
     one, three = (analyzed(tmp_path, steps(Machine(), count, step)).analysis for count in (1, 4))
 
     assert one.trace.verdict == "cannot-tell"
-    assert "T29" not in {detected for finding in one.findings for detected in finding.detects}
+    assert "device.healthy" not in {finding.id for finding in one.findings}
     assert three.trace.ranks[0].figures.gpu_busy_pct_mean == pytest.approx(100, abs=1)
     assert three.trace.ranks[0].steps.median_ms == pytest.approx(24, abs=0.1)
 
@@ -597,9 +597,9 @@ def ranks_of_a_job(folder: Path, late_us: float) -> list[str]:
 def test_waiting_for_a_late_rank_is_no_cost_of_collectives(tmp_path: Path) -> None:
     """Overlapping collectives gains nothing where they wait: the late rank's lateness does, and bounds the job."""
     result = analyze(ranks_of_a_job(tmp_path, 3 * MS), rules()).analysis
-    (straggler,) = [finding for finding in result.findings if finding.id == "trace.straggler"]
+    (straggler,) = [finding for finding in result.findings if finding.id == "ddp.unequal-ranks"]
 
-    assert "trace.comm-exposed" not in {finding.id for finding in result.findings}
+    assert "ddp.communication" not in {finding.id for finding in result.findings}
     assert result.trace.verdict == "host-bound"
     assert "for rank 1; there," in result.trace.why
     assert result.trace.ranks[0].figures.nccl_exposed_pct == pytest.approx(100 * 3.3 / 7.3, abs=1)
@@ -611,7 +611,7 @@ def test_waiting_for_a_late_rank_is_no_cost_of_collectives(tmp_path: Path) -> No
 def test_collectives_of_even_ranks_cost_what_they_take(tmp_path: Path) -> None:
     result = analyze(ranks_of_a_job(tmp_path, 0), rules()).analysis
 
-    assert {finding.id for finding in result.findings} >= {"trace.comm-exposed"}
+    assert {finding.id for finding in result.findings} >= {"ddp.communication"}
     assert all(rank.collectives.own_pct == pytest.approx(100 * 0.3 / 4.3, abs=0.5) for rank in result.trace.ranks)
     assert result.trace.verdict in ("compute-bound", "healthy")
 
@@ -671,7 +671,7 @@ def ranks_on_the_cpu(folder: Path, late_us: float, count: int = 3) -> list[str]:
 def test_a_late_rank_on_the_cpu_is_named(tmp_path: Path) -> None:
     """Collectives of gloo match by their order; two beside each other are waited for once."""
     result = analyze(ranks_on_the_cpu(tmp_path, 10 * MS), rules()).analysis
-    (straggler,) = [finding for finding in result.findings if finding.id == "trace.straggler"]
+    (straggler,) = [finding for finding in result.findings if finding.id == "ddp.unequal-ranks"]
 
     assert result.trace.verdict == "host-bound"
     assert "for rank 2; there," in result.trace.why
@@ -689,7 +689,7 @@ def test_collectives_on_the_cpu_cost_what_they_take(tmp_path: Path) -> None:
     even, single = analyze(paths, rules()).analysis, analyze(paths[:1], rules()).analysis
 
     for result in (even, single):
-        finding = next(finding for finding in result.findings if finding.id == "trace.comm-exposed-cpu")
+        finding = next(finding for finding in result.findings if finding.id == "ddp.communication")
         assert result.trace.verdict == "comm-bound"
         assert finding.exposed_pct == pytest.approx(100 * 2 / 6, abs=1)
         assert finding.predicted_gain is not None
@@ -707,4 +707,4 @@ def test_collectives_beside_operators_cost_nothing_on_the_cpu(tmp_path: Path) ->
 
     machine = steps(Machine(), 60, step)
 
-    assert "trace.comm-exposed-cpu" not in {finding.id for finding in analyzed(tmp_path, machine).analysis.findings}
+    assert "ddp.communication" not in {finding.id for finding in analyzed(tmp_path, machine).analysis.findings}

@@ -70,7 +70,7 @@ def test_without_the_calls_nobody_knows_what_the_device_waited_for(tmp_path: Pat
     assert rank(result).figures.dataloader_exposed_pct is not None
     assert rank(result).hole.pct is None
     assert rank(result).verdict == "input-bound"
-    assert "trace.events-missing" in found(result)
+    assert "trust.events-missing" in found(result)
 
 
 def test_without_the_calls_idle_time_without_a_known_cause_is_no_verdict(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_no_gain_is_predicted_where_idle_time_is_unknown(tmp_path: Path) -> None
     )
     gains = [{finding.id for finding in result.analysis.findings if finding.predicted_gain} for result in (whole, cut)]
 
-    assert "trace.elementwise-heavy" in gains[0] & found(cut)
+    assert "kernels.elementwise-heavy" in gains[0] & found(cut)
     assert not gains[1]
 
 
@@ -132,7 +132,7 @@ def test_a_device_whose_kernels_are_in_no_table_was_not_traced(tmp_path: Path, s
     result = analyzed(tmp_path, statement.format(KERNEL))
 
     unknown(result, (*OF_IDLE, *OF_COPIES, *OF_NAMES, "kernel_busy_pct", "kernels"))
-    assert found(result) == {"trace.device-events-missing"}
+    assert found(result) == {"trust.device-events-missing"}
     assert rank(result).verdict == "cannot-tell"
     assert "cudaLaunchKernel" in rank(result).why
 

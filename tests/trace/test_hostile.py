@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from sysperf.cli import main
 from sysperf.engine.analyze import analyze
 from sysperf.model.errors import TraceError
 from sysperf.trace import account, read
-from sysperf.trace.timeline import MAX_THREADS
+from sysperf.trace.reading import kineto, part
+from sysperf.trace.reading.scan import last_cut
+from sysperf.trace.timeline import MAX_NAME, MAX_THREADS
 
 from .labelled import HERE, rules
 from .synthetic import Machine, steps, written
@@ -48,7 +51,7 @@ def test_a_cut_file_tells_that_it_is_cut(tmp_path: Path, part: float) -> None:
 
     assert rank.trust.truncated
     result = analyze([str(tmp_path / "trace.json")], rules())
-    assert "trace.file-damaged" in [finding.id for finding in result.analysis.findings]
+    assert "trust.file-damaged" in [finding.id for finding in result.analysis.findings]
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.99])
@@ -365,6 +368,67 @@ def test_any_number_of_threads_takes_bounded_memory(tmp_path: Path) -> None:
     assert account(timeline).verdict
 
 
+LONG_TEXT = "CAST(zeroblob({} << 20) AS TEXT)"
+WITH_TEXTS = {
+    "StringIds": "INSERT INTO StringIds (id, value) VALUES (9999999, {})",
+    "devices": "INSERT INTO TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid) VALUES (77, {}, 1)",
+    "ranges": "CREATE TABLE NVTX_EVENTS AS SELECT 1 AS start, 2 AS end, 59 AS eventType, 1 AS globalTid, {} AS text",
+}
+INSERT = "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1]); connection.execute(sys.argv[2]); connection.commit()"
+needs_limit = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs Python 3.11, which can tell SQLite how long a value may be")
+
+
+@pytest.mark.parametrize("place", WITH_TEXTS)
+@pytest.mark.parametrize(("size_mib", "words"), [(60, ""), pytest.param(140, "larger than 128 MiB", marks=needs_limit)])
+def test_a_long_text_in_an_export_takes_its_own_room_at_most(tmp_path: Path, place: str, size_mib: int, words: str) -> None:
+    """Names are read as far as names go, and a value that no export has is one error."""
+    path = changed(tmp_path)
+    subprocess.run([sys.executable, "-c", INSERT, path, WITH_TEXTS[place].format(LONG_TEXT.format(size_mib))], check=True)
+
+    code, errors, peak_mib = limited("analyze", path)
+
+    assert words in errors
+    assert code in ((2,) if words else (0, 1))
+    assert "Traceback" not in errors
+    assert peak_mib < 100 + (0 if words else size_mib)
+
+
+def limited(*words: str) -> tuple[int, str, float]:
+    """(exit code, stderr, MiB of memory at most) of a command."""
+    measured = (
+        "import re, sys; from sysperf.cli import main; code = main(sys.argv[1:]); "
+        "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", measured, *words], capture_output=True, text=True, check=False)
+    *errors, peak_kib = done.stderr.splitlines()
+    return done.returncode, "\n".join(errors), float(peak_kib) / 1024
+
+
+@pytest.mark.parametrize(
+    "table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"]
+)
+@pytest.mark.parametrize("value", [2**62 - 1, -(2**62) + 1, 2**63 - 1, -(2**63), 2**47, 1e300])
+def test_numbers_of_any_size_stand_where_processes_and_calls_are_named(tmp_path: Path, table: str, value: float) -> None:
+    """They fit, or are unknown: a process has 24 bits of them."""
+    columns = (
+        "globalPid",
+        "globalTid",
+        "correlationId",
+        "deviceId",
+        "streamId",
+        "graphNodeId",
+        "bytes",
+        "gridX",
+        "copyKind",
+        "nameId",
+        "textId",
+    )
+    known = {row[1] for row in sqlite3.connect(MOCK).execute(f"PRAGMA table_info({table})")}
+    path = changed(tmp_path, *(f"UPDATE {table} SET {column} = {value}" for column in columns if column in known))  # noqa: S608
+
+    assert account(read(path)).verdict
+
+
 def test_an_export_that_is_locked_is_read(tmp_path: Path) -> None:
     """Its writer may still have it open."""
     path = changed(tmp_path)
@@ -374,6 +438,67 @@ def test_an_export_that_is_locked_is_read(tmp_path: Path) -> None:
         assert account(read(path)).trust.gpu_ops == 3
     finally:
         connection.close()
+
+
+MANY = 23_000
+"""More than are kept of any file, where `few` makes that a twentieth."""
+CROWDS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "operators of one moment": lambda _: {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 7, "dur": 1},
+    "steps": lambda n: {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": n, "dur": 1},
+    "changes of memory": lambda n: {"ph": "i", "name": "[memory]", "ts": n, "pid": 1, "args": {"Device Type": 1, "Total Allocated": n, "Total Reserved": n}},
+    "overhead": lambda n: {"ph": "X", "cat": "overhead", "name": "x", "pid": 1, "tid": 1, "ts": n, "dur": 1},
+    "functions of one moment": lambda _: {"ph": "X", "cat": "python_function", "name": "f", "pid": 1, "tid": 1, "ts": 7, "dur": 1},
+}  # fmt: skip
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_ROWS", "WHOLE_ROWS", "MAX_UNMARKED_ROWS", "MAX_STEPS", "MAX_FUNCTIONS"):
+        monkeypatch.setattr(part, limit, getattr(part, limit) // 20)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("kind", CROWDS)
+def test_too_much_of_anything_is_left_out(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a file has too much of, it is gone through once: rows are dropped by half each time, or no more of them are kept."""
+    sorts = list[int]()
+    middle = part._middle
+
+    def counted(times: Iterable[int]) -> int:
+        sorts.append(1)
+        return middle(times)
+
+    monkeypatch.setattr(part, "_middle", counted)
+    timeline = read(written(tmp_path, '{"traceEvents":[' + ",".join(json.dumps(CROWDS[kind](n)) for n in range(MANY)) + "]}"))
+
+    assert len(sorts) <= 4
+    assert len(timeline.ranges) + len(timeline.memory) + len(timeline.overhead) <= part.WHOLE_ROWS
+    assert account(timeline).verdict == "cannot-tell"
+
+
+@pytest.mark.usefixtures("few")
+def test_events_of_one_moment_are_said_to_be_the_reason(tmp_path: Path) -> None:
+    event = json.dumps(CROWDS["operators of one moment"](0))
+    timeline = read(written(tmp_path, '{"traceEvents":[' + ",".join([event] * MANY) + "]}"))
+
+    assert timeline.damage.truncated == "more than 10,000 of its first events start at one time"
+
+
+def test_a_long_text_in_an_event_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no event ends, as much again is read before it is looked for one; a name is kept as far as names go."""
+    seen = list[int]()
+
+    def counted(text: bytes) -> int:
+        seen.append(len(text))
+        return last_cut(text)
+
+    monkeypatch.setattr(kineto, "last_cut", counted)
+    events = [{"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 7, "dur": 1} for name in ("a", "b" * (40 << 20), "c")]
+    timeline = read(written(tmp_path, json.dumps({"traceEvents": events})))
+
+    assert sum(seen) < 6 * (40 << 20)
+    assert len(timeline.ranges) == 3
+    assert max(map(len, timeline.names.texts)) == MAX_NAME
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.95])

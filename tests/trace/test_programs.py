@@ -31,7 +31,7 @@ def rank(result: Result) -> Rank:
 
 
 def found(result: Result) -> set[str]:
-    return {finding.id.removeprefix("trace.") for finding in result.analysis.findings if finding.severity in ("warning", "critical")}
+    return {finding.id for finding in result.analysis.findings if finding.severity in ("warning", "critical")}
 
 
 def compute(machine: Machine, kernels: int, us: float = 300, name: str = GEMM) -> None:
@@ -102,7 +102,7 @@ def test_collectives_count_where_nothing_runs_beside_them(tmp_path: Path, expose
         trace["deviceProperties"][0].update(name="AMD Instinct MI300X", computeMajor=9, computeMinor=4)
     result = analyzed(tmp_path, trace)
 
-    assert ("comm-exposed" in found(result)) == exposed
+    assert ("ddp.communication" in found(result)) == exposed
     assert (rank(result).verdict == "comm-bound") == exposed
     assert rank(result).capability == (None if amd else 8.0)
 
@@ -117,7 +117,7 @@ def test_waits_that_drain_the_queue_are_found_though_they_cost_little_themselves
             machine.think(400)
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (finding,) = [reported for reported in result.analysis.findings if reported.id == "trace.sync-refill"]
+    (finding,) = [reported for reported in result.analysis.findings if reported.id == "sync.per-step"]
 
     assert finding.exposed_pct == pytest.approx(30, abs=2)
     assert finding.predicted_gain is not None
@@ -137,7 +137,7 @@ def test_an_optimizer_on_the_cpu_is_no_preparing_of_data(tmp_path: Path) -> None
         machine.copy(4_000)
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (hole,) = [finding for finding in result.analysis.findings if finding.id == "trace.host-hole"]
+    (hole,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
 
     assert rank(result).verdict == "host-bound"
     assert rank(result).hole.cause == "Optimizer.step#DeepSpeedCPUAdam.step"
@@ -156,7 +156,7 @@ def test_tensor_cores_are_known_by_the_names_of_kernels(tmp_path: Path, kernel: 
 
     result = analyzed(tmp_path, steps(Machine(capability=(9, 0)), 6, step).trace())
 
-    assert ("tensor-cores-unused" in found(result)) == ("sgemm" in kernel)
+    assert ("precision.tensor-cores-unused" in found(result)) == ("sgemm" in kernel)
 
 
 def test_a_device_of_another_vendor_has_no_capability_of_nvidia(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_a_device_of_another_vendor_has_no_capability_of_nvidia(tmp_path: Path) 
     result = analyzed(tmp_path, trace)
 
     assert rank(result).verdict == "host-bound"
-    assert "launch-bound" in found(result)
-    assert "tensor-cores-unused" not in found(result)
+    assert "device.launch-bound" in found(result)
+    assert "precision.tensor-cores-unused" not in found(result)
 
 
 def test_names_of_categories_of_old_files_are_known(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_single_kernel_is_no_healthy_program(tmp_path: Path) -> None:
     result = analyzed(tmp_path, {"traceEvents": [event]})
 
     assert rank(result).verdict == "cannot-tell"
-    assert "trace.healthy" not in {finding.id for finding in result.analysis.findings}
+    assert "device.healthy" not in {finding.id for finding in result.analysis.findings}
 
 
 def test_a_long_step_has_more_of_what_it_does_longer(tmp_path: Path) -> None:
@@ -300,15 +300,15 @@ def test_no_time_is_the_cost_of_two_findings_on_the_cpu(tmp_path: Path) -> None:
     """Long pauses have a finding of their own, and what is left between operators is little."""
     costs = {finding.id: finding.exposed_pct for finding in analyzed(tmp_path, cpu_program([9.0] * 8)).analysis.findings}
 
-    assert set(costs) == {"trace.cpu-hole"}
-    assert costs["trace.cpu-hole"] == pytest.approx(100 * 9 / 29, abs=1)
+    assert set(costs) == {"program.hole"}
+    assert costs["program.hole"] == pytest.approx(100 * 9 / 29, abs=1)
 
 
 def test_a_pause_that_comes_back_is_the_programs(tmp_path: Path) -> None:
     result = analyzed(tmp_path, cpu_program([9.0] * 8))
 
     assert rank(result).verdict == "host-bound"
-    assert "cpu-hole" in found(result)
+    assert "program.hole" in found(result)
 
 
 def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_pauses_at_another_place_in_each_step_are_other_programs(tmp_path: Path)
     assert (rank(result).verdict, found(result)) == ("compute-bound", set())
     assert rank(result).hole.recurring_pct == pytest.approx(0, abs=1)
     assert rank(result).hole.scattered_pct == pytest.approx(16.6, abs=1)
-    assert "trace.cpu-pauses-scattered" in {finding.id for finding in result.analysis.findings}
+    assert "program.pauses-scattered" in {finding.id for finding in result.analysis.findings}
 
 
 def delayed(trace: dict[str, Any], step: str, operator: str, us: float) -> None:
@@ -357,7 +357,7 @@ def test_what_a_program_does_in_every_third_step_is_its_own(tmp_path: Path, name
             detach = {"ph": "X", "cat": "cpu_op", "name": "aten::detach", "pid": 1, "tid": 1, "ts": at - 45_002, "dur": 1, "args": {}}
             trace["traceEvents"].append(detach)
     result = analyzed(tmp_path, trace)
-    (finding,) = [finding for finding in result.analysis.findings if finding.id == "trace.cpu-hole"]
+    (finding,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
     share = 100 * 90 / (6 * 20.1 + 90) if named else 100 * 135 / (9 * 20.1 + 135)
 
     assert rank(result).verdict == "host-bound"
@@ -384,7 +384,7 @@ def test_a_pause_of_a_single_iteration_is_not_said_to_come_back(tmp_path: Path) 
 
     assert (rank(result).hole.pct or 0) > 5
     assert (rank(result).hole.recurring_pct, rank(result).replay.predictions) == (None, ())
-    assert "cpu-hole" not in found(result)
+    assert "program.hole" not in found(result)
 
 
 def test_of_three_iterations_the_gain_is_between_the_least_and_the_median(tmp_path: Path) -> None:
@@ -408,10 +408,12 @@ def test_a_verdict_has_a_finding(tmp_path: Path) -> None:
     result = analyzed(tmp_path, trace)
 
     assert rank(result).verdict == "host-bound"
-    assert "cpu-between-operators" in found(result)
+    assert "program.python-bound" in found(result)
 
 
-@pytest.mark.parametrize(("batch", "step", "finding"), [(0.6, 10, "batches-too-small-for-workers"), (9, 20, "input-bound-cpu")])
+@pytest.mark.parametrize(
+    ("batch", "step", "finding"), [(0.6, 10, "dataloader.batches-too-small-for-workers"), (9, 20, "dataloader.inline")]
+)
 def test_a_worker_is_advised_where_it_gains(tmp_path: Path, batch: float, step: int, finding: str) -> None:
     """Taking a batch over from a worker costs more than making a small one."""
     machine = Machine()
@@ -428,8 +430,8 @@ def test_a_worker_is_advised_where_it_gains(tmp_path: Path, batch: float, step: 
     steps(machine, 9, train)
     (only,) = analyzed(tmp_path, {"traceEvents": machine.events}).analysis.findings
 
-    assert only.id == f"trace.{finding}"
-    assert (only.predicted_gain is None) == (finding != "input-bound-cpu")
+    assert only.id == finding
+    assert (only.predicted_gain is None) == (finding != "dataloader.inline")
 
 
 def test_of_two_iterations_only_what_both_have_comes_back(tmp_path: Path) -> None:
@@ -457,7 +459,7 @@ def test_what_a_closure_does_is_no_work_of_the_optimizer(tmp_path: Path) -> None
 
     assert rank(result).steps.by == "optimizer"
     assert rank(result).cpu.optimizer_pct == pytest.approx(100 * 1.1 / 17.1, abs=0.2)  # type: ignore[union-attr]
-    assert "cpu-optimizer" not in found(result)
+    assert "optimizer.unfused" not in found(result)
 
 
 def test_operators_a_step_and_the_cause_of_a_long_one_are_known_without_marks(tmp_path: Path) -> None:
@@ -515,9 +517,9 @@ def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:
             ts=event["ts"] - 5.4 * MS,
         )
     result = analyzed(tmp_path, trace)
-    (finding,) = [reported for reported in result.analysis.findings if "T1" in reported.detects]
+    (finding,) = [reported for reported in result.analysis.findings if reported.id.startswith("dataloader.")]
 
-    assert finding.id == "trace.input-bound-cpu-with-workers"
+    assert finding.id == "dataloader.program-waits"
     assert finding.predicted_gain is not None
     assert finding.predicted_gain.low == 0
 
@@ -534,7 +536,7 @@ def test_a_program_of_a_device_that_was_not_profiled_is_no_program_on_the_cpu(tm
 
     assert (rank(result).verdict, rank(result).cpu) == ("cannot-tell", None)
     assert operator in rank(result).why
-    assert found(result) == {"device-events-missing"}
+    assert found(result) == {"trust.device-events-missing"}
 
 
 @pytest.mark.parametrize("operator", ["aten::_scaled_dot_product_flash_attention_for_cpu", "aten::cudnn_is_acceptable", "gloo:all_reduce"])
@@ -566,7 +568,7 @@ def test_a_loader_that_computes_in_the_main_thread_is_its_own_time(tmp_path: Pat
     assert (cpu.copy_pct, cpu.own_copy_pct) == (0, 0)
     assert cpu.loader_operator_pct > 30
     assert cpu.operator_pct + cpu.loader_pct + cpu.compile_pct + cpu.communication_pct + cpu.python_pct == pytest.approx(100)
-    assert "input-bound-cpu" in found(analyzed(tmp_path, trace))
+    assert "dataloader.inline" in found(analyzed(tmp_path, trace))
 
 
 def test_the_next_step_fits_what_is_not_known(tmp_path: Path) -> None:
@@ -624,7 +626,7 @@ def test_calls_of_sycl_are_told_apart(tmp_path: Path) -> None:
     assert (figures.sync_api_pct or 0) > 40
     assert (figures.launch_api_pct or 0) > 1
     assert (figures.h2d_exposed_pct or 0) > 10
-    assert "sync-refill" in found(result)
+    assert "sync.per-step" in found(result)
 
 
 def test_no_gain_is_larger_than_the_time_that_its_finding_is_about(tmp_path: Path) -> None:
@@ -765,9 +767,9 @@ def test_findings_are_ranked_by_what_they_gain(tmp_path: Path) -> None:
     gains = [finding.predicted_gain.middle for finding in result.analysis.findings if finding.predicted_gain]
     page = text.render(result.analysis)
 
-    assert [finding.id for finding in result.analysis.findings[:2]] == ["trace.cpu-optimizer", "trace.cpu-hole"]
+    assert [finding.id for finding in result.analysis.findings[:2]] == ["optimizer.unfused", "program.hole"]
     assert gains == sorted(gains, reverse=True)
-    assert "trace.cpu-optimizer  busy with it 45.2 %  gains 5 to 41 %" in page
+    assert "optimizer.unfused  busy with it 45.2 %  gains 5 to 41 %" in page
 
 
 def test_nothing_behind_a_cut_is_part_of_the_window(tmp_path: Path) -> None:
@@ -826,7 +828,7 @@ def test_programs_on_one_device_whose_calls_are_numbered_alike_are_mixed(tmp_pat
     """The first program's calls precede the operations of both."""
     result = analyzed(tmp_path, two_programs(100 * MS, device=0)[1])
 
-    assert (rank(result).verdict, found(result)) == ("cannot-tell", {"programs-mixed"})
+    assert (rank(result).verdict, found(result)) == ("cannot-tell", {"trust.programs-mixed"})
 
 
 def test_of_programs_that_cannot_be_told_apart_nothing_is_said_about_the_device(tmp_path: Path) -> None:
@@ -842,7 +844,7 @@ def test_of_programs_that_cannot_be_told_apart_nothing_is_said_about_the_device(
     result = analyzed(tmp_path, {**first, "traceEvents": [*other["traceEvents"], *first["traceEvents"]]})
     page = " ".join(text.render(result.analysis).split())
 
-    assert (rank(result).verdict, found(result)) == ("cannot-tell", {"programs-mixed"})
+    assert (rank(result).verdict, found(result)) == ("cannot-tell", {"trust.programs-mixed"})
     assert rank(result).figures.gpu_busy_pct_mean is None
     assert not rank(result).replay.predictions
     assert "number their calls alike" in page
@@ -865,7 +867,7 @@ def test_a_graph_among_other_kernels_counts_as_one_launch(tmp_path: Path) -> Non
         machine.synchronize()
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (finding,) = [finding for finding in result.analysis.findings if finding.id == "trace.launch-bound"]
+    (finding,) = [finding for finding in result.analysis.findings if finding.id == "device.launch-bound"]
 
     assert (rank(result).figures.kernels_per_step, rank(result).work.launches_per_step) == (70, 41)
     assert "41 launches of kernels a step" in finding.message
@@ -898,7 +900,7 @@ def test_the_first_batch_is_no_measure_of_a_loader(
 ) -> None:
     """Workers start for it: of two steps what both have counts, and of the first one alone nothing is said."""
     result = analyzed(tmp_path, loading(40, later_ms, count, device=device, number=number))
-    reported = [finding for finding in result.analysis.findings if "T1" in finding.detects]
+    reported = [finding for finding in result.analysis.findings if finding.id.startswith("dataloader.")]
 
     assert rank(result).loader_recurring_pct == (None if share is None else pytest.approx(share, abs=1.5))
     assert [finding.exposed_pct for finding in reported] == ([pytest.approx(share, abs=1.5)] if share and share > 5 else [])
@@ -937,7 +939,7 @@ def test_what_a_compiler_does_is_no_computation(tmp_path: Path) -> None:
     assert (cpu.compile_pct, cpu.operator_pct) == pytest.approx((80, 20), abs=1)
     assert "aten::mm" not in {site.what for site in cpu.top}
     (finding,) = [finding for finding in result.analysis.findings if finding.severity == "warning"]
-    assert finding.id == "trace.recompiles"
+    assert finding.id == "compile.recompiles"
     assert finding.exposed_pct == pytest.approx(80, abs=1)
     assert finding.predicted_gain is not None
 
@@ -976,7 +978,7 @@ def test_pauses_delimit_the_requests_of_a_server_that_nobody_marked(tmp_path: Pa
 
     assert (rank(result).verdict, rank(result).steps.by, rank(result).steps.count) == ("host-bound", "pauses", 9)
     assert rank(result).hole.recurring_pct == pytest.approx(share, abs=6)
-    assert "cpu-hole" in found(result)
+    assert "program.hole" in found(result)
 
 
 def test_pauses_anywhere_delimit_nothing(tmp_path: Path) -> None:
@@ -1000,7 +1002,7 @@ def test_a_server_on_a_device_whose_kernels_all_repeat_has_iterations(tmp_path: 
 
     assert rank(result).steps.by == ("operations" if requests[0] == requests[1] else "pauses")
     assert rank(result).verdict == "host-bound"
-    assert "host-hole" in found(result)
+    assert "program.hole" in found(result)
 
 
 def test_a_gap_of_several_parts_costs_and_gains_what_the_host_takes_of_it(tmp_path: Path) -> None:
@@ -1013,7 +1015,7 @@ def test_a_gap_of_several_parts_costs_and_gains_what_the_host_takes_of_it(tmp_pa
         machine.synchronize()
 
     (finding,) = [
-        finding for finding in analyzed(tmp_path, steps(Machine(), 8, step).trace()).analysis.findings if finding.id == "trace.host-hole"
+        finding for finding in analyzed(tmp_path, steps(Machine(), 8, step).trace()).analysis.findings if finding.id == "program.hole"
     ]
 
     assert finding.exposed_pct == pytest.approx(100 * 0.8 / 3.2, abs=2)
@@ -1032,7 +1034,7 @@ def test_a_hook_in_the_backward_pass_is_no_operator(tmp_path: Path, inner: bool)
     result = analyzed(tmp_path, trace)
 
     assert rank(result).verdict == ("host-bound" if inner else "compute-bound")
-    assert found(result) == ({"cpu-hole"} if inner else set())
+    assert found(result) == ({"program.hole"} if inner else set())
     if inner:
         assert rank(result).hole.recurring_pct == pytest.approx(100 * 9 / 29.1, abs=1)
 
@@ -1058,7 +1060,7 @@ def test_a_few_batches_without_any_marks_tell_of_a_loader(tmp_path: Path, count:
     result = analyzed(tmp_path, trace)
 
     assert rank(result).verdict == verdict
-    assert ("trace.input-bound-cpu" in {finding.id for finding in result.analysis.findings}) is (count > 1)
+    assert ("dataloader.inline" in {finding.id for finding in result.analysis.findings}) is (count > 1)
 
 
 def test_a_checkpoint_is_found_beside_the_same_operators_in_the_backward_pass(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def pausing(folder: Path, pauses: list[str], *, caller: str = "server.py(18): se
 
 
 def pause_of(result: Result) -> Finding:
-    (finding,) = [finding for finding in result.analysis.findings if finding.id == "trace.cpu-hole"]
+    (finding,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
     return finding
 
 
@@ -63,10 +63,10 @@ def test_a_collection_of_garbage_is_no_other_pause(tmp_path: Path) -> None:
     """`gc.collect()` in each step has a rule and a gain of its own, and its time is no part of the pause beside it."""
     result = pausing(tmp_path, ["<built-in function collect>", "<built-in function sleep>"], caller="train.py(18): train")
     costs = {finding.id: finding.exposed_pct for finding in result.analysis.findings}
-    collections = next(finding for finding in result.analysis.findings if finding.id == "trace.gc-pauses")
+    collections = next(finding for finding in result.analysis.findings if finding.id == "program.garbage-collection")
 
     assert result.analysis.trace.verdict == "host-bound"
-    assert costs == {"trace.gc-pauses": pytest.approx(32.8, abs=0.5), "trace.cpu-hole": pytest.approx(32.8, abs=0.5)}
+    assert costs == {"program.garbage-collection": pytest.approx(32.8, abs=0.5), "program.hole": pytest.approx(32.8, abs=0.5)}
     assert collections.predicted_gain is not None
     assert collections.predicted_gain.high == pytest.approx(32.8, abs=0.5)
     assert collections.where == ("train.py (train)",)
@@ -158,4 +158,4 @@ def test_short_times_between_operators_have_lines(tmp_path: Path) -> None:
     steps(machine, 6, step)
     (finding,) = analyze([written(tmp_path, {"traceEvents": machine.events})], rules()).analysis.findings
 
-    assert (finding.id, finding.where) == ("trace.cpu-between-operators", ("train.py:40 (tokenise)",))
+    assert (finding.id, finding.where) == ("program.python-bound", ("train.py:40 (tokenise)",))

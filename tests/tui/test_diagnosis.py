@@ -16,7 +16,7 @@ from tests.tui.test_keys import drive, notices, press
 
 EVIL = "\x1b[31mevil"
 CAUSE = Cause(
-    id="diagnosis.loader-inline", title=f"The main thread makes the batches {EVIL}", state="confirmed", message="62 %", gain=40.0, gain_low=30.0,
+    id="dataloader.inline", title=f"The main thread makes the batches {EVIL}", state="confirmed", message="62 %", gain=40.0, gain_low=30.0,
     gain_high=50.0, signals=(Signal(source="stacks", text="62 %"),), verify="sysperf verify -- python train.py",
 )  # fmt: skip
 EARLY = Verdict(sysperf="1", pid=4242, verdict="cannot-tell", sentence="Cannot tell yet.")

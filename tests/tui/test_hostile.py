@@ -14,7 +14,6 @@ from sysperf.model.change import Change, Step, Transaction
 from sysperf.model.record import to_json
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.report.terminal import cells
-from sysperf.report.words import encodable
 from sysperf.tui.app import Dashboard
 from sysperf.tui.decode import SnapshotDecoder
 from sysperf.tui.now import Now
@@ -101,7 +100,7 @@ def test_facts_of_any_shape_do_not_end_the_dashboard(data: st.DataObject) -> Non
     areas = {name: {field: data.draw(odd) for field in fields} for name, fields in FIELDS.items()}
     known: dict[str, dict[str, Any]] = {name: {**facts, **areas.get(name, {})} for name, facts in {**areas, **reports.FACTS}.items()}
     sent = Snapshot(taken_at="2026-11-21T03:10:12Z", areas={name: Area(facts) for name, facts in known.items()})
-    decoded = SnapshotDecoder().decode(to_json(encodable(sent)))
+    decoded = SnapshotDecoder().decode(to_json(sent))
     assert decoded is not None
     now = Now()
     now.take(Facts(reports.report(machine=decoded)))

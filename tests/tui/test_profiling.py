@@ -114,7 +114,7 @@ def test_a_trace_opens_its_analysis() -> None:
         await press(pilot, "x", "y")
         screen = screen_text(app)
         assert "Input-bound: the device waits for the loader 33 % of the time." in screen
-        assert "trace.input-bound" in screen
+        assert "dataloader.inline" in screen
         await press(pilot, "end")
         assert "551 events, 5 optimizer steps" in screen_text(app)
         await press(pilot, "y", "escape")

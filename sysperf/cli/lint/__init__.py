@@ -84,12 +84,11 @@ def run(args: argparse.Namespace) -> int:
     config = read_config(args.config)
     ruleset = rules(args, config)
     result = engine.lint(args.paths, ruleset, gpus(ruleset))
-    _options.note_earlier_ids(ruleset)
     if args.write_baseline:
         from sysperf.cli import baseline  # noqa: PLC0415 - for this option only
 
         outcomes = engine.as_report(engine.without_accepted(result, config.waive, None, ruleset)).outcomes
-        return baseline.write(args.baseline or BASELINE, outcomes, ruleset, "--baseline")
+        return baseline.write(args.baseline or BASELINE, outcomes, "--baseline")
     known = read_baseline(args.baseline or BASELINE) if args.baseline or os.path.isfile(BASELINE) else None
     result = engine.without_accepted(result, config.waive, known, ruleset)
     if args.fix:
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def rules(args: argparse.Namespace, config: Config) -> Ruleset:
-    """The rules in force. A rule may be named without its area (`sync-per-step`), or by its entry of the list (`S6`)."""
+    """The rules in force. A rule may be named without its area (`branch-on-loss`)."""
     ruleset = judging.configured_rules(config, args.rules)
     ruleset.keep_scopes(("script",))
     select, ignore = ([rule for name in _options.listed(given) for rule in _named(name, ruleset)] for given in (args.select, args.ignore))
@@ -113,13 +112,12 @@ def rules(args: argparse.Namespace, config: Config) -> Ruleset:
 
 
 def _named(name: str, ruleset: Ruleset) -> list[str]:
-    by_entry = [rule.id for rule in ruleset.rules if name in rule.detects]
-    return by_entry or [name if "." in name or name in ("script", "*") else f"script.{name}"]
+    return [rule.id for rule in ruleset.rules if rule.id.partition(".")[2] == name] or [name]
 
 
 def gpus(ruleset: Ruleset) -> Gpu | None:
     """The GPUs of this machine, where a rule asks for them; None where they are not known."""
-    if "script.bfloat16-unsupported" not in engine.script_rules(ruleset):
+    if not ruleset.witnesses("precision.bfloat16-unsupported"):
         return None
     from sysperf.engine.reading import snapshot  # noqa: PLC0415 - for this rule only
     from sysperf.host import Host  # noqa: PLC0415 - as above

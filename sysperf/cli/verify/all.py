@@ -15,8 +15,8 @@ from sysperf.engine.verify import trying
 from sysperf.model.comparison import Metric, TriedFix, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
+from sysperf.report import as_json, comparison_page
 from sysperf.report import comparison as report
-from sysperf.report import comparison_page
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         ):  # else it was kept before
             _measuring.keep(comparison, fix.rules[0])
     forms = {
-        "json": lambda: to_json({"schema": 1, "tried": fixes}, indent=2).decode(),
+        "json": lambda: as_json.dump({"schema": 1, "tried": fixes}),
         "markdown": lambda: report.tried_markdown(fixes),
         "html": lambda: comparison_page.tried_page(fixes),
         "text": lambda: report.tried(fixes, color=_options.wants_color(args), width=_options.width()),

@@ -19,9 +19,9 @@ from sysperf.engine.verify import obstacles, resuming, sweep, trying, workload
 from sysperf.model.comparison import Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.experiment import BANDWIDTHS, COPIES, STANDALONE
-from sysperf.model.record import to_json
 from sysperf.model.rule import Advice
 from sysperf.model.sweep import NotHere, Sweep
+from sysperf.report import as_json
 from sysperf.report import sweep as report
 
 
@@ -114,7 +114,7 @@ def _copies(args: argparse.Namespace) -> int:
 
 def _rendered(outcome: Sweep | NotHere, args: argparse.Namespace) -> str:
     forms: dict[str, Callable[[], str]] = {
-        "json": lambda: to_json({"schema": 1, "experiment": outcome}, indent=2).decode(),
+        "json": lambda: as_json.dump({"schema": 1, "experiment": outcome}),
         "markdown": lambda: report.markdown(outcome),
         "html": lambda: report.page(outcome),
         "text": lambda: report.text(outcome, color=_options.wants_color(args), width=_options.width()),

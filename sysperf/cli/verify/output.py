@@ -7,8 +7,7 @@ import argparse
 from sysperf.cli import _options
 from sysperf.model.comparison import Comparison
 from sysperf.model.errors import Exit
-from sysperf.model.record import to_json
-from sysperf.report import comparison, comparison_page
+from sysperf.report import as_json, comparison, comparison_page
 
 
 def exit_code(result: Comparison, fail_if_slower: float | None) -> int:
@@ -24,7 +23,7 @@ def exit_code(result: Comparison, fail_if_slower: float | None) -> int:
 def rendered(result: Comparison, args: argparse.Namespace) -> str:
     """Return the comparison in the format that was asked for."""
     if args.format == "json":
-        return to_json({"schema": 1, "comparison": result}, indent=2).decode()
+        return as_json.dump({"schema": 1, "comparison": result})
     if args.format == "markdown":
         return comparison.markdown(result)
     if args.format == "html":

@@ -17,7 +17,7 @@ from sysperf.host import files
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
-from sysperf.model.record import Record, to_json
+from sysperf.model.record import Record, from_json, to_json
 from sysperf.report import changes, comparison
 from sysperf.report.terminal import clip
 from sysperf.report.words import count
@@ -79,10 +79,10 @@ class StudyFile:
         """Return the study as it was left; None where there is none. Raises UsageError."""
         try:
             with open(self._path, "rb") as file:
-                return msgspec.json.decode(file.read(MAX_STATE_BYTES), type=kind)
+                return from_json(file.read(MAX_STATE_BYTES), kind)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{self._path}: {error}", "run it without --resume") from None
 
     def write(self, state: Record) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sysperf import paths
 from sysperf.launch import profile
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     """What was asked for: of the parser, or without one where no option was given."""
 
 MAX_INSTANCES = 1024
-MAX_TRACE_FOLDER_BYTES = 54
-"""Kineto's sockets in it have names of 53 characters, and the path of a socket has room for 107."""
 
 
 def request(args: Options) -> LaunchRequest:
@@ -94,24 +90,12 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def _trace_folder(args: Options) -> str:
-    """A folder of the user's own for the sockets of traces on demand; made when something will be started."""
-    base = paths.runtime_home() or f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - made for us alone, and checked below
-    folder = f"{base}/sysperf/kineto"
-    if len(os.fsencode(folder)) > MAX_TRACE_FOLDER_BYTES:
-        base = f"/tmp/sysperf-{os.getuid()}"  # noqa: S108 - as above
-        folder = f"{base}/sysperf/kineto"
-    if args.print or args.explain or args.json or args.root != "/":
-        return folder
-    hint = "set XDG_RUNTIME_DIR to a folder of your own"
-    try:
-        os.makedirs(base, mode=0o700, exist_ok=True)
-        link, status = os.lstat(base), os.stat(base)
-        if {link.st_uid, status.st_uid} != {os.getuid()} or status.st_mode & 0o022:  # whoever made a link can lead it elsewhere later
-            raise UsageError(f"--traceable: {base} belongs to somebody else, or others may write it", hint)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--traceable: {folder}: {error.strerror}", hint) from None
-    return folder
+    """The folder for the sockets of traces on demand; made when something will be started."""
+    from sysperf.launch import environment, trace_folder  # noqa: PLC0415 - with --traceable only
+
+    env = environment.inherited() if args.root == "/" else {}
+    shows = args.print or args.explain or args.json or args.root != "/"
+    return trace_folder.expected(env) if shows else trace_folder.made(env)
 
 
 def say(text: str) -> None:

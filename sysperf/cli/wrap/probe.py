@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sysperf import paths
 from sysperf.cli.wrap.options import say
 from sysperf.host import files
-from sysperf.model.record import to_json
 from sysperf.model.steps import CountedSteps, ProcessSteps
 from sysperf.model.text import neutral
 from sysperf.verify import probe
@@ -36,7 +36,7 @@ class Probe:
             say("probe: a sysperf around this one counts already")
             return
         try:
-            self.folder = tempfile.mkdtemp(prefix="sysperf-probe-")
+            self.folder = tempfile.mkdtemp(prefix="sysperf-probe-", dir=paths.temporary_home())
         except OSError as error:
             say(f"probe: nothing will be counted: {error.strerror or error}")
 
@@ -76,8 +76,10 @@ class Probe:
         if is_wrong or (counted.processes and not self.args.quiet):
             say(f"probe: {line(counted)}")
         if self.args.output:
+            from sysperf.report import as_json  # noqa: PLC0415 - a launch that writes no file does without
+
             try:
-                files.replace(self.args.output, to_json({"schema": 1, "steps": counted}, indent=2) + b"\n")
+                files.replace(self.args.output, as_json.dump({"schema": 1, "steps": counted}).encode())
             except OSError as error:
                 say(f"probe: {neutral(self.args.output, 500)}: {error.strerror or error}")
 

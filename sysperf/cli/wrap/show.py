@@ -16,7 +16,7 @@ from sysperf.cli.wrap.start import current_folder, decide, decide_instances
 from sysperf.host import Host
 from sysperf.launch import environment, shown
 from sysperf.model.errors import Exit
-from sysperf.model.record import plain, to_json
+from sysperf.model.record import plain
 from sysperf.model.text import neutral
 from sysperf.procfs.rank_variables import NAMES
 from sysperf.report import launch
@@ -91,7 +91,4 @@ def _place(args: Options, plan: LaunchPlan) -> tuple[str, str]:
 
 
 def _json(decision: object) -> str:
-    try:
-        return to_json(decision, indent=2).decode()
-    except UnicodeEncodeError:  # arguments that are no text: JSON can only name their bytes, \udcff
-        return json.dumps(plain(decision), indent=2)
+    return json.dumps(plain(decision), indent=2)  # arguments that are no text are started again as they are: their bytes stay, as \udcff

@@ -76,18 +76,19 @@ class Samples:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._samples = self._syncs = self._compiles = 0
+        self._samples = self._told = self._syncs = self._compiles = 0
         self._calls = SYNC_CALLS.get(os.uname().machine)
         self._first = self._children()
         self._started: set[bytes] = set()
 
     def look(self) -> None:
         """One look."""
-        call = _read(f"/proc/{self._pid}/task/{self._pid}/syscall").partition(b" ")[0]
-        if not call:
-            return  # it ended, or may not be looked at
+        if not _read(f"/proc/{self._pid}/comm"):
+            return  # it ended
+        call = _read(f"/proc/{self._pid}/task/{self._pid}/syscall").partition(b" ")[0]  # "" for who may not look
         children = self._children()
         self._samples += 1
+        self._told += bool(call)
         self._syncs += call in (self._calls or ())
         self._compiles += any(_read(f"/proc/{child.decode()}/comm").strip() in COMPILERS for child in children)
         self._started |= children - self._first
@@ -97,7 +98,7 @@ class Samples:
         if self._samples < MIN_SAMPLES:
             return {}
         return {
-            "sync_share": round(self._syncs / self._samples, 3) if self._calls else None,
+            "sync_share": round(self._syncs / self._told, 3) if self._calls and self._told >= MIN_SAMPLES else None,
             "compiling_share": round(self._compiles / self._samples, 3),
             "started_children": len(self._started),
         }

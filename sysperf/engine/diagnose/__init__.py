@@ -47,7 +47,7 @@ LINT_S = 3.0
 """For the sources of all programs: their author is the program's, who may have made one that takes a minute."""
 MAX_SAMPLED = 3
 MIN_OPEN_GAIN = 10.0
-OTHERS_DOING = frozenset(("diagnosis.neighbour", "diagnosis.programs-compete"))
+OTHERS_DOING = frozenset(("threads.neighbour", "threads.programs-compete"))
 """What others do to a job says nothing about the job itself."""
 
 Tell = Callable[[str, Verdict | None], None]

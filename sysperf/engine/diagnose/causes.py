@@ -13,6 +13,7 @@ from sysperf.diagnosis import programs
 from sysperf.diagnosis.facts import Diagnosis, Line, Program, Share
 from sysperf.diagnosis.verdict import Cause, Signal, State
 from sysperf.engine.diagnose import fixes as diagnose_fixes
+from sysperf.engine.diagnose import hits
 from sysperf.engine.reading import now
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.evidence import Ledger
@@ -39,7 +40,7 @@ def find(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
     for rule in ruleset.rules:
         if rule.scope != "diagnosis":
             continue
-        compiled = ruleset.compiled(rule.id)
+        compiled = ruleset.compiled(rule.key)
         for place, program in enumerate(facts.programs):
             judge = Judge(names, ruleset.tables, Ledger(snapshot))
             judge.subject(compiled, Subject(compiled.loop, program, place))
@@ -85,8 +86,7 @@ def _signals(compiled: Compiled, scope: Scope) -> Iterable[Signal]:
 
 def _hypotheses(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Signal, ...]:
     """What lint says of the program's script and this cause confirms: a hypothesis and a live signal support each other."""
-    rules = [ruleset.compiled(hit).rule for hit in program.hits]
-    raised = [rule.title for rule in rules if set(rule.confirmed_by) & set(compiled.rule.detects)]
+    raised = [hits.in_source(hit, ruleset).title for hit in program.hits if hits.speaks_for(hit, compiled.rule.id, "diagnosis", ruleset)]
     return (Signal(source="script", text=f"in its script: {within_a_sentence(raised[0])}"),) if raised else ()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sysperf.diagnosis.facts import Program, Share
+from sysperf.engine.diagnose.hits import speaks_for
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.outcome import Remedy
@@ -35,8 +36,8 @@ def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, 
 
 def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Remedy, ...]:
     """What `sysperf lint --fix` changes in the program's source against this cause: it shows a diff, and asks."""
-    hits = [hit for hit in program.places if hit.fixable and set(ruleset.compiled(hit.rule).rule.confirmed_by) & set(compiled.rule.detects)]
-    places = dict.fromkeys((hit.file, hit.rule) for hit in hits)
+    fixable = [hit for hit in program.places if hit.fixable and speaks_for(hit.rule, compiled.rule.id, "diagnosis", ruleset)]
+    places = dict.fromkeys((hit.file, hit.rule) for hit in fixable)
     return tuple(
         Remedy(
             "advice", "as a diff of the source, which is shown first", "caution", f"sysperf lint {shlex.quote(file)} --select {rule} --fix"

@@ -5,6 +5,7 @@ What cannot be looked at is noted, and the diagnosis goes on without it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -15,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from sysperf import plugin
+from sysperf import paths, plugin
 from sysperf.diagnosis import native, stacks, traced
 from sysperf.diagnosis.facts import Hit, Native, Stacks, Traced
 from sysperf.diagnosis.stacks import Rules
@@ -24,6 +25,7 @@ from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
 from sysperf.host.commands import sysperf_command
+from sysperf.host.plain_files import open_found
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.script.reached import MODULE, SeenFile, reached
@@ -120,7 +122,7 @@ class Inside:
 
 def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit]:
     """The hits in these texts, by the names that the program gives its files. Raises SysperfError."""
-    with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sysperf-diagnose-", dir=paths.temporary_home()) as folder:
         for number, text in enumerate(files.values()):
             with open(f"{folder}/{number}.py", "w", encoding="utf-8", errors="replace") as copy:
                 copy.write(text)
@@ -164,22 +166,22 @@ def trace(pid: int, ruleset: Ruleset, trace_s: float, seconds: float, name: str,
     except SysperfError as error:
         notes.append(f"trace of process {pid}: {error}{f' ({error.hint})' if error.hint else ''}")
         return None
-    ours = tempfile.mkdtemp(prefix="sysperf-diagnose-")
-    folder = f"{ours}/trace"  # the program's user gets it, who could exchange it for a link if it lay in /tmp itself
+    ours = tempfile.mkdtemp(prefix="sysperf-diagnose-", dir=paths.temporary_home())
+    theirs, copy = f"{ours}/trace", f"{ours}/trace.json"  # the program's user gets a folder, who could exchange it if it lay in /tmp itself
     try:
-        os.mkdir(folder, 0o700)
+        os.mkdir(theirs, 0o700)
         os.chmod(ours, 0o711)  # noqa: S103 - to go through
-        path = f"{folder}/trace.json"
-        if problem := _write(pid, folder, path, trace_s, min(MAX_WRITING_S, seconds - ANALYSIS_S), name):
+        if problem := _write(pid, theirs, f"{theirs}/trace.json", trace_s, min(MAX_WRITING_S, seconds - ANALYSIS_S), name):
             notes.append(f"trace of process {pid}: {problem}")
             return None
-        _take_back(folder, path)
-        return _read_in_time(path, ruleset, end - time.monotonic())
+        _take(theirs, copy)
+        return _read_in_time(copy, ruleset, end - time.monotonic())
     except (SysperfError, OSError) as error:
         notes.append(f"trace of process {pid}: {error}")
         return None
     finally:
-        shutil.rmtree(ours, ignore_errors=True)
+        with contextlib.suppress(RecursionError):  # of folders in folders that its user made
+            shutil.rmtree(ours, ignore_errors=True)
 
 
 def _read_in_time(path: str, ruleset: Ruleset, seconds: float) -> Traced:
@@ -216,12 +218,36 @@ def _write(pid: int, folder: str, path: str, trace_s: float, limit_s: float, nam
     return (complaints[-1].removeprefix("sysperf: ")[:300] if complaints else f"exit {done.returncode}") if done.returncode else ""
 
 
-def _take_back(folder: str, path: str) -> None:
-    """Make the trace's folder ours again, so that what is read is the file that was written: no link, no pipe. Raises SysperfError."""
-    os.chown(folder, os.geteuid(), os.getegid())
-    status = os.lstat(path)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        raise SysperfError(f"{path} was replaced by something that is no trace")
+def _take(folder: str, copy: str) -> None:
+    """Copy the trace out of its folder, which is ours from now on. Raises SysperfError where what lies there is none.
+
+    Its program's user could exchange the file at any time before, and change its content at any time: what is read is a copy that he
+    has never had.
+    """
+    where = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        owner = os.fstat(where).st_uid
+        os.fchown(where, os.geteuid(), os.getegid())
+        os.fchmod(where, 0o700)  # the owner may have opened it to others, and to himself
+        with open(_open_trace(where, owner), "rb") as trace, open(copy, "xb") as file:
+            while (part := trace.read(1 << 20)) and file.tell() <= traced.MAX_BYTES:
+                file.write(part)
+    finally:
+        os.close(where)
+
+
+def _open_trace(folder: int, owner: int) -> int:
+    """The trace that this user wrote, open for reading. Raises SysperfError where something else has its name."""
+    peek = os.open("trace.json", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(peek)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != owner:
+            raise SysperfError("it was replaced by something that is no trace")
+        if status.st_size > traced.MAX_BYTES:
+            raise SysperfError(f"it is larger than {traced.MAX_BYTES >> 20} MiB")
+        return open_found(peek, "trace.json")
+    finally:
+        os.close(peek)
 
 
 def _facts(path: str, ruleset: Ruleset) -> Traced:

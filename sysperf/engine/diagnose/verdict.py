@@ -8,9 +8,10 @@ from typing import NamedTuple
 from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.diagnosis.verdict import Cause, Hypothesis, Word
 from sysperf.engine.diagnose import causes as diagnose_causes
-from sysperf.engine.diagnose import weighing
+from sysperf.engine.diagnose import hits, weighing
 from sysperf.engine.diagnose.causes import name_of, within_a_sentence
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.rule import Scope
 from sysperf.model.text import for_shell
 
 HEALTHY_SHARE = 0.6
@@ -55,13 +56,12 @@ def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tupl
     """What lint said of the running functions, with the causes and the findings in a trace that make it more than a hypothesis."""
     hypotheses = []
     for program in facts.programs:
-        seen = [cause.id for cause in causes if program.pid in cause.pids]
-        seen += program.traced.findings if program.traced is not None else ()
-        detected = {rule: set(ruleset.compiled(rule).rule.detects) for rule in seen}
+        seen: list[tuple[str, Scope]] = [(cause.id, "diagnosis") for cause in causes if program.pid in cause.pids]
+        seen += [(cause, "trace") for cause in program.traced.findings] if program.traced is not None else []
         for hit in program.places:
-            rule = ruleset.compiled(hit.rule).rule
-            by = tuple(name for name, detections in detected.items() if detections & set(rule.confirmed_by))
-            hypotheses.append(Hypothesis(rule=hit.rule, title=rule.title, file=hit.file, line=hit.line, raised_by=by))
+            by = dict.fromkeys(name for name, scope in seen if hits.speaks_for(hit.rule, name, scope, ruleset))
+            title = hits.in_source(hit.rule, ruleset).title
+            hypotheses.append(Hypothesis(rule=hit.rule, title=title, file=hit.file, line=hit.line, raised_by=tuple(by)))
     return tuple(sorted(dict.fromkeys(hypotheses), key=lambda place: (not place.raised_by, place.file, place.line, place.rule)))
 
 
@@ -69,11 +69,10 @@ def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) 
     """Whether a cause may be the consequence of one that only a trace shows."""
     if not causes or any(program.traced is not None for program in facts.programs):
         return False
-    return any(
-        {cause.id for cause in causes} & {*rule.covers, *rule.within} and {signal.source for signal in rule.signals[:1]} == {"trace"}
-        for rule in ruleset.rules
-        if rule.scope == "diagnosis"
-    )
+    running = [rule for rule in ruleset.rules if rule.scope == "diagnosis"]
+    only_traced = [rule for rule in running if [signal.source for signal in rule.signals[:1]] == ["trace"]]
+    found = {cause.id for cause in causes}
+    return any(found & {*rule.explains, *rule.explains_where_most} for rule in only_traced)
 
 
 def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]:

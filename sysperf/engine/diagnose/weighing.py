@@ -42,9 +42,10 @@ def without_consequences(causes: Sequence[Cause], ruleset: Ruleset) -> tuple[lis
 
     Causes that may explain many are asked first: they stand nearer to the root.
     """
-    rules = {cause.id: ruleset.compiled(cause.id).rule for cause in causes}
+    running = {rule.id: rule for rule in ruleset.rules if rule.scope == "diagnosis"}
+    rules = {cause.id: running[cause.id] for cause in causes}
     explained: dict[str, str] = {}
-    for cause in sorted(causes, key=lambda other: (-len(rules[other.id].covers) - len(rules[other.id].within), *order(other))):
+    for cause in sorted(causes, key=lambda other: (-_explained(rules[other.id], running), *order(other))):
         if cause.id not in explained:
             explained |= {other.id: cause.id for other in causes if other.id not in explained and _explains(cause, other, rules)}
     dropped = [
@@ -53,7 +54,12 @@ def without_consequences(causes: Sequence[Cause], ruleset: Ruleset) -> tuple[lis
         if cause.id in explained
     ]
     kept = [cause for cause in causes if cause.id not in explained]
-    return [_rest(cause, [part for part in kept if cause.id in rules[part.id].within]) for cause in kept], dropped
+    return [_rest(cause, [part for part in kept if cause.id in rules[part.id].explains_where_most]) for cause in kept], dropped
+
+
+def _explained(rule: Rule, running: Mapping[str, Rule]) -> int:
+    """How many causes of running programs it may explain."""
+    return len(running.keys() & {*rule.explains, *rule.explains_where_most})
 
 
 def _explains(cause: Cause, other: Cause, rules: Mapping[str, Rule]) -> bool:
@@ -61,11 +67,11 @@ def _explains(cause: Cause, other: Cause, rules: Mapping[str, Rule]) -> bool:
 
     Of two that are within each other, which is the same time seen from two sides, the one with the larger gain explains the other.
     """
-    if other.id in rules[cause.id].covers:
+    if other.id in rules[cause.id].explains:
         return True
-    if other.id not in rules[cause.id].within:
+    if other.id not in rules[cause.id].explains_where_most:
         return False
-    mutual = cause.id in rules[other.id].within
+    mutual = cause.id in rules[other.id].explains_where_most
     return other.gain is None or (cause.gain or 0.0) >= (1.0 if mutual else MIN_SHARE_OF_GAIN) * other.gain
 
 

@@ -73,8 +73,8 @@ def _joined(examined: Sequence[Examined], ruleset: Ruleset, took_ms: float) -> L
 
 
 def script_rules(ruleset: Ruleset) -> list[str]:
-    """The ids of the rules that judge scripts."""
-    return [rule.id for rule in ruleset.rules if rule.scope == "script"]
+    """The keys of the rules that judge scripts."""
+    return [rule.key for rule in ruleset.rules if rule.scope == "script"]
 
 
 def near(result: Lint, file: str, line: int | None = None, function: str = "") -> tuple[Hypothesis, ...]:
@@ -137,11 +137,7 @@ def _with_fixes(file: File, hypotheses: list[Hypothesis]) -> tuple[Hypothesis, .
 
 
 def _is_accepted(hypothesis: Hypothesis, comments: Accepted) -> bool:
-    return (
-        bool(comments.lines)
-        and not hypothesis.cell
-        and comments.covers(hypothesis.rule, hypothesis.detects, hypothesis.line, hypothesis.end_line)
-    )
+    return bool(comments.lines) and not hypothesis.cell and comments.covers(hypothesis.rule, hypothesis.line, hypothesis.end_line)
 
 
 class _Judging:
@@ -182,8 +178,8 @@ class _Judging:
         code = neutral(redact.source_line(self._source.line(line)), MAX_CODE)
         return Hypothesis(
             rule=outcome.rule,
-            detects=rule.rule.detects,
-            confirmed_by=rule.rule.confirmed_by,
+            witness=rule.rule.witness,
+            explains=rule.rule.explains,
             severity=outcome.severity,
             confidence=outcome.confidence,
             title=outcome.title,

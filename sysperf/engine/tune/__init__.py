@@ -307,7 +307,7 @@ def opened(path: str, *, resume: bool) -> Iterator[Store]:
         raise SysperfError(f"{path}: {error}", hint) from None
     try:
         yield store
-    except (sqlite3.Error, msgspec.MsgspecError) as error:
+    except (sqlite3.Error, ValueError) as error:
         raise SysperfError(f"{path}: {error}", hint) from None
     finally:
         store.close()

@@ -9,6 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 
+from sysperf import paths
 from sysperf.host import Host
 from sysperf.model.comparison import Conditions, Metric, Variant
 from sysperf.model.errors import SysperfError
@@ -79,7 +80,8 @@ def _folder() -> Iterator[str]:
     It lies in memory, where there is room and TMPDIR names no other: no disk that fills up then costs a step.
     """
     try:
-        folder = tempfile.TemporaryDirectory(prefix="sysperf-verify-", dir=_in_memory(), ignore_cleanup_errors=True)
+        place = _in_memory() or paths.temporary_home()
+        folder = tempfile.TemporaryDirectory(prefix="sysperf-verify-", dir=place, ignore_cleanup_errors=True)
     except OSError as error:
         raise SysperfError(
             f"there is no folder for the run's files: {error.strerror or error}", "make room there, or set TMPDIR to another folder"

@@ -12,6 +12,7 @@ from statistics import median
 
 import msgspec
 
+from sysperf import paths
 from sysperf.engine import verify
 from sysperf.engine.tune import space
 from sysperf.engine.verify import measuring
@@ -96,7 +97,7 @@ def sweep(plan: SweepPlan, say: Say, keep: Keep = lambda _: None, state: SweepSt
 @contextlib.contextmanager
 def _profiles() -> Iterator[str]:
     try:
-        folder = tempfile.TemporaryDirectory(prefix="sysperf-sweep-", ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix="sysperf-sweep-", dir=paths.temporary_home(), ignore_cleanup_errors=True)
     except OSError as error:
         raise SysperfError(f"there is no folder for launch profiles: {error.strerror or error}", "set TMPDIR to another folder") from None
     with folder as path:

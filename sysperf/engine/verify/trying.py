@@ -12,6 +12,7 @@ from typing import Literal
 from sysperf.engine import change, judging, wrap
 from sysperf.engine.audit import audit
 from sysperf.engine.configuration import read_config
+from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.schema import suggest
 from sysperf.host import Host
 from sysperf.host.commands import sysperf_command
@@ -90,13 +91,11 @@ def _of_wrap(argv: Sequence[str]) -> Iterator[Try]:
 
 
 def find(name: str) -> Rule:
-    """Return a rule by today's or an earlier id. Raises UsageError for an unknown one."""
-    ruleset = judging.load_rules()
-    known = {rule.id: rule for rule in ruleset.rules}
-    today = ruleset.earlier_ids.today(name)
-    if today not in known:
+    """Return a rule by its id; of a cause, what shows it in a running process. Raises UsageError for an unknown one."""
+    known = {rule.id: rule for rule in sorted(judging.load_rules().rules, key=lambda rule: rule.scope in JUDGED)}
+    if name not in known:
         raise UsageError(f"no rule `{name}`{suggest(name, known)}", "`sysperf rules list` shows all")
-    return known[today]
+    return known[name]
 
 
 def variants(tries: Iterable[Try], argv: Sequence[str], wrap_options: str = "", name: str = "") -> tuple[Variant, Variant]:

@@ -123,7 +123,7 @@ class _LaunchJudge:
         """The rules that may say something. An area is read only for a rule that applies as far as is known without it."""
         areas, applying = self.known.areas, []
         for rule in self.ruleset.rules:
-            compiled, missing = self.ruleset.compiled(rule.id), _named_areas(rule) - areas.known.keys()
+            compiled, missing = self.ruleset.compiled(rule.key), _named_areas(rule) - areas.known.keys()
             if missing and compiled.applies and not compiled.loop:
                 names = {**dict.fromkeys(missing), **areas.names(), "launch": self.launch}
                 if compiled.applies(Scope(names, self.ruleset.tables)) is False:
@@ -135,7 +135,7 @@ class _LaunchJudge:
 
     def _changes(self, outcome: Outcome, names: dict[str, Facts]) -> Iterator[ProposedChange]:
         """The fixes of a rule that fires, with their blanks filled in."""
-        rule = self.ruleset.compiled(outcome.rule)
+        rule = self.ruleset.of(outcome)
         scope = Scope(dict(names), self.ruleset.tables)
         placement = self.placement
         if any(isinstance(fix, Preload) and not self._has(fix.library, outcome.rule) for fix in rule.rule.fix):

@@ -6,9 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
-
-from sysperf.model.record import Json, JsonObject
+from sysperf.model.record import Json, JsonObject, from_json
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import DeviceTime, members
 from sysperf.trace.accounting.window import optimizer_steps
@@ -136,7 +134,7 @@ def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonOb
 def product(name: str, text: str) -> tuple[int, bool]:
     """(floating-point operations, whether a 16-bit dimension is no multiple of 8) of one matrix product; (0, False) where unknown."""
     try:
-        shapes, types = msgspec.json.decode(text.encode(), type=tuple[list[Json], list[Json]])
+        shapes, types = from_json(text, tuple[list[Json], list[Json]])
         left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
         *batch, rows, inner = left
         columns = right[-1]
@@ -145,7 +143,7 @@ def product(name: str, text: str) -> tuple[int, bool]:
             count *= size
         half = any(half_type in str(kind) for kind in types[:3] for half_type in _HALF)
         return int(count), half and any(size % 8 for size in (rows, inner, columns) if size > 1)
-    except (msgspec.DecodeError, TypeError, ValueError, IndexError, RecursionError):
+    except (TypeError, ValueError, IndexError, OverflowError):
         return 0, False
 
 

@@ -19,7 +19,6 @@ class Finding(Record, kw_only=True):
     """A rule that fired on a trace, with what the time it is about costs and what acting would gain."""
 
     id: str
-    detects: tuple[str, ...]
     severity: str
     title: str
     message: str

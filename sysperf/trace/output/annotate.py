@@ -7,11 +7,9 @@ import os
 import zlib
 from typing import IO, BinaryIO
 
-import msgspec
-
 from sysperf.host import files
 from sysperf.model.errors import TraceError
-from sysperf.model.record import JsonObject
+from sysperf.model.record import JsonObject, to_json
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 from sysperf.trace.accounting.account import Accounting
@@ -34,7 +32,7 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
         raise TraceError(f"{target}: is the trace itself", "name another file: the trace stays as it is")
     if os.path.lexists(target) and not os.path.isfile(target):  # /dev/null would be replaced
         raise TraceError(f"{target} is no file", "name another file")
-    rows = b",\n".join(msgspec.json.encode(event) for event in _events(accounting, analysis))
+    rows = b",\n".join(to_json(event) for event in _events(accounting, analysis))
     copy = _copy_whole_events if accounting.timeline.damage.is_open else _copy
 
     def write_to(file: IO[bytes]) -> None:

@@ -94,11 +94,17 @@ class _pieces:  # noqa: N801 - an iterator
         self._blocks = blocks
         self.rest = b""
 
-    def more(self) -> bool:
-        """Whether there was another block; it is added to `rest`."""
-        block = next(self._blocks, b"")
-        self.rest += block
-        return bool(block)
+    def more(self, wanted: int = 1) -> bool:
+        """Add blocks to `rest`, until so many bytes came; returns whether there were any.
+
+        Who found nothing in all of it asks for as much again: then he looks through little more than there is.
+        """
+        blocks = [self.rest]
+        while wanted > 0 and (block := next(self._blocks, b"")):
+            blocks.append(block)
+            wanted -= len(block)
+        self.rest = b"".join(blocks)
+        return len(blocks) > 1
 
     def close(self) -> None:
         """Ask for no more."""
@@ -107,7 +113,7 @@ class _pieces:  # noqa: N801 - an iterator
 
 def _head(pieces: _pieces, path: str, file: Text) -> tuple[bytes, bool]:
     """(what stands before the events, whether the file is an object). `pieces.rest` starts with the first event."""
-    while pieces.more():
+    while pieces.more(len(pieces.rest) or 1):
         text = pieces.rest
         if text.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
             pieces.rest = text[text.index(b"[") + 1 :]
@@ -145,7 +151,7 @@ def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, 
         elif len(pieces.rest) > MAX_PIECE_BYTES:
             timeline.damage.truncated = f"no event ends within {MAX_PIECE_BYTES >> 20} MiB"
             return b""
-        if not pieces.more():
+        if not pieces.more(1 if cut > 0 else len(pieces.rest) or 1):
             return _last(pieces.rest, is_object, adder, timeline)
 
 

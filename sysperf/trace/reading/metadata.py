@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from sysperf.model.record import Json, JsonObject
+from sysperf.model.record import Json, JsonObject, from_json
 from sysperf.startup import lazy
 from sysperf.trace.timeline import Device, Timeline
 
@@ -31,8 +31,8 @@ class _Metadata(msgspec.Struct):
 def describe(timeline: Timeline, head: bytes, rest: bytes) -> None:
     """Add what stands before and behind the events."""
     for text in (head + b'"traceEvents":[]}' if head else b"{}", b'{"traceEvents":[' + rest if rest else b"{}"):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-            _describe(timeline, msgspec.json.decode(text, type=_Metadata))
+        with contextlib.suppress(ValueError):
+            _describe(timeline, from_json(text, _Metadata))
     if timeline.rank is None and (rank := _RANK.search(timeline.file.rpartition("/")[2])):
         timeline.rank = int(rank[1])
 
@@ -69,8 +69,8 @@ def _device(properties: JsonObject) -> Device:
 def _listed(value: Json) -> list[Json]:
     if isinstance(value, str):
         try:
-            value = msgspec.json.decode(value.replace("'", '"'))
-        except (msgspec.DecodeError, RecursionError):
+            value = from_json(value.replace("'", '"'), Json)
+        except ValueError:
             return []
     return value[:1_000] if isinstance(value, list) else []
 

@@ -10,14 +10,18 @@ journal beside it, changes nothing.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
+from sysperf import paths
 from sysperf.model.errors import TraceError
 from sysperf.trace.timeline import Timeline
 
 REPORT = ".nsys-rep"
 _SQLITE = b"SQLite format 3\0"
 EXPORT_LIMIT_S = 600
+MAX_VALUE_BYTES = 128 << 20
+"""Of one value, and of what many rows have in one column."""
 Progress = Callable[[int], None]
 
 
@@ -42,7 +46,11 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
             if "decode to UTF-8" not in str(error):
                 raise
             return _read(address, path, progress, lambda raw: raw.decode("utf-8", "replace"))
-    except sqlite3.Error as error:
+    except sqlite3.DataError:
+        raise TraceError(
+            f"{path}: a value in it is larger than {MAX_VALUE_BYTES >> 20} MiB", "is it an export of Nsight Systems?"
+        ) from None
+    except (sqlite3.Error, MemoryError) as error:
         raise TraceError(f"{path}: {error}", "export it again: nsys export --type sqlite REPORT.nsys-rep") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
@@ -61,6 +69,8 @@ def _read(address: str, path: str, progress: Progress, text: Callable[[bytes], s
 
     connection = sqlite3.connect(address, uri=True)
     connection.text_factory = text
+    if sys.version_info >= (3, 11):  # an older Python takes as much memory as the largest value in the file
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     try:
         return Reader(connection, path, progress).read()
     finally:
@@ -78,7 +88,7 @@ def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
     command = f"nsys export --type sqlite --output {shlex.quote(path.removesuffix(REPORT) + '.sqlite')} {shlex.quote(path)}"
     if nsys is None:
         raise TraceError(f"{path}: only nsys itself can read this", f"where Nsight Systems is installed, run: {command}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=paths.temporary_home()) as folder:
         output = f"{folder}/export.sqlite"
         try:
             done = subprocess.run(

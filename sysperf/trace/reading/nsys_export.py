@@ -14,7 +14,7 @@ import msgspec
 
 from sysperf.model.record import Json
 from sysperf.trace.reading.part import MAX_UNMARKED_ROWS, WHOLE_ROWS
-from sysperf.trace.timeline import Damage
+from sysperf.trace.timeline import MAX_NAME, NUMBER_BITS, Damage
 
 MAX_ROWS = 1_000_000
 """Of one table. Times that do not tell apart what is early and late keep no more either."""
@@ -66,11 +66,11 @@ class Export:
         return _until(starts, MAX_UNMARKED_ROWS)
 
     def rows(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[tuple[Json, ...]]:
-        """The rows of a small table; a column that is absent is NULL."""
+        """The rows of a small table; a column that is absent is NULL, and so is what is neither number nor text."""
         known = self.columns.get(table)
         if known is None:
             return iter(())
-        listed = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
+        listed = ", ".join(_number_or_text(column) if column in known else "NULL" for column in columns)
         return self.connection.execute(f'SELECT {listed} FROM "{table}" {where} LIMIT {MAX_ROWS}')  # noqa: S608 - our own names
 
     def batches(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[list[list[Json]]]:
@@ -115,7 +115,8 @@ class Export:
         """The text with this number."""
         text = self.strings.get(number)
         if text is None and len(self.strings) == MAX_ROWS and isinstance(number, int):
-            text = next(self.connection.execute("SELECT value FROM StringIds WHERE id = ?", (number,)), (None,))[0]
+            asked = f"SELECT {beginning('value')} FROM StringIds WHERE id = ?"  # noqa: S608 - our own names
+            text = next(self.connection.execute(asked, (number,)), (None,))[0]
         return str(text) if text is not None else "(unnamed)"
 
     # ------------------------------------------------------------------ SQL of columns
@@ -139,11 +140,13 @@ class Export:
 
     def correlation(self, table: str) -> str:
         """SQL for the number that a call and its operation have in common."""
-        return self.whole(table, "correlationId", bits=38)
+        return self.whole(table, "correlationId", bits=NUMBER_BITS)
 
     def name(self, table: str, column: str) -> str:
         """SQL for a text or the number of one."""
-        return f"CASE WHEN typeof(\"{column}\") IN ('integer', 'text') THEN \"{column}\" END" if self.has(table, column) else "NULL"
+        if not self.has(table, column):
+            return "NULL"
+        return f"CASE typeof(\"{column}\") WHEN 'integer' THEN \"{column}\" WHEN 'text' THEN {beginning(column)} END"
 
     def bytes(self, table: str) -> str:
         """SQL for a size; -1 where there is none."""
@@ -162,6 +165,16 @@ def _until(starts: list[tuple[int, float]], rows: int) -> int | None:
         if seen >= rows:
             return start
     return None
+
+
+def beginning(column: str) -> str:
+    """SQL for the beginning of a text, as much as names have."""
+    return f'substr("{column}", 1, {MAX_NAME})'
+
+
+def _number_or_text(column: str) -> str:
+    """SQL for the value of a column, if it is one of these."""
+    return f"CASE typeof(\"{column}\") WHEN 'text' THEN {beginning(column)} WHEN 'blob' THEN NULL ELSE \"{column}\" END"
 
 
 def _is_whole(column: str, bits: int = 62) -> str:

@@ -11,9 +11,9 @@ from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
 from sysperf.trace.kernels import is_untyped_product
-from sysperf.trace.reading.nsys_export import CALLS, COPIES, GRAPHS, KERNELS, RANGES, SETS, Export
+from sysperf.trace.reading.nsys_export import CALLS, COPIES, GRAPHS, KERNELS, RANGES, SETS, Export, beginning
 from sysperf.trace.reading.programs import choose_one
-from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Device, Timeline
+from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, NUMBER_BITS, OPERATOR, SET, Device, Timeline
 
 MAX_UNTYPED_NAMES = 500
 """Kernels' names whose full ones are looked up: those of products that do not tell a type."""
@@ -153,11 +153,11 @@ class Reader:
         """Where a graph's first node runs on the host, CUPTI names no device: it is that of its process, where there is one only."""
         rows = self._timeline.operations
         of_process: dict[int, set[int]] = {}
-        for device, process in {(device, number >> 40) for device, number in zip(rows.device, rows.correlation, strict=True)}:
+        for device, process in {(device, number >> NUMBER_BITS) for device, number in zip(rows.device, rows.correlation, strict=True)}:
             if device >= 0:
                 of_process.setdefault(process, set()).add(device)
         for index in range(first, len(rows)):
-            devices = of_process.get(rows.correlation[index] >> 40, ())
+            devices = of_process.get(rows.correlation[index] >> NUMBER_BITS, ())
             if rows.device[index] < 0 and len(devices) == 1:
                 (rows.device[index],) = devices
         if -1 not in rows.device:
@@ -229,7 +229,7 @@ class Reader:
         """SQL for a range's text; for the number of its text where that is in another table."""
         if not self._export.has(RANGES, "text"):
             return self._export.name(RANGES, "textId")
-        return f"CASE WHEN typeof(text) = 'text' THEN text ELSE {self._export.name(RANGES, 'textId')} END"
+        return f"CASE WHEN typeof(text) = 'text' THEN {beginning('text')} ELSE {self._export.name(RANGES, 'textId')} END"
 
     # ------------------------------------------------------------------ everything else
 
@@ -298,7 +298,7 @@ def _process(number: int) -> int:
 def _correlations(processes: Iterable[int], numbers: Iterable[int]) -> array[int]:
     """What a call and its operation have in common: two processes do reuse numbers. -1: unknown."""
     pairs = zip(processes, numbers, strict=True)
-    return array("q", [(process << 40) | number if number > 0 else -1 for process, number in pairs])
+    return array("q", [(process << NUMBER_BITS) | number if number > 0 else -1 for process, number in pairs])
 
 
 def _without_call_numbers(names: list[Json]) -> list[Json]:

@@ -2,17 +2,16 @@
 
 Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so a sample of
 the file's times determines where to cut before it is read. What still is too much goes while it is read: when there are too many rows,
-the later half of the time goes, and what starts later is not kept from then on. The profiler's own steps are kept all, because
-their number and lengths are figures. Of Python functions, which stacks record by the hundred for each operator, the shorter half goes
-instead: what matters of them is which enclose long times.
+the later half of the time goes, and what starts later is not kept from then on. The profiler's own steps are kept, because their number
+and lengths are figures, unless there are more of them than any profile has. Of Python functions, which stacks record by the hundred for
+each operator, the shorter half goes instead: what matters of them is which enclose long times.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sysperf.startup import lazy
@@ -32,6 +31,8 @@ READ_FUNCTIONS = 600_000
 """So many are read where nobody marked steps."""
 SAMPLES, SAMPLE_BYTES = 512, 1 << 12
 MIN_SAMPLED = 20
+MAX_STEPS = MAX_ROWS // 4
+"""More are no steps of a profile, and are left out as other rows are."""
 MIN_STEPS = 5
 """The first is warm-up, and the last may have operations that were not kept."""
 STEP = "ProfilerStep"
@@ -119,14 +120,7 @@ class FirstPart:
 
     def _count(self) -> int:
         timeline = self._timeline
-        return (
-            len(timeline.operations)
-            + len(timeline.calls)
-            + len(timeline.ranges)
-            + len(timeline.accelerator)
-            + len(timeline.memory)
-            + len(timeline.overhead)
-        )
+        return sum(map(len, self._all_rows())) + len(timeline.memory) + len(timeline.overhead)
 
     def _leave_out_short(self) -> None:
         """Leave out the shorter half of the Python functions, and count them."""
@@ -136,28 +130,50 @@ class FirstPart:
         )
         rows.keep([i for i, kind in enumerate(rows.kind) if kind != PYTHON or rows.end[i] - rows.start[i] >= self.shortest_ns])
         self._timeline.short_functions += whole - len(rows)
-        self._functions, self._counted = rows.kind.count(PYTHON), len(rows)
+        self._count_functions()
+
+    def _count_functions(self) -> None:
+        kinds = self._timeline.ranges.kind
+        self._functions, self._counted = kinds.count(PYTHON), len(kinds)
 
     def _shorten(self) -> None:
-        ranges = self._timeline.ranges
-        others = (rows.start for rows in self._all_rows() if rows is not ranges)
-        named_ones = (start for start, kind in zip(ranges.start, ranges.kind, strict=True) if kind != PYTHON)
-        cut = _middle(itertools.chain(*others, named_ones))
+        cut = _middle(self._starts())
+        if self._timeline.cut is not None:
+            cut = min(cut, self._timeline.cut)  # what starts later is not there any more, the profiler's steps excepted
         if self._rows < MAX_UNMARKED_ROWS and self._steps_until(cut) < MIN_STEPS:
             self._rows = min(2 * self._rows, MAX_UNMARKED_ROWS)
-        else:
-            self._cut_at(cut)
+            return
+        self._cut_at(cut)
+        if self._count() - self._functions > self._rows // 2 + MAX_STEPS:  # too many start at this time
+            self._cut_at(cut - 1)
+            if self._count() == self._functions:
+                self._timeline.damage.truncated = f"more than {self._rows // 2:,} of its first events start at one time"
+
+    def _starts(self) -> Iterator[int]:
+        """When all rows start that count."""
+        timeline = self._timeline
+        for rows in self._all_rows():
+            if rows is not timeline.ranges:
+                yield from rows.start
+        yield from (start for start, kind in zip(timeline.ranges.start, timeline.ranges.kind, strict=True) if kind != PYTHON)
+        yield from (change.at for change in timeline.memory)
+        yield from (start for start, _ in timeline.overhead)
 
     def _cut_at(self, cut: int) -> None:
         """Keep what starts until then, and the profiler's steps."""
         timeline = self._timeline
         timeline.cut = cut
-        self._functions = self._counted = 0
-        steps = named(timeline, STEP)
+        steps = self._steps()
         for rows in self._all_rows():
             rows.keep([i for i, start in enumerate(rows.start) if start <= cut or (rows is timeline.ranges and rows.name[i] in steps)])
         timeline.memory = [change for change in timeline.memory if change.at <= cut]
         timeline.overhead = [span for span in timeline.overhead if span[0] <= cut]
+        self._count_functions()
+
+    def _steps(self) -> set[int]:
+        """The names of the profiler's steps; of too many, none."""
+        names, marks = self._timeline.ranges.name, named(self._timeline, STEP)
+        return marks if sum(map(marks.__contains__, names)) <= MAX_STEPS else set()
 
     def _all_rows(self) -> tuple[Spans, ...]:
         timeline = self._timeline

@@ -18,7 +18,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import DeviceTime, Launches
 from sysperf.trace.accounting.window import Window, loader_calls, optimizer_steps
 from sysperf.trace.intervals import Interval, Intervals
-from sysperf.trace.timeline import COPY, KERNEL, Timeline
+from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
 
 LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
 """What an item of the host is."""
@@ -137,7 +137,11 @@ class Builder:
             owners, process, devices = self.timeline.device_processes, self.process, rows.device
             others = {device for device, users in owners.items() if process not in users}
             shared = {device for device, users in owners.items() if len(users) > 1}
-            chosen = [i for i in chosen if devices[i] not in others and (devices[i] not in shared or rows.correlation[i] >> 40 == process)]
+            chosen = [
+                i
+                for i in chosen
+                if devices[i] not in others and (devices[i] not in shared or rows.correlation[i] >> NUMBER_BITS == process)
+            ]
         chosen.sort(key=rows.start.__getitem__)
         return chosen, [-1 if (at := times[index]) is None or at < low else at for index in chosen]
 

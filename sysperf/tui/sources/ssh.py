@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from sysperf.model.errors import UsageError
 from sysperf.model.text import neutral
-from sysperf.paths import AGENT_SOCKET
+from sysperf.paths import AGENT_SOCKET, temporary_home
 from sysperf.startup import lazy
 
 WAIT_S = 60.0
@@ -54,7 +54,7 @@ def forwarded(address: str) -> Iterator[Forward]:
     program = shutil.which("ssh")
     if program is None:
         raise UsageError("there is no ssh here", "install openssh-client")
-    folder = tempfile.mkdtemp(prefix="sysperf-")  # 0700: nobody else meets the socket
+    folder = tempfile.mkdtemp(prefix="sysperf-", dir=temporary_home())  # 0700: nobody else meets the socket
     mine = f"{folder}/agent.sock"
     options = ["-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15", *(["-p", port] if port else [])]
     ssh = subprocess.Popen([program, "-N", "-T", *options, "-L", f"{mine}:{path}", "--", host])

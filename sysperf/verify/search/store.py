@@ -7,10 +7,8 @@ import os
 import sqlite3
 from typing import TypeVar
 
-import msgspec
-
 from sysperf.host.files import make_folder
-from sysperf.model.record import to_json
+from sysperf.model.record import from_json, to_json
 from sysperf.model.tuning import TuneRun
 
 VERSION = 1
@@ -49,15 +47,15 @@ class Store:
         self._database.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, to_json(record)))
 
     def kept(self, name: str, kind: type[_T]) -> _T | None:
-        """Return the record of this name; None where there is none. Raises msgspec.MsgspecError for one that does not fit."""
+        """Return the record of this name; None where there is none. Raises ValueError for one that does not fit."""
         row = self._database.execute("SELECT record FROM notes WHERE name = ?", (name,)).fetchone()
-        return None if row is None else msgspec.json.decode(row[0], type=kind)
+        return None if row is None else from_json(row[0], kind)
 
     def add(self, run: TuneRun) -> None:
         """Keep a run."""
         self._database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run.number, to_json(run)))
 
     def runs(self) -> list[TuneRun]:
-        """Return all runs in their order. Raises msgspec.MsgspecError for one that does not fit."""
+        """Return all runs in their order. Raises ValueError for one that does not fit."""
         rows = self._database.execute("SELECT record FROM runs ORDER BY number")
-        return [msgspec.json.decode(row[0], type=TuneRun) for row in rows]
+        return [from_json(row[0], TuneRun) for row in rows]

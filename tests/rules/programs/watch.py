@@ -27,7 +27,7 @@ SITE_RULES = """
 schema = 1
 pack = {id = "clinic", version = "1"}
 [[override]]
-rule = "process.compiles-late"
+rule = "compile.recompiles"
 params = {late_s = 20}
 """
 """Late is after a quarter of an hour, for which this does not wait."""

@@ -1,0 +1,105 @@
+"""Our own folders: where they lie, and that no other user can lead them elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sysperf import paths
+from sysperf.ownership import EVERYBODY, stranger
+
+USER = 65_531
+as_root = pytest.mark.root(users=True)
+
+
+def home() -> str:
+    """The home of whoever runs the test, by the account."""
+    return pwd.getpwuid(os.geteuid()).pw_dir
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """The home of another user."""
+    home = tmp_path / "theirs"
+    (home / ".local").mkdir(parents=True)
+    for path in (home, home / ".local"):
+        os.chown(path, USER, USER)
+    return home
+
+
+def folders(environ: dict[str, str]) -> set[str]:
+    """All folders of a user, less what is the same below each."""
+    made = paths.config_folder(environ), paths.cache_folder(environ), paths.user_state_folder(environ), paths.data_home(environ)
+    return {folder.partition("/.")[0] for folder in made}
+
+
+def test_home_and_the_variables_of_xdg_say_where_files_lie(tmp_path: Path) -> None:
+    """As long as they are this user's, or nobody's yet."""
+    assert folders({"HOME": str(tmp_path)}) == {str(tmp_path)}
+    assert folders({"HOME": "/nonexistent"}) == {"/nonexistent"}
+    assert paths.user_state_folder({"HOME": "/x", "XDG_STATE_HOME": str(tmp_path / "new")}) == f"{tmp_path}/new/sysperf"
+    assert paths.user_state_folder({"HOME": str(tmp_path), "XDG_STATE_HOME": "new"}) == f"{tmp_path}/.local/state/sysperf"
+    assert folders({}) == folders({"HOME": "relative"}) == {home()}
+    assert paths.temporary_home({"TMPDIR": str(tmp_path)}) == str(tmp_path)
+    assert paths.temporary_home({}) == "/tmp"
+
+
+@as_root
+def test_a_home_that_sudo_has_kept_of_another_user_is_not_used(theirs: Path) -> None:
+    """He may put a link there, along which root would write and remove."""
+    assert folders({"HOME": str(theirs)}) == {home()}
+    for name in ("CONFIG", "CACHE", "STATE", "DATA"):
+        assert folders({"HOME": home(), f"XDG_{name}_HOME": str(theirs / "new")}) == {home()}
+    assert paths.runtime_home({"XDG_RUNTIME_DIR": str(theirs)}) == ""
+    assert paths.temporary_home({"TMPDIR": str(theirs / ".local")}) == "/tmp"
+
+
+@as_root
+def test_a_link_in_his_own_home_does_not_make_it_roots(theirs: Path) -> None:
+    """It leads to a folder of root's, where root would find everything in order."""
+    (theirs / ".local").rmdir()
+    (theirs / ".local").symlink_to(home())
+    os.chown(theirs, 0, 0)
+    assert paths.user_state_folder({"HOME": str(theirs)}) == f"{theirs}/.local/state/sysperf"
+    os.lchown(theirs / ".local", USER, USER)
+    assert paths.user_state_folder({"HOME": str(theirs)}) == f"{home()}/.local/state/sysperf"
+
+
+def folder(at: Path, mode: int = 0o755, owner: int = 0) -> None:
+    """Make a folder of this mode and owner."""
+    at.mkdir()
+    at.chmod(mode)
+    os.chown(at, owner, -1)
+
+
+def link(at: Path, target: str, owner: int = 0) -> None:
+    """Make a link of this owner."""
+    at.symlink_to(target)
+    os.lchown(at, owner, -1)
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (folder, None),
+        (partial(folder, owner=USER), USER),
+        (partial(folder, mode=0o777), EVERYBODY),
+        (partial(folder, mode=0o1777), None),
+        (partial(link, target="/usr"), None),
+        (partial(link, target="/usr", owner=USER), USER),
+        (partial(link, target="at"), EVERYBODY),
+        (str, None),
+    ],
+)
+def test_who_decides_what_lies_at_a_path(tmp_path: Path, make: Callable[[Path], object], found: int | None) -> None:
+    """Whoever owns a folder or a link of it, or may write in one that protects nobody's names; a link without an end is nobody's."""
+    make(tmp_path / "at")
+
+    assert stranger(f"{tmp_path}/at/deeper/./x") == found
+    assert stranger(f"{tmp_path}/at/../none") == found
