@@ -171,6 +171,8 @@ def _restore(backup: Backup) -> Restored:
         with files.opened_folder(backup.path) as (folder, name):
             return _restore_in(folder, name, backup)
     except OSError as error:
+        if not _may_be_changed(backup):  # --fix had left it alone, too
+            return Restored(backup.path, "already")
         return Restored(backup.path, "gone" if isinstance(error, FileNotFoundError) else "failed", error.strerror or str(error))
 
 
