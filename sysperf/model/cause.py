@@ -46,7 +46,6 @@ class Example(Record):
 
     bad: str
     good: str
-    fixed: Annotated[str, fact("what `sysperf lint --fix` makes of `bad`, where that is not `good`")] = ""
 
 
 class Cause(Record, kw_only=True):
@@ -83,6 +82,13 @@ class Cause(Record, kw_only=True):
 
 _TAKEN = tuple({*Witness.__struct_fields__} - {"from_", "name", "title", "explain", "impact", "measure", "fix"})
 """What a rule has of its witness alone."""
+
+
+class Explained(Record):
+    """A cause, with those that it may be a consequence of."""
+
+    cause: Cause
+    because_of: tuple[str, ...]
 
 
 class CauseFile(RuleFile):
