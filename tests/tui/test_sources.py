@@ -14,6 +14,7 @@ import pytest
 
 from sysperf import paths
 from sysperf.collect import collect
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.numa import Node, Numa
 from sysperf.engine import judging
 from sysperf.engine.judging import Terms
@@ -26,7 +27,6 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain, to_json
 from sysperf.model.snapshot import Snapshot
-from sysperf.report.machine_facts import MachineFacts
 from sysperf.tui import decode
 from sysperf.tui.decode import SnapshotDecoder
 from sysperf.tui.now import Now
@@ -79,10 +79,10 @@ def test_an_agent_that_ends_is_missed_and_found_again(tmp_path: Path) -> None:
         source = Agent(running.path)
         source.start(ear)
         assert eventually(lambda: ear.now.report is not None)
-    assert eventually(lambda: "trying again" in ear.now.problem, 30)  # a question asked just then is given up after 10 s
+    assert eventually(lambda: "trying again" in ear.now.problem)  # a question asked just then is given up after 10 s
     assert ear.now.findings()
     with serving(tmp_path):
-        assert eventually(lambda: not ear.now.problem, 30)
+        assert eventually(lambda: not ear.now.problem)
         source.close()
 
 
@@ -177,7 +177,7 @@ def test_this_process_samples_by_itself() -> None:
     source = Here(lambda: Terms(judging.load_rules()), interval_s=0.2)
     source.start(ear)
     try:
-        assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters, 30)
+        assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters)
         assert ear.now.counted
         assert ear.now.report is not None
         assert ear.now.report.tally.passed > 0
