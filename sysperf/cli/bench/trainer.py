@@ -125,7 +125,7 @@ def _left(file: StudyFile, request: Request) -> State:
     state = file.read(State)
     if state is None:
         raise UsageError("there is no interrupted ladder with these options", "run it without --resume")
-    resuming.check(state.machine, resuming.machine())
+    resuming.check(state.machine, climb.machine())
     minutes = state.spent_s / 60 + request.minutes if state.spent_s >= request.minutes * 60 else request.minutes
     return msgspec.structs.replace(state, request=msgspec.structs.replace(request, minutes=minutes))
 

@@ -25,6 +25,7 @@ from sysperf.engine.bench.trainer import Trainer, read_record
 from sysperf.engine.bench.workers import Worker
 from sysperf.engine.verify import measuring, resuming
 from sysperf.engine.verify.measuring import RunFailed
+from sysperf.host import redact
 from sysperf.model.comparison import Metric
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
@@ -52,7 +53,13 @@ def metric(name: str) -> Metric:
 
 def begun(request: Request) -> State:
     """Return a ladder on which nothing ran yet. Raises UsageError, SysperfError."""
-    return State(request=request, machine=resuming.machine(), lacks=Trainer(request).lacks())
+    return State(request=request, machine=machine(), lacks=Trainer(request).lacks())
+
+
+def machine() -> dict[str, str]:
+    """Return what decides whether runs can be compared: kernel, CPUs, driver, and variables that explain performance."""
+    variables = {f"env.{name}": neutral(value, 200) for name, value in sorted(os.environ.items()) if redact.keeps(name)}
+    return {**resuming.machine(), **variables}
 
 
 def climb(state: State, observe: Observe = lambda _: None) -> State:
