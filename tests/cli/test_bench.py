@@ -79,7 +79,7 @@ def test_files_are_gone_whatever_ends_it(tmp_path: Path, number: signal.Signals)
         while not list(data.glob(".sysperf-bench-*/*")) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(number)
-        printed, said = process.communicate(timeout=100)
+        printed, said = process.communicate(timeout=300)
 
     assert "Traceback" not in said
     if number != signal.SIGKILL:

@@ -14,6 +14,7 @@ from sysperf.cli import _options
 from sysperf.engine import change
 from sysperf.engine.verify import Plan, State, resuming
 from sysperf.host import files
+from sysperf.host.plain_files import read_orders
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
@@ -78,12 +79,12 @@ class StudyFile:
     def read(self, kind: type[_T]) -> _T | None:
         """Return the study as it was left; None where there is none. Raises UsageError."""
         try:
-            with open(self._path, "rb") as file:
-                return from_json(file.read(MAX_STATE_BYTES), kind)
+            return from_json(read_orders(self._path, MAX_STATE_BYTES), kind)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise UsageError(f"{self._path}: {error}", "run it without --resume") from None
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"{self._path}: {why}", "run it without --resume") from None
 
     def write(self, state: Record) -> None:
         """Keep it. Where that fails, say so once: a study goes on without."""
@@ -97,7 +98,7 @@ class StudyFile:
         if len(content) > MAX_STATE_BYTES:
             return f"the study has more than {MAX_STATE_BYTES >> 20} MiB"
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            files.make_folder(os.path.dirname(self._path))
             files.write_whole(self._path, lambda file: file.write(content), mode=0o600)
         except OSError as error:
             return error.strerror or str(error)
