@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from sysperf import paths
 from sysperf.engine.bench import traces
 from sysperf.engine.bench.ladder import Compared, Configuration, Ladder, sequence
 from sysperf.engine.bench.state import CLIMB, TOP, Observe, Progress, Request, Shot, State, name_of
@@ -91,7 +92,7 @@ class _Climber:
         self.trainer = Trainer(state.request)
         self.ladder = Ladder(self.trainer.rungs, state.lacks, state.request.rungs)
         self._began, self._spent_before_s = time.monotonic(), state.spent_s
-        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-bench-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-bench-", dir=paths.temporary_home(), ignore_cleanup_errors=True)
         self._worker = Worker(self.trainer.python)
 
     def close(self) -> None:
