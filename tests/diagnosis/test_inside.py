@@ -157,7 +157,7 @@ def test_the_folder_of_a_trace_cannot_be_exchanged_for_a_link(monkeypatch: pytes
     """Its owner would have root take away from others what the link leads to: the folder in /tmp is root's, and his lies in it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as theirs, tempfile.TemporaryDirectory(dir="/tmp") as temporary:
         os.chown(theirs, 1, 1)
-        os.chmod(temporary, 0o755)
+        Path(temporary).chmod(0o755)
         monkeypatch.setenv("TMPDIR", temporary)
 
         def attack(_pid: int, folder: str, _path: str, *_: object) -> str:
