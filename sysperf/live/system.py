@@ -68,6 +68,7 @@ _PAGE_RATES = {
     "numa.hint_faults_per_s": ("numa_hint_faults", 1),
     "numa.migrated_pages_per_s": ("numa_pages_migrated", 1),
 }
+_PAGE_COUNTERS = (*(counter for counter, _ in _PAGE_RATES.values()), "oom_kill")
 
 
 class Rates:
@@ -200,7 +201,7 @@ class System:
             out["memory.swap_used_bytes"] = max(0, total - free) << 10
 
     def _vmstat(self, data: bytes, out: dict[str, float]) -> None:
-        counts = vmstat.counts(data, (*(counter for counter, _ in _PAGE_RATES.values()), "oom_kill"))
+        counts = vmstat.counts(data, _PAGE_COUNTERS)
         for name, (counter, scale) in _PAGE_RATES.items():
             if (count := counts[counter]) is not None:
                 self._rate(out, name, count, scale)

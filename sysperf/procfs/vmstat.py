@@ -6,6 +6,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from sysperf.procfs.numbers import after
 
@@ -13,8 +14,9 @@ from sysperf.procfs.numbers import after
 def counts(text: str | bytes | None, names: Iterable[str]) -> dict[str, int | None]:
     """The counters of these names; None for one that this kernel does not have. Some 150 others are not looked at."""
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text or b""
-    return {name: _count(raw, f"\n{name} ".encode()) for name in names}
+    return {name: after(raw, label[1:] if raw.startswith(label[1:]) else label) for name in names if (label := _label(name))}
 
 
-def _count(raw: bytes, label: bytes) -> int | None:
-    return after(raw, label[1:] if raw.startswith(label[1:]) else label)
+@lru_cache(64)
+def _label(name: str) -> bytes:
+    return f"\n{name} ".encode()
