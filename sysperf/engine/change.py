@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.standing import Standing
 from sysperf.host import Host
 from sysperf.model.change import Change, Plan, Setting, Transaction, Undone
-from sysperf.model.errors import UsageError
+from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.outcome import Outcome, Remedy
 from sysperf.startup import lazy
@@ -160,6 +161,15 @@ class Changer:
     def transactions(self) -> list[tuple[Transaction, list[Standing]]]:
         """All transactions, oldest first, and how each step stands now."""
         return [(record, standing.standings(self.host, self.journal, record)) for record in self.journal.transactions()]
+
+
+def overdue() -> list[Transaction]:
+    """What was interrupted or has a lease that ended, and is still there, of the journals that this user can read."""
+    over: list[Transaction] = []
+    for journal in journals():
+        with contextlib.suppress(SysperfError):
+            over += filter(recovery.is_over, journal.transactions())
+    return over
 
 
 def check(changes: Iterable[Change], request: transaction.Request) -> None:

@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import IO
 
+from sysperf import paths
 from sysperf.host.links import OwnedLinks, absolute, open_folder
 from sysperf.model.errors import UsageError
 from sysperf.ownership import trusted
 
 Write = Callable[[IO[bytes]], object]
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder of sysperf's own, and its parents: for its user alone, but the machine's, in which all may read what was changed."""
+    os.makedirs(folder, mode=0o755 if folder == paths.SYSTEM_STATE else 0o700, exist_ok=True)
 
 
 def replace(path: str, content: bytes) -> None:

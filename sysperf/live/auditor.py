@@ -27,6 +27,7 @@ from sysperf.host import Host
 from sysperf.live.gpus import Gpus
 from sysperf.live.process_facts import PROGRAMS_AT_ONCE, ProcessFacts
 from sysperf.live.scan import Change, Scanner
+from sysperf.model.change import Transaction
 from sysperf.model.errors import RuleError
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.rule import Rule
@@ -136,6 +137,14 @@ class Auditor:
     def invalidate(self, *areas: str) -> None:
         """Read these with the next audit pass; all of them when none is named. May be called from the other thread."""
         self._invalid += areas or AREAS
+
+    def changed(self, transactions: Iterable[Transaction]) -> set[str]:
+        """Something was changed or taken back: the next pass reads what the rules behind it look at. Returns those rules."""
+        rules = {step.change.rule for transaction in transactions for step in transaction.steps}
+        areas = {area for rule in rules for area in self.areas_of(rule)}
+        if rules:
+            self.invalidate(*(areas if all(map(self.areas_of, rules)) else ()))
+        return rules
 
     def due(self) -> bool:
         """Whether an audit pass would do anything."""

@@ -122,7 +122,7 @@ def _changers(actions: Actions) -> list[Changer]:
 def _left(transaction: Transaction) -> float | None:
     if transaction.lease is None:
         return None
-    return 0.0 if lease.expired(transaction.lease) else transaction.lease.until_s - lease.boot_s()
+    return lease.left_s(transaction.lease)
 
 
 def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | None:

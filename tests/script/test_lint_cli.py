@@ -224,6 +224,17 @@ def test_a_file_with_several_names_is_left_alone(folder: Path) -> None:
     assert (folder / "train.py").read_text() == TRAINING
 
 
+def test_a_fix_that_changed_nothing_offers_no_undo(folder: Path) -> None:
+    """Nothing to take back is neither offered nor kept; beside a file that was changed, it is."""
+    (folder / "other.py").hardlink_to(folder / "train.py")
+    assert "--undo" not in lint(folder, "train.py", "--fix", "--yes", code=3)
+    assert "Nothing to take back" in lint(folder, "--undo")
+
+    (folder / "third.py").write_text(TRAINING)
+    assert "Changed 1 file. `sysperf lint --undo 1`" in lint(folder, "train.py", "third.py", "--fix", "--yes", code=3)
+    assert "restored" in lint(folder, "--undo", "1")
+
+
 def test_a_kill_leaves_the_old_file_or_the_new_one(folder: Path) -> None:
     """At any system call of the writing: each file is whole, and undo still works."""
     for number in range(3):

@@ -31,7 +31,7 @@ class FileFix(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The number that takes it back (0: nothing was tried), the files that were written, and those that were not, with the reason."""
+    """The number that takes it back (0: nothing is), the files that were written, and those that were not, with the reason."""
 
     number: int
     written: tuple[str, ...]
@@ -86,6 +86,8 @@ def write_all(fixes: Sequence[FileFix]) -> Written:
     number = backups().store({path: (fix.source.raw, fix.after) for path, fix in targets.items()}).number if targets else 0
     problems |= {fix.source.path: _write(path, fix) for path, fix in targets.items()}
     written = tuple(path for path, problem in problems.items() if not problem)
+    if number and not written and backups().forget_unwritten(number):
+        number = 0
     return Written(number, written, tuple((path, problem) for path, problem in problems.items() if problem))
 
 
