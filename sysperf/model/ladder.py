@@ -105,7 +105,7 @@ class Ladder(Record, kw_only=True):
     taken_at: str
     took_s: float = 0.0
     workload: str
-    machine: Annotated[dict[str, str], fact("kernel, CPUs and driver")] = {}
+    machine: Annotated[dict[str, str], fact("kernel, CPUs, driver, and variables that explain performance")] = {}
     device: Annotated[str, fact("the GPU's name, or cpu")] = ""
     torch: str = ""
     unit: Annotated[str, fact("tokens or images")] = ""

@@ -99,6 +99,8 @@ def remarks(ladder: Ladder) -> list[str]:
         ends = f"{_share(ladder.bottom_share_of_peak)} with no rung and {_share(shares[-1])} with all" if shares else ""
         used = f"; of the highest the model used {ends}" if ends else ""
         out.append(f"matrix products measured between the rounds: {peaks}{used}")
+    if variables := [f"{name.removeprefix('env.')}={value}" for name, value in ladder.machine.items() if name.startswith("env.")]:
+        out.append(neutral(f"started with {', '.join(variables)}", 500))
     reasons: dict[str, list[str]] = {}
     for rung in ladder.rungs:
         if rung.skipped:
