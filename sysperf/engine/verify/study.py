@@ -16,6 +16,8 @@ from sysperf.model.record import Record
 from sysperf.verify import stats
 from sysperf.verify.study import Study
 
+MAX_PAIRS = 10_000_000
+
 
 class Plan(Record, kw_only=True):
     """What is compared, and for how long."""
@@ -65,6 +67,11 @@ class State(Record, kw_only=True):
 
     looks: tuple[int, ...] = ()
     """After how many pairs it is looked at, as the time allows; empty: as many as `max_pairs` have."""
+
+    def is_sound(self) -> bool:
+        """Whether its figures can be figures of a study: it may have been read from a file."""
+        rising = all(earlier < later for earlier, later in itertools.pairwise((0, *self.looks, MAX_PAIRS)))
+        return rising and 0 <= self.warm_up_steps < 1 << 31 and all(run.is_sound() for run in self.runs)
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""
