@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf.cli import described
@@ -36,6 +36,15 @@ class _Parser(argparse.ArgumentParser):
         """Print the help. argparse drops the error of a stdout that cannot be written; `main` reports it."""
         (file or sys.stdout).write(self.format_help())
         sys.stdout.flush()
+
+    def parse_known_args(  # type: ignore[override]  # argparse has overloads for namespaces of other types
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse. argparse takes the value of `--output=--` for the end of options, and gives a list of none."""
+        for argument in args or ():
+            if argument.startswith("-") and argument.endswith("=--"):
+                self.error(f"argument {argument[:-3]}: -- is no value")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         from sysperf.evaluate.schema import suggest  # noqa: PLC0415 - errors only
