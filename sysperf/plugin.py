@@ -11,7 +11,7 @@ A plugin is imported when a command asks for it by name, and never otherwise. It
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from sysperf.host import Host
@@ -45,7 +45,8 @@ class Kind(NamedTuple):
 STACKS = Kind("stacks", "takes call stacks of a running program", ("dump", "sample"), "pyspy")
 TRACES = Kind("traces", "takes traces of a running program", ("owner", "trace"), "torch")
 TRACE_READERS = Kind("trace_readers", "reads a form of trace for `sysperf analyze`", ("recognises", "read"), "kineto")
-KINDS = (STACKS, TRACES, TRACE_READERS)
+TRAINERS = Kind("trainers", "trains a model with and without each piece of advice", ("rungs", "start"), "reference")
+KINDS = (STACKS, TRACES, TRACE_READERS, TRAINERS)
 
 
 class StackTaker(Protocol):
@@ -78,6 +79,43 @@ class TraceReader(Protocol):
         """Read the file into a Timeline, and report how many bytes were read. Raises TraceError."""
 
 
+class Rung(Protocol):
+    """One piece of advice that a trainer can follow or not. `plugins/sysperf_trainer/rung.py` says what each of its own means."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Return the rules whose advice it follows."""
+
+    @property
+    def seeds(self) -> tuple[str, ...]:
+        """Return the articles' statements that it tests."""
+
+
+class TrainerStart(Protocol):
+    """A command, and the variables that it needs beside those of its caller."""
+
+    @property
+    def argv(self) -> tuple[str, ...]: ...
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+
+class Trainer(Protocol):
+    """A plugin of kind `trainers`: what can be switched on, and how a run is started. Neither needs torch here."""
+
+    def rungs(self, workload: str) -> Sequence[Rung]:
+        """Return the rungs of a workload, in the order in which they are climbed."""
+
+    def start(
+        self, python: str, workload: str, rungs: Iterable[str], arguments: Sequence[str], *, ranks: int, sysperf: Sequence[str]
+    ) -> TrainerStart:
+        """Return how this interpreter runs these rungs, with further arguments of the trainer."""
+
+
 class Plugin(NamedTuple):
     """An installed plugin, known from its distribution's metadata without importing it."""
 
@@ -107,6 +145,11 @@ def tracer(name: str = "") -> Tracer:
 def trace_readers() -> list[TraceReader]:
     """Return all plugins of kind `trace_readers`, in order of their names. Raises UsageError where one cannot be used."""
     return [cast("TraceReader", load(TRACE_READERS, name)) for name in sorted({entry.name for entry in _entry_points(TRACE_READERS)})]
+
+
+def trainer(name: str = "") -> Trainer:
+    """Return the plugin of kind `trainers` with this name. Raises UsageError."""
+    return cast("Trainer", load(TRAINERS, name))
 
 
 def load(kind: Kind, name: str = "") -> object:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import socket
 
     from sysperf.engine.judging import Terms
+    from sysperf.model.cause import Explained
     from sysperf.model.outcome import Rewrap
     from sysperf.model.rule import Rule
     from sysperf.model.snapshot import Snapshot
@@ -231,8 +232,10 @@ def actions(args: argparse.Namespace, origin: Source) -> Actions:
     )
 
 
-def _rule(args: argparse.Namespace, name: str) -> Rule:
-    return terms(args).ruleset.get(name)
+def _rule(args: argparse.Namespace, name: str) -> Rule | Explained:
+    from sysperf.engine import judging  # noqa: PLC0415 - when one is explained
+
+    return judging.find(terms(args).ruleset, name, args.rules)
 
 
 def _rewrap(_: Snapshot, pid: int) -> Rewrap | None:

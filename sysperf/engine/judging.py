@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sysperf import paths
 from sysperf.collect import record_types
@@ -18,7 +19,11 @@ from sysperf.model.difference import Drift
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
 from sysperf.model.record import Record
+from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from sysperf.model.cause import Explained
 
 
 class Terms(Record):
@@ -80,6 +85,20 @@ def rule_files() -> list[str]:
     if not files:  # a machine that nobody judges would look like a healthy one
         raise RuleError(f"{folder}: the rules that come with sysperf are not there", "install sysperf again")
     return files
+
+
+def find(ruleset: Ruleset, rule_id: str, extra: Sequence[StrPath] = ()) -> Rule | Explained:
+    """Return what an id names: a rule, or a cause as it is written, with what it is a consequence of. Raises RuleError."""
+    rule = ruleset.get(rule_id)
+    if not rule.witness:
+        return rule
+    from sysperf.evaluate.rule_files import read_causes  # noqa: PLC0415 - to explain a cause only
+    from sysperf.model.cause import Explained  # noqa: PLC0415 - as above
+
+    files = [path for path in (*site_rule_files(extra)[::-1], *rule_files()) if os.path.basename(path) == rule.file]
+    cause = next(cause for path in files for cause in read_causes(path).cause if cause.id == rule_id)
+    because_of = dict.fromkeys(other.id for other in ruleset.rules if rule_id in (*other.explains, *other.explains_where_most))
+    return Explained(cause, tuple(because_of))
 
 
 def site_rule_files(extra: Sequence[StrPath] = ()) -> list[str]:

@@ -85,6 +85,13 @@ _TAKEN = tuple({*Witness.__struct_fields__} - {"from_", "name", "title", "explai
 """What a rule has of its witness alone."""
 
 
+class Explained(Record):
+    """A cause, with those that it may be a consequence of."""
+
+    cause: Cause
+    because_of: tuple[str, ...]
+
+
 class CauseFile(RuleFile):
     """One TOML file with causes beside its rules."""
 

@@ -1,9 +1,11 @@
-"""A rule in words: `sysperf explain ID`."""
+"""A rule or a cause in words: `sysperf explain ID`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
+from sysperf.model.cause import Cause, Example, Explained, Witness
 from sysperf.model.experiment import EXPERIMENTS, STANDALONE
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
@@ -20,26 +22,102 @@ _TITLES = {
 }
 
 
-def render(rule: Rule, *, color: bool, width: int) -> str:
-    """What the rule looks at, why it matters, what to do, and who says so."""
+def render(what: Rule | Explained, *, color: bool, width: int, verbose: bool = False) -> str:
+    """What an id names, in words; with `verbose`, also the conditions under which it is reported."""
+    if isinstance(what, Rule):
+        return _rule(what, color=color, width=width, verbose=verbose)
+    return _cause(what.cause, what.because_of, color=color, width=width, verbose=verbose)
+
+
+def _rule(rule: Rule, *, color: bool, width: int, verbose: bool) -> str:
+    """Why it matters, what to do, what that gains and who says so."""
     page = Page(Ink(color), width)
-    page.paragraph(neutral(rule.id), "strong")
-    page.paragraph(neutral(rule.title))
-    page.paragraph(f"{rule.severity}, {rule.confidence} confidence, scope {rule.scope}, {neutral(rule.file)}".removesuffix(", "), "dim")
-    for paragraph in paragraphs(rule.explain):
-        page.line()
-        page.paragraph(paragraph)
-    for section in (_when(rule), _gain(rule)):
-        page.line()
-        for label, text in section:
-            page.labelled(label, neutral(text, MAX_TEXT))
+    _head(page, rule.id, rule.title, f"{rule.severity}, {rule.confidence} confidence, scope {rule.scope}, {rule.file}".removesuffix(", "))
+    _body(page, rule.explain)
     for fix in rule.fix:
         page.line()
         _fix(page, fix)
-    page.line()
-    for number, ref in enumerate(rule.refs):
-        page.verbatim("" if number else "sources", neutral(ref))
+    _labels(page, _gain(rule))
+    if verbose:
+        _labels(page, _when(rule))
+    _sources(page, rule.refs)
     return str(page)
+
+
+def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, verbose: bool) -> str:
+    """The story of a cause: what it is, where it shows, what to do, what that gains, and what is its consequence."""
+    page = Page(Ink(color), width)
+    _head(page, cause.id, cause.title, f"shows in: {', '.join(dict.fromkeys(WHERE[witness.from_] for witness in cause.witness))}")
+    _body(page, cause.explain)
+    for witness, rule in zip(cause.witness, cause.rules(), strict=True):
+        page.line()
+        _witness(page, witness, rule, verbose=verbose)
+    for fix in _fixes(cause):
+        page.line()
+        _fix(page, fix)
+    if cause.example is not None:
+        _example(page, cause.example)
+    _labels(page, dict.fromkeys(label for rule in cause.rules() for label in _gain(rule)))
+    edges = (("explains", (*cause.explains, *cause.explains_where_most)), ("caused by", because_of))
+    _labels(page, [(label, ", ".join(ids)) for label, ids in edges if ids])
+    _sources(page, cause.refs)
+    return str(page)
+
+
+WHERE = {"source": "source code", "outside": "a process seen from outside", "running": "a running program", "trace": "a trace"}
+"""From where a witness looks, in words."""
+_LOOKS = {"source": "sysperf lint", "outside": "sysperf audit", "running": "sysperf diagnose", "trace": "sysperf analyze"}
+
+
+def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None:
+    """One place where the cause shows: what is seen there, by which command, and in a running program by which observations."""
+    page.labelled(witness.from_, f"{neutral(rule.title, MAX_TEXT)} (`{_LOOKS[witness.from_]}`, {rule.severity})")
+    for paragraph in paragraphs(witness.explain):
+        page.labelled("", paragraph)
+    if witness.signals:
+        page.labelled("", f"speak for it: {', '.join(dict.fromkeys(signal.source for signal in witness.signals if not signal.against))}")
+    for label, text in _when(rule) if verbose else ():
+        page.labelled(label, neutral(text, MAX_TEXT), "dim")
+
+
+def _fixes(cause: Cause) -> list[AnyFix]:
+    """The fixes of a cause and of its witnesses, each once."""
+    fixes: list[AnyFix] = []
+    for fix in (*cause.fix, *(fix for witness in cause.witness for fix in witness.fix or ())):
+        if fix not in fixes:
+            fixes.append(fix)
+    return fixes
+
+
+def _example(page: Page, example: Example) -> None:
+    for label, code in (("slow", example.bad), ("better", example.good)):
+        page.line()
+        for number, line in enumerate(code.strip("\n").split("\n")):
+            page.verbatim("" if number else label, neutral(line), "command" if label == "better" else "plain")
+
+
+def _head(page: Page, name: str, title: str, facts: str) -> None:
+    page.paragraph(neutral(name), "strong")
+    page.paragraph(neutral(title))
+    page.paragraph(neutral(facts), "dim")
+
+
+def _body(page: Page, text: str) -> None:
+    for paragraph in paragraphs(text):
+        page.line()
+        page.paragraph(paragraph)
+
+
+def _labels(page: Page, labelled: Iterable[tuple[str, str]]) -> None:
+    page.line()
+    for label, text in labelled:
+        page.labelled(label, neutral(text, MAX_TEXT))
+
+
+def _sources(page: Page, refs: Sequence[str]) -> None:
+    page.line()
+    for number, ref in enumerate(refs):
+        page.verbatim("" if number else "sources", neutral(ref))
 
 
 def _when(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -77,19 +155,24 @@ def _is_tried(rule: Rule) -> bool:
 def _fix(page: Page, fix: AnyFix) -> None:
     parts = (SAFETY[fix.safety], NEEDS.get(fix.needs, ""), "results may change" if fix.numerics else "")
     text = getattr(fix, "text", "")
-    page.labelled("fix", f"{neutral(fix.title or text or _what(fix), MAX_TEXT)} ({', '.join(part for part in parts if part)})")
-    page.labelled("", neutral(text if fix.title else "", MAX_TEXT))
+    page.labelled("fix", f"{neutral(_blanks(fix.title or text or _what(fix)), MAX_TEXT)} ({', '.join(part for part in parts if part)})")
+    page.labelled("", neutral(_blanks(text) if fix.title else "", MAX_TEXT))
     for label, text in (("", _command(fix)), ("undo", getattr(fix, "undo", ""))):
-        for number, line in enumerate(command(text)):
+        for number, line in enumerate(command(_blanks(text))):
             page.verbatim("" if number else label, line, "command")
     source = _source(fix)
     if source:
         page.verbatim("source", source)
-    page.labelled("note", neutral(fix.note, MAX_TEXT))
+    page.labelled("note", neutral(_blanks(fix.note), MAX_TEXT))
+
+
+def _blanks(template: str) -> str:
+    """A text with … for what a finding fills in."""
+    return re.sub(r"\{[^{}]*\}", "…", template)
 
 
 def _command(fix: AnyFix) -> str:
-    """What a person would type; what depends on the machine stands in braces."""
+    """What a person would type."""
     if isinstance(fix, Env):
         changed = (*(f"-u {name}" for name in fix.unset), *(f"{name}={value}" for name, value in fix.set.items()))
         return f"env {' '.join(changed)} python …"

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from sysperf.model.cause import Explained
 from sysperf.model.outcome import Outcome, Rewrap
 from sysperf.model.profile import Stacks, Trace
 from sysperf.model.rule import Rule
@@ -48,7 +49,7 @@ class Actions(NamedTuple):
     """All of these may block: screens call them in a thread. They raise SysperfError."""
 
     source: Source
-    rule: Callable[[str], Rule]
+    rule: Callable[[str], Rule | Explained]
     """A rule by its id, to explain it."""
     changer: Callable[[], Changer] | None = None
     """Plans, changes and the journal of this machine; None where the machine is another one."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from sysperf.engine import judging
+from sysperf.model.cause import Cause
 from sysperf.model.rule import Advice, AnyFix, Env, Experiment, Guard, Impact, Preload, Rule, Sysctl
 from sysperf.report import explain
 from sysperf.report.terminal import cells
 from tests.golden import ROOT, Golden
 from tests.report import reports
+from tests.rules.test_catalogue import causes
+from tests.shipped import ruleset as rules
 
 FOLDER = ROOT / "tests/report/golden"
+CAUSES = causes()
 
 RULE = Rule(
     id="numa.balancing-on",
@@ -36,7 +42,7 @@ RULE = Rule(
 
 def test_a_rule_is_told_whole(golden: Golden) -> None:
     """When it is reported and when not, why, what to do, how to take it back, who says so."""
-    text = explain.render(RULE, color=False, width=80)
+    text = explain.render(RULE, color=False, width=80, verbose=True)
 
     golden(FOLDER / "explain.txt", text)
     assert all(cells(line) <= 80 or "https://" in line for line in text.splitlines())
@@ -51,6 +57,25 @@ def test_a_fix_is_told_with_all_that_a_person_needs() -> None:
     )
     text = explain.render(msgspec.structs.replace(RULE, fix=fixes), color=False, width=100)
 
-    assert "env -u OMP_PLACES OMP_NUM_THREADS={cpu.cores} python …" in text
+    assert "env -u OMP_PLACES OMP_NUM_THREADS=… python …" in text
     assert "preload tcmalloc_minimal" in text
     assert "Write down the version first." in text
+
+
+def test_conditions_are_shown_when_they_are_asked_for() -> None:
+    """What to do comes first; who writes rules asks for more."""
+    text = explain.render(RULE, color=False, width=80)
+
+    assert "numa.balancing >= p.limit" not in text
+    assert text.index("numactl") < text.index("step time")
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_a_cause_is_one_story(cause: Cause) -> None:
+    """What it is, where it shows, what to do; without blanks that only a finding fills in."""
+    told = explain.render(judging.find(rules(), cause.id), color=False, width=100)
+
+    assert told.startswith(f"{cause.id}\n{cause.title[:40]}")
+    assert all(f"{witness.from_} " in told for witness in cause.witness)
+    assert "{" not in told.replace(cause.explain, "") or cause.example is not None
+    assert all(part in " ".join(told.split()) for part in (*cause.explains, *cause.explains_where_most))

@@ -1,0 +1,1 @@
+"""The text workload: GPT-2 on the sources of Python."""

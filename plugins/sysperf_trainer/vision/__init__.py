@@ -1,0 +1,1 @@
+"""The vision workload: ResNet on JPEG files."""

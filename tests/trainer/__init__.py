@@ -1,0 +1,1 @@
+"""The reference trainer: its ladder, its runs, and what they survive."""
