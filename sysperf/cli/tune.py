@@ -40,6 +40,7 @@ from sysperf.engine.tune.plan import Plan
 from sysperf.engine.tune.result import PROFILE_MARK
 from sysperf.engine.verify import resuming
 from sysperf.host import files
+from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
@@ -152,10 +153,10 @@ def default_profile(argv: tuple[str, ...]) -> str:
 
 def _check_profile(path: str) -> None:
     """Raise UsageError where the profile could not be written in the end, or would replace what somebody else wrote."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would wait for somebody who writes
+    if os.path.exists(path) and not os.path.isfile(path):
         raise UsageError(f"{path} is no file", "name another file with --profile")
     try:
-        with open(path, "rb") as file:
+        with open(open_plain(path), "rb") as file:
             if PROFILE_MARK.encode() not in file.readline(500):
                 raise UsageError(f"{path} is there, and `sysperf tune` did not write it", "name another file with --profile")
     except FileNotFoundError:

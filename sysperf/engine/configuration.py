@@ -5,14 +5,15 @@ Read in this order, all that are there: /etc/sysperf/config.toml, ~/.config/sysp
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from typing import Annotated, Literal
 
 import msgspec
 
 from sysperf import paths
 from sysperf.evaluate.waivers import Baseline, Waiver
+from sysperf.host.plain_files import Foreign, read_orders
 from sysperf.model.agent_settings import Settings
 from sysperf.model.errors import ConfigError
 from sysperf.model.path import StrPath
@@ -79,16 +80,15 @@ _PAGES: dict[type[Record], str] = {Settings: "agent.md", Config: "configuration.
 
 
 def _bytes(path: StrPath) -> bytes:
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if os.geteuid() == 0 and (status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-            raise ConfigError(
-                f"{path}: others than root can write it, and root does not take orders from it", f"sudo chown root {path}, or --config FILE"
-            )
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "is it the right file?")
-    return raw
+    """The content of a file. Raises ConfigError, and OSError where it cannot be read."""
+    try:
+        return read_orders(path, MAX_BYTES)
+    except Foreign as error:
+        raise ConfigError(f"{path}: {error.strerror}", f"sudo chown root {path}, or --config FILE") from None
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "is it the right file?") from None
 
 
 def read_baseline(path: StrPath | None) -> Baseline | None:

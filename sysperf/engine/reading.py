@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -11,6 +12,7 @@ import msgspec
 
 from sysperf.collect import AREAS, collect, record_types
 from sysperf.host import Host
+from sysperf.host.plain_files import open_named, read_named
 from sysperf.model.difference import Drift
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
@@ -80,7 +82,7 @@ def is_json(path: StrPath) -> bool:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # what is read of a pipe (`diff <(…) b.json`) is gone: captures are files or folders
             return not os.path.isdir(path)
-        with open(path, "rb") as file:
+        with open(open_named(path), "rb") as file:
             return file.read(64).lstrip()[:1] == b"{"
     except OSError:
         return False
@@ -90,13 +92,11 @@ def read_saved(path: StrPath) -> Snapshot:
     """The snapshot in a saved report (`audit --format json`) or in saved facts (`facts --format json`)."""
     hint = "save one with `sysperf audit --format json --output FILE`"
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_REPORT_BYTES + 1)
-        if len(content) > MAX_REPORT_BYTES:
-            raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint)
-        raw = from_json(content, JsonObject)
+        raw = from_json(read_named(path, MAX_REPORT_BYTES), JsonObject)
         return _typed(raw.get("snapshot", raw))
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint) from None
         raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
     except (ValueError, AttributeError) as error:
         raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sysperf.host.plain_files import open_named
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, convert
@@ -44,7 +45,7 @@ def read_causes(path: StrPath) -> CauseFile:
     from sysperf.model.cause import CauseFile  # noqa: PLC0415 - as below
 
     try:
-        with open(path, "rb") as file:
+        with open(open_named(path), "rb") as file:
             _refuse_foreign(path, os.fstat(file.fileno()))
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 from sysperf.host.links import LinkResolver
+from sysperf.host.plain_files import open_plain
 from sysperf.host.tree import ESCAPES, HINT, KERNEL_FOLDERS, MAX_PATH, NOT_PLAIN, TOO_LARGE
 from sysperf.model.errors import CaptureError
 from sysperf.model.path import StrPath
@@ -111,7 +112,7 @@ class Archive(LinkResolver):
 
 def unpacked(path: StrPath) -> bytearray:
     """The bytes of the tar in a file. Raises ValueError when there are more than `MAX_TOTAL_BYTES`."""
-    with open(path, "rb") as file:
+    with open(open_plain(os.fspath(path)), "rb") as file:
         magic = file.read(6)
         file.seek(0)
         openers = (opener for start, opener in _OPENERS if magic.startswith(start))

@@ -37,22 +37,25 @@ def replace(path: str, content: bytes) -> None:
 
 
 def _open_special(folder: int, name: str) -> int:
-    """What is no plain file, open to be written. Raises OSError, also where nobody opens a pipe to read it."""
+    """What is no plain file, open to be written. Raises OSError, also where nobody comes to read a pipe."""
+    end = time.monotonic() + READER_S
+    while (handle := _open_unless_unread(folder, name)) is None:
+        if time.monotonic() > end:
+            raise OSError(errno.ENXIO, "nobody reads this pipe, or it is a socket")
+        time.sleep(0.05)
+    os.set_blocking(handle, True)
+    return handle
+
+
+def _open_unless_unread(folder: int, name: str) -> int | None:
     # O_CREAT has the kernel refuse another user's pipe in /tmp
     flags = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    end = time.monotonic() + READER_S
-    while True:
-        try:
-            handle = os.open(name, flags, 0o666, dir_fd=folder)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            if time.monotonic() > end:
-                raise OSError(errno.ENXIO, "a pipe that nobody reads, or a socket") from None
-            time.sleep(0.05)
-        else:
-            os.set_blocking(handle, True)
-            return handle
+    try:
+        return os.open(name, flags, 0o666, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
 
 
 def check_replace(path: str) -> None:

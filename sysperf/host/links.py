@@ -118,7 +118,7 @@ def open_folder(path: str, beneath: int | None = None) -> int:
         try:
             deeper = os.open(name, _FOLDER, dir_fd=folder)
         except NotADirectoryError:
-            raise OSError(errno.ELOOP, "a link, or no folder, lies there by now", path) from None
+            raise NotADirectoryError(errno.ENOTDIR, "a link, or no folder, lies there", path) from None
         finally:
             os.close(folder)
         folder = deeper

@@ -26,17 +26,22 @@ def open_plain(path: str, inside: str = "") -> int:
 
 def read_named(path: StrPath, limit: int) -> bytes:
     """The content of a file that the user named, or of a pipe that his shell made (`<(…)`). Raises OSError."""
-    return read_bounded(_open_named(os.fspath(path)), os.fspath(path), limit)
+    return read_bounded(open_named(path), os.fspath(path), limit)
+
+
+def open_named(path: StrPath) -> int:
+    """The same, open for reading. Raises OSError."""
+    text = os.fspath(path)
+    return os.open(text, os.O_RDONLY | os.O_CLOEXEC) if text.startswith(_OF_THIS_PROCESS) else open_plain(text)
 
 
 def read_orders(path: StrPath, limit: int) -> bytes:
     """As `read_named`, of what says how sysperf judges or starts programs: root takes that from files of root's alone."""
-    path = os.fspath(path)
-    handle = _open_named(path)
+    handle = open_named(path)
     if problem := foreign(os.fstat(handle)):
         os.close(handle)
-        raise Foreign(errno.EPERM, problem, path)
-    return read_bounded(handle, path, limit)
+        raise Foreign(errno.EPERM, problem, os.fspath(path))
+    return read_bounded(handle, os.fspath(path), limit)
 
 
 class Foreign(PermissionError):
@@ -53,10 +58,6 @@ def foreign(status: os.stat_result) -> str:
 
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-
-def _open_named(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.startswith(_OF_THIS_PROCESS) else open_plain(path)
 
 
 def open_found(peek: int, path: str) -> int:

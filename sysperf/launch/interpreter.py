@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from sysperf.host import Host
+from sysperf.host.plain_files import open_plain
 from sysperf.launch import shims
 from sysperf.launch.command import PYTHON, Command
 from sysperf.model.record import Record
@@ -92,9 +93,9 @@ def _shebang(host: Host, path: str, env: Mapping[str, str], cwd: str) -> str:
 
 
 def _head(path: str) -> str:
-    if not stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO waits for somebody who writes
+    if not stat.S_ISREG(os.stat(path).st_mode):
         return ""
-    with open(path, "rb") as file:
+    with open(open_plain(path), "rb") as file:
         return file.read(1200).decode("utf-8", "replace")
 
 

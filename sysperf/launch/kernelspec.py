@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from sysperf import paths
 from sysperf.host import files
 from sysperf.host.commands import sysperf_command
+from sysperf.host.plain_files import read_orders
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Json, JsonObject
 from sysperf.startup import lazy
@@ -48,10 +49,10 @@ def find(name: str, env: Mapping[str, str]) -> JsonObject:
 
 def _read(path: str) -> JsonObject:
     try:
-        with open(path, "rb") as file:
-            spec = json.loads(file.read(MAX_BYTES))
+        spec = json.loads(read_orders(path, MAX_BYTES))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}", "install that kernel again, or name another with --from") from None
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: {why}", "install that kernel again, or name another with --from") from None
     argv = spec.get("argv") if isinstance(spec, dict) else None
     if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
         raise UsageError(

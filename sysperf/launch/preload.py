@@ -12,6 +12,7 @@ import stat
 import struct
 from collections.abc import Iterable, Mapping
 
+from sysperf.host.plain_files import open_plain
 from sysperf.startup import lazy
 
 FILES = {
@@ -68,7 +69,7 @@ def _mismatch(library: str, program: str) -> str:
 def _needs_glibc(library: str) -> bool:
     """Whether a shared library names glibc among what it needs: musl's loader would end the program instead of skipping it."""
     try:
-        with open(library, "rb") as file:
+        with open(open_plain(library), "rb") as file:
             return _GLIBC in file.read(_MAX_LIBRARY_BYTES)
     except OSError:
         return False
@@ -104,7 +105,7 @@ def _has_capabilities(path: str) -> bool:
 def _elf(path: str) -> tuple[int, int, str] | None:
     """(class, machine, its loader; "" for libraries and static programs) of an ELF file; None for other files."""
     try:
-        with open(path, "rb") as file:
+        with open(open_plain(path), "rb") as file:
             head = file.read(4096)
     except OSError:
         return None

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from sysperf.host.plain_files import Foreign, read_orders
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import ConfigError
 from sysperf.model.record import JsonObject, Record, convert
@@ -56,11 +57,11 @@ def read(path: str) -> Profile:
     import tomli  # noqa: PLC0415 - only with --profile
 
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB", HINT)
-        profile: Profile = convert(tomli.loads(raw.decode()), Profile)
+        profile: Profile = convert(tomli.loads(read_orders(path, MAX_BYTES).decode()), Profile)
+    except Foreign as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}", f"look into it, then sudo chown root {path}, or start the program as yourself"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", HINT) from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

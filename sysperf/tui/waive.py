@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from sysperf.engine.configuration import MAX_BYTES
 from sysperf.evaluate.waivers import Waiver, literal, waiver_for
 from sysperf.host import files
+from sysperf.host.plain_files import read_named
 from sysperf.model.errors import ConfigError, UsageError
 from sysperf.model.outcome import Outcome
 
@@ -98,7 +100,7 @@ def _waiver(outcome: Outcome, reason: str, expires: datetime.date | None) -> Wai
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return read_named(path, MAX_BYTES).decode() if path.exists() else ""
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}", _BY_HAND) from None
 

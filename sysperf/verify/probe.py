@@ -73,7 +73,7 @@ def read_loss(folder: str) -> float | None:
     seen: list[tuple[int, float]] = []
     for entry in os.scandir(folder):
         if entry.name.endswith(".loss") and entry.is_file(follow_symlinks=False):
-            with open(entry.path, "rb") as file, contextlib.suppress(ValueError):
+            with open(_open(entry.path), "rb") as file, contextlib.suppress(ValueError):
                 passes, loss = file.read(MAX_LOSS_BYTES).split()
                 seen.append((int(passes), float(loss)))
     mean = max(seen)[1] if seen else math.nan
@@ -102,8 +102,13 @@ def _python_path(base: Mapping[str, str]) -> str:
 
 def _times(path: str) -> array[float]:
     """The times in one file, whose room at the end may have none yet."""
-    with open(path, "rb") as file:
+    with open(_open(path), "rb") as file:
         raw = file.read(MAX_FILE_BYTES)
     times = array("d")
     times.frombytes(raw[: len(raw) - len(raw) % times.itemsize])
     return array("d", filter(None, times))
+
+
+def _open(path: str) -> int:
+    """A file that the program wrote, which may have put a link or a pipe there since. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

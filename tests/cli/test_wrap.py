@@ -561,6 +561,32 @@ def test_a_profile(torch_python: str, tmp_path: Path) -> None:
     assert inside(torch_python, *profile, "--threads", "2")[0]["OMP_NUM_THREADS"] == "2"
 
 
+def test_characters_that_a_terminal_acts_on_do_not_reach_it(tmp_path: Path) -> None:
+    """A profile may be somebody else's; into a file the very bytes are printed."""
+    (tmp_path / "p.toml").write_text('[set]\nA = "\\u001b]0;owned\\u0007\\u202e"\n')
+    argv = (*WRAP, "--profile", str(tmp_path / "p.toml"), "--print", "--", "true")
+    ours, theirs = os.openpty()
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, env=BASE, check=True, timeout=60)
+    shown = os.read(ours, 4096)
+    os.close(ours)
+    os.close(theirs)
+
+    assert rb"A=\x1b]0;owned\x07\u202e" in shown
+    assert b"into a file" in done.stderr
+    assert "A=\x1b]0;owned\x07\u202e" in run("true", options=("--profile", str(tmp_path / "p.toml"), "--print")).stdout
+
+
+@pytest.mark.root(users=True)
+def test_root_starts_nothing_by_another_users_profile(tmp_path: Path) -> None:
+    """It may set LD_PRELOAD and PATH."""
+    (tmp_path / "p.toml").write_text('[set]\nPATH = "/theirs"\n')
+    os.chown(tmp_path / "p.toml", 65_531, -1)
+    done = run("true", options=("--profile", str(tmp_path / "p.toml")))
+
+    assert done.returncode == 2
+    assert "root takes orders from root's files only" in done.stderr
+
+
 def test_traceable(torch_python: str, tmp_path: Path) -> None:
     """The sockets lie in a folder of the user's own that others cannot enter, with a path that Kineto's sockets have room beside."""
     with tempfile.TemporaryDirectory(prefix="run-", dir="/tmp") as short:

@@ -14,6 +14,7 @@ from sysperf.cli import _options
 from sysperf.engine import change
 from sysperf.engine.verify import Plan, State, resuming
 from sysperf.host import files
+from sysperf.host.plain_files import read_orders
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
@@ -84,12 +85,11 @@ class StudyFile:
     def read(self, kind: type[_T]) -> _T | None:
         """Return the study as it was left; None where there is none. Raises UsageError."""
         try:
-            with open(self._path, "rb") as file:
-                state: _T = from_json(file.read(MAX_STATE_BYTES), kind)
+            state: _T = from_json(read_orders(self._path, MAX_STATE_BYTES), kind)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise UsageError(f"{self._path}: {error}", "run it without --resume") from None
+            raise UsageError(f"{self._path}: {getattr(error, 'strerror', None) or error}", "run it without --resume") from None
         if not state.is_sound():
             raise UsageError(f"{self._path}: its figures cannot be those of runs", "run it without --resume")
         return state

@@ -17,7 +17,7 @@ from sysperf.host import Host
 from sysperf.launch import environment, shown
 from sysperf.model.errors import Exit
 from sysperf.model.record import plain
-from sysperf.model.text import neutral
+from sysperf.model.text import escaped, neutral
 from sysperf.procfs.rank_variables import NAMES
 from sysperf.report import launch
 
@@ -52,6 +52,9 @@ def _print(args: Options, decisions: list[Decision]) -> None:
         if args.print == "systemd" and args.root == "/":
             _note_what_a_unit_lacks(decisions[0])
         text = _pasted(args, [decision.plan for decision in decisions])
+        if sys.stdout.isatty() and (shown := escaped(text)) != text:
+            say("characters that a terminal acts on are shown as \\x1b and the like: into a file they are printed as they are")
+            text = shown
         sys.stdout.flush()
         sys.stdout.buffer.write(os.fsencode(text))  # a name that is no text, too, is printed as it is
 

@@ -8,6 +8,7 @@ import zlib
 from typing import IO, BinaryIO
 
 from sysperf.host import files
+from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import TraceError
 from sysperf.model.record import JsonObject, to_json
 from sysperf.model.text import neutral
@@ -50,9 +51,13 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
 
 
 def _open(path: str) -> BinaryIO:
-    with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]
+    handle = open_plain(path)
+    try:
+        place = f"/proc/self/fd/{handle}"  # its name may be another file's by now
+        packed = os.pread(handle, 2, 0) == b"\x1f\x8b"
+        return gzip.open(place, "rb") if packed else open(place, "rb")  # type: ignore[return-value]
+    finally:
+        os.close(handle)
 
 
 def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:

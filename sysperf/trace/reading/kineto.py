@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import TraceError
 from sysperf.startup import lazy
 from sysperf.trace.reading import repair
@@ -51,7 +52,7 @@ def recognises(path: str, first: bytes) -> bool:
 def read(path: str, progress: Progress = lambda _: None) -> Timeline:
     """Read a Chrome trace. Raises TraceError where the file cannot be opened or holds no events at all."""
     try:
-        with open(path, "rb") as file:
+        with open(open_plain(path), "rb") as file:
             return _read_part(file, path, progress)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None

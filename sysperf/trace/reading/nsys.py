@@ -9,13 +9,20 @@ journal beside it, changes nothing.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from sysperf import paths
+from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import TraceError
 from sysperf.trace.timeline import Timeline
+
+if TYPE_CHECKING:
+    import sqlite3
 
 REPORT = ".nsys-rep"
 _SQLITE = b"SQLite format 3\0"
@@ -36,16 +43,13 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
         return read_report(path, progress)
     import sqlite3  # noqa: PLC0415 - 5 ms that other traces do without
 
-    address = f"file:{_quoted(os.path.abspath(path))}?mode=ro&immutable=1"
     try:
-        with open(path, "rb"):
-            pass
         try:
-            return _read(address, path, progress, str)
+            return _read(path, progress, str)
         except sqlite3.OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
-            return _read(address, path, progress, lambda raw: raw.decode("utf-8", "replace"))
+            return _read(path, progress, lambda raw: raw.decode("utf-8", "replace"))
     except sqlite3.DataError:
         raise TraceError(
             f"{path}: a value in it is larger than {MAX_VALUE_BYTES >> 20} MiB", "is it an export of Nsight Systems?"
@@ -56,18 +60,13 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
 
 
-def _quoted(path: str) -> str:
-    """A path as SQLite's addresses have it (https://www.sqlite.org/uri.html): these three have a meaning there."""
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-
-
-def _read(address: str, path: str, progress: Progress, text: Callable[[bytes], str]) -> Timeline:
+def _read(path: str, progress: Progress, text: Callable[[bytes], str]) -> Timeline:
     """Read an export; SQLite itself makes `str`, which is faster and refuses broken text."""
     import sqlite3  # noqa: PLC0415 - as above
 
     from sysperf.trace.reading.nsys_tables import Reader  # noqa: PLC0415 - as above
 
-    connection = sqlite3.connect(address, uri=True)
+    connection = _connected(path)
     connection.text_factory = text
     if sys.version_info >= (3, 11):  # an older Python takes as much memory as the largest value in the file
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
@@ -75,6 +74,37 @@ def _read(address: str, path: str, progress: Progress, text: Callable[[bytes], s
         return Reader(connection, path, progress).read()
     finally:
         connection.close()
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    """SQLite's view of a plain file. It opens names, not descriptors: that the file is the one that was looked at is asked afterwards."""
+    import sqlite3  # noqa: PLC0415 - as above
+
+    with _held(path) as handle:
+        before = _times_open(handle)
+        connection = sqlite3.connect(f"file:/proc/self/fd/{handle}?mode=ro&immutable=1", uri=True)
+        if _times_open(handle) == before:
+            connection.close()
+            raise OSError(errno.ESTALE, "it was exchanged while it was opened")
+        return connection
+
+
+@contextlib.contextmanager
+def _held(path: str) -> Iterator[int]:
+    handle = open_plain(path)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _times_open(handle: int) -> int:
+    """How many descriptors of this process are of this file."""
+    identity, times = os.fstat(handle), 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists them
+            times += os.path.samestat(os.fstat(int(descriptor)), identity)
+    return times
 
 
 def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
@@ -88,11 +118,12 @@ def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
     command = f"nsys export --type sqlite --output {shlex.quote(path.removesuffix(REPORT) + '.sqlite')} {shlex.quote(path)}"
     if nsys is None:
         raise TraceError(f"{path}: only nsys itself can read this", f"where Nsight Systems is installed, run: {command}")
-    with tempfile.TemporaryDirectory(dir=paths.temporary_home()) as folder:
-        output = f"{folder}/export.sqlite"
+    with tempfile.TemporaryDirectory(dir=paths.temporary_home()) as folder, _held(path) as handle:
+        output, report = f"{folder}/export.sqlite", f"{folder}/report{REPORT}"
+        os.symlink(f"/proc/{os.getpid()}/fd/{handle}", report)  # its name may be another file's by now
         try:
             done = subprocess.run(
-                [nsys, "export", "--type", "sqlite", "--output", output, os.path.abspath(path)],
+                [nsys, "export", "--type", "sqlite", "--output", output, report],
                 capture_output=True,
                 timeout=EXPORT_LIMIT_S,
                 check=False,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import errno
 from collections.abc import Callable, Iterator
 
 from sysperf import plugin
+from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import TraceError
 from sysperf.trace.reading import nsys
 from sysperf.trace.timeline import Timeline
@@ -30,14 +30,11 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
 def _first_bytes(path: str) -> bytes:
     """Raises TraceError where this cannot be read, or is a pipe or device: a trace is read more than once, and not from its start alone."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for somebody who writes
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode) and not stat.S_ISDIR(os.fstat(file).st_mode):
-                raise TraceError(f"{path} is no file", "save the trace as a file, and name that")
-            return os.read(file, FIRST_BYTES)
-        finally:
-            os.close(file)
+        with open(open_plain(path), "rb") as file:
+            return file.read(FIRST_BYTES)
     except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise TraceError(f"{path} is no file", "save the trace as a file, and name that") from None
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace: .json, .json.gz, .sqlite or .nsys-rep") from None
 
 
