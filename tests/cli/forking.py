@@ -20,7 +20,7 @@ from sysperf import cli, startup
 LIMIT_S = 60.0
 MEMORY_BYTES = 3 << 30
 """Of addresses, more than any command needs; a command that reads without end ends here."""
-SERVERS_S = 5.0
+SERVERS_S = 2.0
 """After this time, what serves is asked to end."""
 
 
