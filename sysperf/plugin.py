@@ -94,6 +94,30 @@ class Rung(Protocol):
     def seeds(self) -> tuple[str, ...]:
         """Return the articles' statements that it tests."""
 
+    @property
+    def role(self) -> str:
+        """Return ``ladder``, ``variant``, ``memory`` or ``doubtful``."""
+
+    @property
+    def instead_of(self) -> str:
+        """Return the rung whose place it takes; empty: none."""
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Return the rungs without which it changes nothing."""
+
+    @property
+    def loss_bound(self) -> float:
+        """Return by which share the losses may differ; 0: not at all."""
+
+    @property
+    def signs(self) -> Sequence[tuple[str, str, str]]:
+        """Return (figure of a rank's facts, ``falls`` or ``rises``, kind of device): how its mechanism shows in a trace."""
+
+    @property
+    def predicted_by(self) -> str:
+        """Return the prediction of a trace's replay that is about it; empty: none."""
+
 
 class TrainerStart(Protocol):
     """A command, and the variables that it needs beside those of its caller."""

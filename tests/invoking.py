@@ -95,7 +95,7 @@ def _starts_alike(variables: Mapping[str, str]) -> bool:
 
 
 def sysperf(
-    *words: str, cwd: Path | str | None = None, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = 60
+    *words: str, cwd: Path | str | None = None, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """Run `sysperf WORDS` until all that has its output is gone. Raises TimeoutExpired. `env` is all variables, as for `subprocess.run`."""
     argv = [sys.executable, "-m", "sysperf", *words]

@@ -59,7 +59,7 @@ def run(command: str, tree: Path, home: Path) -> str:
     _, *arguments = command.split()
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "HOME": str(home), "COLUMNS": "120"}
     done = subprocess.run(
-        (sys.executable, "-m", "sysperf", *arguments), cwd=tree, env=environment, capture_output=True, text=True, timeout=120, check=False
+        (sys.executable, "-m", "sysperf", *arguments), cwd=tree, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     return done.stdout + done.stderr
 

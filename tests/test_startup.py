@@ -116,8 +116,8 @@ main(["wrap", "-q", "--", "/nonexistent"])
 print(*sys.modules)
 """
     command, env = [sys.executable, "-I", "-S", "-c", script], {"HOME": str(tmp_path)}
-    subprocess.run(command, capture_output=True, check=True, env=env, timeout=60)  # fills the cache
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=60)
+    subprocess.run(command, capture_output=True, check=True, env=env, timeout=300)  # fills the cache
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=300)
 
     imported = set(done.stdout.split())
     assert "sysperf.launch.start" in imported
@@ -139,6 +139,6 @@ import gettext
 assert gettext.gettext("a") == "a"
 parser.parse_args(["--number", "x", "y"])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
 
     assert "argument --number: invalid int value: 'x'" in done.stderr, done.stderr

@@ -112,7 +112,7 @@ def alone() -> Iterator[None]:
         yield
 
 
-def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "") -> None:
+def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "", rung: int = 0) -> None:
     """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
     if comparison.ratio is None or comparison.low is None or comparison.high is None or comparison.median_a is None:
         return
@@ -130,6 +130,7 @@ def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verif
         verdict=comparison.verdict,
         at=time.time(),
         rule=rule,
+        rung=rung,
         fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),
     )
     try:

@@ -48,7 +48,7 @@ def with_gains(report: Report) -> Report:
     if not any(outcome.state == "finding" for outcome in report.outcomes):
         return report
     kept = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    latest = {trial.rule: trial for trial in kept.results if trial.rule}
+    latest = {trial.rule: trial for trial in kept.by_weight() if trial.rule}
     if not latest:
         return report
     now = fingerprint(report.snapshot)

@@ -46,7 +46,6 @@ class Example(Record):
 
     bad: str
     good: str
-    fixed: Annotated[str, fact("what `sysperf lint --fix` makes of `bad`, where that is not `good`")] = ""
 
 
 class Cause(Record, kw_only=True):

@@ -9,6 +9,7 @@ from sysperf.model.cause import Cause, Example, Explained, Witness
 from sysperf.model.experiment import EXPERIMENTS, STANDALONE
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
+from sysperf.model.statement import Statement
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, command, paragraphs
@@ -22,11 +23,21 @@ _TITLES = {
 }
 
 
-def render(what: Rule | Explained, *, color: bool, width: int, verbose: bool = False) -> str:
-    """What an id names, in words; with `verbose`, also the conditions under which it is reported."""
+def render(what: Rule | Explained, statements: Sequence[Statement] = (), *, color: bool, width: int, verbose: bool = False) -> str:
+    """What an id names, in words, and the articles' statements about it; with `verbose`, also the conditions under which it is reported."""
     if isinstance(what, Rule):
-        return _rule(what, color=color, width=width, verbose=verbose)
-    return _cause(what.cause, what.because_of, color=color, width=width, verbose=verbose)
+        text = _rule(what, color=color, width=width, verbose=verbose)
+    else:
+        text = _cause(what.cause, what.because_of, color=color, width=width, verbose=verbose)
+    return text + _articles(statements, color=color, width=width)
+
+
+def _articles(statements: Sequence[Statement], *, color: bool, width: int) -> str:
+    """What the articles say of it; "" where they say nothing."""
+    page = Page(Ink(color), width)
+    for statement in statements:
+        page.labelled("article", f"{statement.name}: {statement.says}: {statement.today} (`sysperf explain --seed {statement.ids[0]}`)")
+    return str(page) if statements else ""
 
 
 def _rule(rule: Rule, *, color: bool, width: int, verbose: bool) -> str:

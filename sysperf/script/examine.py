@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from sysperf.script import calls, evaluation, loaders, patterns, training, transfers
-from sysperf.script.facts import Call, Script, Setting
+from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.names import keyword, last_name
 from sysperf.script.source import Source
@@ -41,7 +41,7 @@ def facts(file: File) -> Script:
         frameworks=frameworks,
         device=_device(file, frameworks),
         trains=_trains(file),
-        precision=_precision(file, found_calls),
+        precision=_precision(file),
         matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
         compiles=any("compile" in word for word in file.words) or _given(file, "torch_compile"),
         convolutions=calls.uses_convolutions(file),
@@ -91,24 +91,37 @@ def _trains(file: File) -> bool:
     return bool(file.loops.steps or file.loops.step_functions) or _hands_over(file)
 
 
-def _precision(file: File, calls: tuple[Call, ...]) -> str:
+_AUTOCASTS = (
+    "torch.autocast",
+    "torch.amp.autocast",
+    "torch.amp.autocast_mode.autocast",
+    "torch.cuda.amp.autocast",
+    "torch.cpu.amp.autocast",
+)
+
+
+def _precision(file: File) -> str:
     """The 16-bit type that the file trains in, by autocast, a framework's option, or conversion."""
     texts = []
-    for call in calls:
-        if call.what is not None and call.what.startswith(("torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")):
-            given = call.keywords or {}
-            device, dtype = (
-                "cpu" in (call.arguments or ()),
-                given.get("dtype") or next((text for text in (call.arguments or ()) if "float16" in text), ""),
-            )
-            texts.append(dtype or ("bfloat16" if device else "float16"))
     for node in file.tree.of(ast.Call):
+        if (name := file.names.qualified(node.func)) in _AUTOCASTS:
+            texts.append(_autocast(file, node, name))
         texts += [file.text(keyword(node, key)) for key in ("precision", "mixed_precision", "torch_dtype", "amp_dtype")]
         texts += [key for key in ("bf16", "fp16") if file.text(keyword(node, key)) not in ("", "False")]
         method = last_name(node.func)
         if isinstance(node.func, ast.Attribute) and method in ("half", "bfloat16") and file.values.is_a(node.func.value, "model"):
             texts.append("float16" if method == "half" else "bfloat16")
     return _named(texts) or ("mixed" if _PRECISION_WORDS & file.words else "")
+
+
+def _autocast(file: File, call: ast.Call, name: str) -> str:
+    """The type that autocast computes in: as given, else the default of its device."""
+    if file.text(keyword(call, "enabled")) == "False":
+        return ""
+    given = [file.text(argument) for argument in call.args]
+    dtype = file.text(keyword(call, "dtype")) or next((text for text in given if "float16" in text), "")
+    on_cpu = ".cpu." in name or "cpu" in (*given, file.text(keyword(call, "device_type")))
+    return dtype or ("bfloat16" if on_cpu else "float16")
 
 
 def _named(texts: list[str]) -> str:

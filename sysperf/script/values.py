@@ -50,8 +50,11 @@ PASSED_ON = frozenset(
 )
 """Functions whose elements are those of their argument."""
 SAME = frozenset(
-    ("double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view")
-)
+    (
+        "double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view",
+        "pin_memory",
+    )
+)  # fmt: skip
 """Methods that give back what they are called on, converted."""
 FACTORIES = frozenset(
     f"torch.{name}"

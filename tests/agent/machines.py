@@ -67,7 +67,7 @@ class RecordedNvml:
         self.closed = True
 
 
-def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer. Fails when there is none in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -147,7 +147,7 @@ class Running:
 
     def ready(self) -> Running:
         """Wait until it has looked at the machine once."""
-        until(lambda: self.process.poll() is not None or self.get("/v1/snapshot"), 30)
+        until(lambda: self.process.poll() is not None or self.get("/v1/snapshot"))
         assert self.process.poll() is None, self.said()
         return self
 

@@ -185,7 +185,7 @@ def read_until(client: socket.socket, wanted: bytes, so_far: bytes = b"") -> byt
     return so_far
 
 
-def eventually(condition: Any, within_s: float = 15) -> bool:
+def eventually(condition: Any, within_s: float = 60) -> bool:
     """Whether this becomes true soon."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:

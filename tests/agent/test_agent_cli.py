@@ -30,7 +30,7 @@ def sysperf(*args: str, cwd: Path | None = None, env: dict[str, str] | None = No
     """The command, for real."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     command = (sys.executable, "-m", "sysperf", "agent", *args)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ, cwd=cwd or ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environ, cwd=cwd or ROOT)
 
 
 def test_status_and_events(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_events_are_followed_to_the_end(tmp_path: Path) -> None:
             assert follower.stdout is not None
             assert "started" in follower.stdout.readline()
             running.process.send_signal(1)
-            until(lambda: follower.stdout is not None and "reloaded" in follower.stdout.readline(), 10)
+            until(lambda: follower.stdout is not None and "reloaded" in follower.stdout.readline())
             running.stop()
             follower.stdout.read()
             assert follower.wait(20) == 0
@@ -221,7 +221,7 @@ def test_answers_of_another_shape_are_an_error(tmp_path: Path, body: bytes, comm
     with impostor(path, body):
         where = ("--connect", path) if command[0] == "top" else ("--socket", path)
         done = subprocess.run(
-            (sys.executable, "-m", "sysperf", *command, *where), capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+            (sys.executable, "-m", "sysperf", *command, *where), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
         )
 
     assert "Traceback" not in done.stderr

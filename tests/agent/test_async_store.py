@@ -17,6 +17,7 @@ import pytest
 from sysperf.agent import async_store
 from sysperf.agent.async_store import AsyncStore, Hanging
 from sysperf.agent.client import Client
+from tests.privileges import AS_ROOT
 
 START = 1_700_000_000.0
 T = TypeVar("T")
@@ -26,7 +27,7 @@ T = TypeVar("T")
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, which `frozen` can make hang as a dying disk does."""
     if os.geteuid() != 0:
-        pytest.skip("mounting and freezing a file system needs root")
+        pytest.skip(f"{AS_ROOT}: a real file system is mounted and frozen")
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
     with image.open("wb") as file:

@@ -72,7 +72,7 @@ def test_curl_reads_it(path: str) -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
     assert '"mode":"observe"' in output.stdout
@@ -545,7 +545,7 @@ def test_sockets_that_systemd_passes_are_used(tmp_path: Path) -> None:
     ) as started:
         assert eventually(lambda: all(map(os.path.exists, paths)))
         client = connect(paths[0])
-        out, error = started.communicate(timeout=60)
+        out, error = started.communicate(timeout=300)
         client.close()
 
     assert out.strip() == f"True AF_UNIX ['{paths[1]}'] False", error

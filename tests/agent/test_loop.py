@@ -82,7 +82,7 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
             lambda: [process for process in running.get("/v1/processes")["processes"] if process["process"]["pid"] == program.pid], 40
         )
         assert processes[0]["process"]["torch_version"] == "9.9.9+fake"
-        until(lambda: running.get("/v1/meters")["meters"].get(f"process.{program.pid}.cpu"), 10)
+        until(lambda: running.get("/v1/meters")["meters"].get(f"process.{program.pid}.cpu"))
         before = running.get("/v1/status")["samples"]
         time.sleep(1)
         assert running.get("/v1/status")["samples"] >= before + 3, "quicker while PyTorch runs"
@@ -106,7 +106,7 @@ def test_a_real_loader_is_watched(tmp_path: Path) -> None:
             lambda: [process for process in watching.get("/v1/processes")["processes"] if process["process"]["pid"] == pid], 20
         )
         wanted = {f"process.{pid}.{name}" for name in ("workers", "main_wait", "rss_bytes")}
-        meters = until(lambda: wanted <= (known := watching.get("/v1/meters")["meters"]).keys() and known, 20)
+        meters = until(lambda: wanted <= (known := watching.get("/v1/meters")["meters"]).keys() and known)
 
     assert processes[0]["process"]["workers"] == 2
     assert processes[0]["process"]["torch_version"]
@@ -268,7 +268,7 @@ def test_a_broken_rule_file_keeps_the_old_rules(tmp_path: Path) -> None:
 
         path.write_text(rule("other"))
         running.process.send_signal(signal.SIGHUP)
-        until(lambda: "site.other" in active(running.get("/v1/findings")), 10)
+        until(lambda: "site.other" in active(running.get("/v1/findings")))
         assert "site.always" not in active(running.get("/v1/findings"))
         assert not [problem for problem in running.get("/v1/status")["problems"] if "reloaded" in problem]
 
@@ -284,7 +284,7 @@ def test_a_rule_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     with agent(tmp_path, "--history", "none") as running:
         path.chmod(0o666)
         running.process.send_signal(signal.SIGHUP)
-        until(lambda: "not reloaded" in running.said(), 10)
+        until(lambda: "not reloaded" in running.said())
         assert "only root can write" in running.said()
 
 
@@ -292,7 +292,7 @@ def test_advise_says_what_to_do(tmp_path: Path) -> None:
     """A new finding is one line for journald: priority, rule, what was observed, the fix."""
     site_rule(tmp_path, rule())
     with agent(tmp_path, "--history", "none", "--mode", "advise") as running:
-        until(lambda: "site.always" in running.said(), 10)
+        until(lambda: "site.always" in running.said())
         (line,) = [line for line in running.said().splitlines() if "site.always" in line]
 
     assert line.startswith("<4>site.always: memory ")
@@ -303,7 +303,7 @@ def test_observe_keeps_quiet(tmp_path: Path) -> None:
     """Findings are there for whoever asks, and not in the log."""
     site_rule(tmp_path, rule())
     with agent(tmp_path, "--history", "none") as running:
-        until(lambda: "site.always" in active(running.get("/v1/findings")), 10)
+        until(lambda: "site.always" in active(running.get("/v1/findings")))
 
         assert "site.always" not in running.said()
 

@@ -43,7 +43,7 @@ def _program(name: str, package: str) -> str:
 
 def checked(*command: str, given: bytes = b"") -> str:
     """What a tool says of something good; a tool that complains fails the test."""
-    done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     return (done.stdout + done.stderr).decode()
 
@@ -233,6 +233,6 @@ def test_prometheus_scrapes_through_the_proxy(tmp_path: Path) -> None:
         process(server, *options),
     ):
         assert eventually(lambda: value('up{job="sysperf"}') == "1", 60)
-        assert eventually(lambda: value('sysperf_gpu_memory_total_bytes{gpu="0"}') == str(80 << 30), 30)
+        assert eventually(lambda: value('sysperf_gpu_memory_total_bytes{gpu="0"}') == str(80 << 30))
         assert value("count(sysperf_finding)") == "1"
         assert value("scrape_samples_scraped") == value("scrape_samples_post_metric_relabeling")

@@ -119,7 +119,7 @@ def test_killed_in_mid_flight_loses_no_more_than_the_last_flush(path: str) -> No
         "import os, sys; from sysperf.agent.store import Store; store = Store.open(sys.argv[1])\n"
         f"for second in range(95):\n  store.append({START} + second, {{'cpu.busy': 1.0}})\n  second % 10 == 9 and store.flush()\nos._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", code, path], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", code, path], check=False, timeout=300)
 
     store = Store.open(path)
 

@@ -79,7 +79,7 @@ def test_files_are_gone_whatever_ends_it(tmp_path: Path, number: signal.Signals)
         while not list(data.glob(".sysperf-bench-*/*")) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(number)
-        printed, said = process.communicate(timeout=100)
+        printed, said = process.communicate(timeout=300)
 
     assert "Traceback" not in said
     if number != signal.SIGKILL:
@@ -111,3 +111,71 @@ def test_root_is_needed_for_none_of_it() -> None:
     done = sysperf("bench", "host", "--help", env={"PATH": os.environ["PATH"]})
 
     assert "removed" in done.stdout
+
+
+# ---------------------------------------------------------------------- bench trainer
+
+TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--minutes", "0"), "no finite number above 0"),
+        (("--minutes", "nan"), "no finite number above 0"),
+        (("--ranks", "0"), "not between 1 and"),
+        (("--steps", "3"), "steps or more"),
+        (("--rungs", "luck"), "no such rung"),
+        (("--with", "luck"), "no trainers plugin `luck`"),
+        (("--workload", "luck"), "invalid choice"),
+        (("--resume",), "no interrupted ladder"),
+        (("--compare", "/nothing"), "No such file"),
+        (("--compare", "/dev/null"), "no record of a ladder"),
+        (("--python", "/nothing/python"), "does not say what can be had here"),
+    ],
+)
+def test_a_ladder_that_cannot_be_climbed_is_refused(tmp_path: Path, argv: tuple[str, ...], message: str) -> None:
+    """In a line, with what to do, before anything is measured."""
+    python = () if "--python" in argv else ("--python", sys.executable)
+    done = sysperf(
+        "bench", "trainer", *python, *argv, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")}
+    )
+
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+    assert "hint" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
+def test_a_ladder_is_climbed_interrupted_and_resumed(tmp_path: Path) -> None:
+    """Ctrl-C keeps the runs that are there, --resume makes more, the dashboard's file has the rung, and nothing stays behind."""
+    env = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state"), "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(tmp_path / "tmp"),
+    }  # fmt: skip
+    (tmp_path / "tmp").mkdir()
+    command = (sys.executable, "-m", "sysperf", "bench", "trainer", "--python", TORCH_PYTHON, "--rungs", "set-to-none", "--steps", "14")
+    options = ("--minutes", "2", "--json", "--traces", str(tmp_path / "traces"))
+    trainer = ("--", "--batch", "1", "--cache", str(tmp_path / "cache"))
+    with subprocess.Popen((*command, *options, *trainer), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        seen = next((line for line in process.stderr if "round 1 of the climb, 2 of 2" in line), "")
+        process.send_signal(signal.SIGINT)
+        first = json.loads(process.communicate(timeout=300)[0])
+    done = subprocess.run((*command, *options, "--resume", *trainer), env=env, capture_output=True, text=True, check=False, timeout=600)
+    record = json.loads(done.stdout)
+
+    assert seen
+    assert (first["interrupted"], process.returncode) == ("interrupted", 3)
+    assert record["rounds"] >= first["rounds"]
+    rung = next(rung for rung in record["rungs"] if rung["id"] == "set-to-none")
+    assert rung["parity"]["holds"] is True
+    assert rung["trace"].startswith(str(tmp_path / "traces"))
+    assert not list((tmp_path / "tmp").iterdir())
+    if rung["trials"] and rung["trials"][0]["comparison"]["ratio"]:
+        kept = [json.loads(line) for line in (tmp_path / "state" / "trials.jsonl").read_text().splitlines()]
+        assert {"text: set-to-none"} == {trial["what"] for trial in kept}

@@ -292,7 +292,7 @@ def test_a_signal_in_the_middle(desk: Desk, ending: signal.Signals) -> None:
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(ending)
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "interrupted" in stderr
     assert "Traceback" not in stderr
@@ -457,7 +457,7 @@ def test_a_user_who_is_not_root(desk: Desk) -> None:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 

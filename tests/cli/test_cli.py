@@ -38,7 +38,7 @@ def test_version() -> None:
 def test_few_descriptors_are_enough(command: str) -> None:
     """With room for 20 open files every answer is whole, or says what could not be read; no error of ours."""
     script = f"ulimit -n 20; exec {sys.executable} -m sysperf {command}"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -61,7 +61,7 @@ def test_a_summary_in_the_help_is_one_short_line() -> None:
 def test_each_command_explains_itself(command: str) -> None:
     """Every command has help with an example, and imports all that this needs."""
     argv = [sys.executable, "-m", "sysperf", command, "--help"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
     assert done.returncode == 0
     assert f"sysperf {command}" in done.stdout.replace("usage: sysperf", "", 1)
@@ -244,7 +244,7 @@ def test_output_never_replaces_what_is_no_plain_file(tmp_path: Path) -> None:
 
     with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
         assert sysperf("facts", "cpu", "--output", str(pipe)).returncode == 0
-        assert "cpu.online" in str(reader.communicate(timeout=20)[0])
+        assert "cpu.online" in str(reader.communicate(timeout=300)[0])
     assert sysperf("facts", "cpu", "--output", str(link)).returncode == 0
 
     assert pipe.is_fifo()
@@ -405,7 +405,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"reading\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
 
     assert process.returncode == 130
     assert b"Traceback" not in errors
@@ -542,7 +542,7 @@ def test_machines_are_compared_out_of_pipes(tmp_path: Path, places: str) -> None
     sysperf("audit", "--select", "kernel", "--fail-on", "never", "--format", "json", "--output", str(report))
     command = f"{sys.executable} -m sysperf diff {places.format(report)}"
 
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=300)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("No difference between ")

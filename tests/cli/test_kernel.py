@@ -15,7 +15,7 @@ def kernel(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, **env},
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -55,7 +55,7 @@ def test_the_command_of_the_kernel_works(tmp_path: Path) -> None:
     ends = argv.index("--")
 
     done = subprocess.run(
-        [*argv[: ends + 1], sys.executable, "-c", "print('kernel')"], capture_output=True, text=True, timeout=60, check=False
+        [*argv[: ends + 1], sys.executable, "-c", "print('kernel')"], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout == "kernel\n"
 
@@ -69,12 +69,12 @@ def test_modules_beside_the_notebook_are_not_sysperf_s(tmp_path: Path) -> None:
     (notebooks / "msgspec.py").write_text("raise SystemExit('a module of the notebook')")
     env = {**os.environ, "PATH": str(notebooks), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [str(python), "-m", "sysperf", "kernel", "install", "fast", "--prefix", str(tmp_path), "--python", sys.executable]
-    subprocess.run(command, env=env, timeout=60, check=True)
+    subprocess.run(command, env=env, timeout=300, check=True)
     argv = [str(word) for word in installed(tmp_path, "fast")["argv"]]  # type: ignore[attr-defined]  # a list, see above
 
     done = subprocess.run(
         [*argv[: argv.index("--") + 1], sys.executable, "-I", "-c", "print('kernel')"],
-        cwd=notebooks, env=env, capture_output=True, text=True, timeout=60, check=False,
+        cwd=notebooks, env=env, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.stdout == "kernel\n", done.stderr
 

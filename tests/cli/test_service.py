@@ -16,7 +16,9 @@ RUNS = Path("/run/systemd/system").is_dir()
 
 
 def service(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "sysperf", "service", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "sysperf", "service", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def install(root: Path, program: str = "/usr/bin/sysperf") -> None:

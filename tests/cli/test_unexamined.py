@@ -37,7 +37,7 @@ def until_it_belongs_to(pid: int, user: int) -> None:
 def audit(*options: str) -> subprocess.CompletedProcess[str]:
     """An audit without capabilities: it may examine what its own user runs, and nobody else's."""
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-m", "sysperf", "audit", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.root(users=True)

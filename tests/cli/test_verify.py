@@ -38,7 +38,7 @@ def says(speed: float) -> str:
 
 def verify(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run `sysperf verify` with a state folder of its own."""
-    return sysperf("verify", *argv, env=environment(home), timeout=120)
+    return sysperf("verify", *argv, env=environment(home), timeout=300)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -104,7 +104,7 @@ def test_modules_beside_the_program_are_none_of_ours(tmp_path: Path) -> None:
     """A user may have a file of the name of one of our libraries where the program is started."""
     (tmp_path / "msgspec.py").write_text("raise SystemExit('shadowed')")
     argv = (Path(sys.executable).with_name("sysperf"), "verify", "--max-pairs", "2", "--json", "--", "true")
-    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
 
     assert json.loads(done.stdout)["comparison"]["pairs"] == 2, done.stderr
 
@@ -475,7 +475,7 @@ def test_a_clock_that_jumps_changes_no_time(tmp_path: Path, jumping: Path) -> No
                 "--limit", "60", "--yes", "--json", "--set", f"process.io_class@{other.pid}=idle", "--", sys.executable, str(script),
             ),
             env={**environment(tmp_path), "PYTHONPATH": str(tmp_path), "LD_PRELOAD": str(jumping)},
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         after = io_class(other.pid)
         other.kill()
@@ -554,7 +554,7 @@ def test_a_setting_stays_as_long_as_its_run(tmp_path: Path) -> None:
             f"verify_lease.LEASE_S, verify_lease.RENEW_S = 1.0, 0.3\nsys.exit(main({words!r}))\n"
         )
         done = subprocess.run(
-            (sys.executable, "-c", script), env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
+            (sys.executable, "-c", script), env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=300
         )
         after = io_class(other.pid)
         other.kill()
@@ -576,7 +576,7 @@ def test_a_run_without_its_setting_ends_the_study(tmp_path: Path, renew_s: float
         with subprocess.Popen((sys.executable, "-c", script), env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as study:
             applied = wait_for(other.pid, "idle")
             subprocess.run((sys.executable, "-m", "sysperf", "undo"), env=environment(tmp_path), check=True, capture_output=True)
-            _, stderr = study.communicate(timeout=30)
+            _, stderr = study.communicate(timeout=300)
         other.kill()
 
     assert applied
@@ -615,7 +615,7 @@ def test_what_nohup_ignores_ends_no_study(tmp_path: Path) -> None:
         assert study.stderr
         study.stderr.readline()
         study.send_signal(signal.SIGHUP)
-        stdout, stderr = study.communicate(timeout=60)
+        stdout, stderr = study.communicate(timeout=300)
 
     assert json.loads(stdout)["comparison"]["pairs"] == 2, stderr
 
@@ -702,7 +702,7 @@ def test_a_terminal_that_can_take_no_line_back_gets_a_line_for_each_state(tmp_pa
 )
 def test_a_report_that_cannot_be_written_is_found_out_before_the_first_run(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
     """Not after an hour."""
-    done = sysperf(*words, "--", "touch", str(tmp_path / "ran"), env=environment(tmp_path), timeout=120)
+    done = sysperf(*words, "--", "touch", str(tmp_path / "ran"), env=environment(tmp_path), timeout=300)
 
     assert done.returncode == 2
     assert problem in done.stderr

@@ -39,7 +39,7 @@ def verify(home: Path, *argv: str, script: str = "") -> subprocess.CompletedProc
     command = ("--", sys.executable, str(home / "train.py")) if script else ()
     return subprocess.run(
         (sys.executable, "-m", "sysperf", "verify", *argv, *command),
-        env={**env, "CUDA_VISIBLE_DEVICES": ""}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120,
+        env={**env, "CUDA_VISIBLE_DEVICES": ""}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
@@ -120,9 +120,9 @@ def test_a_killed_sweep_goes_on_with_the_runs_that_are_there(home: Path) -> None
     (state,) = (home / "state" / "verify").iterdir()
     left = json.loads(state.read_text())
     state.write_text(json.dumps({**left, "machine": {**left["machine"], "kernel.release": "2.6.32"}}))
-    refused = subprocess.run((*command, "--resume", *program), env=env, capture_output=True, text=True, check=False, timeout=120)
+    refused = subprocess.run((*command, "--resume", *program), env=env, capture_output=True, text=True, check=False, timeout=300)
     state.write_text(json.dumps(left))
-    done = subprocess.run((*command, "--resume", "--json", *program), env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run((*command, "--resume", "--json", *program), env=env, capture_output=True, text=True, check=False, timeout=300)
     experiment = json.loads(done.stdout)["experiment"]
 
     assert "round 2 of 3" in said

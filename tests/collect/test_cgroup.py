@@ -19,6 +19,7 @@ from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import from_json, to_json
 from tests.conftest import Files, MakeMachine, captured
+from tests.privileges import AS_ROOT
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 GROUP = "/sys/fs/cgroup/system.slice/job.scope"
@@ -404,7 +405,7 @@ def _group_with_quota(quota_us: int, period_us: int) -> Iterator[Path]:
     try:
         folder.mkdir()
     except OSError as error:
-        pytest.skip(f"cannot make a control group here: {error.strerror}")
+        pytest.skip(f"{AS_ROOT}: a control group can not be made here: {error.strerror}")
     try:
         try:
             if place[1] == 1:

@@ -43,7 +43,7 @@ looks = ParallelLooks()
 looks.start("program.stuck", threading.Event().wait)
 print(looks.results(0.1))
 """
-    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, timeout=300, check=False)
 
     assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
 

@@ -51,6 +51,15 @@ def make_start():  # type: ignore[no-untyped-def]  # a generator of a closure
         program.communicate()
 
 
+def until_it_sleeps(pid: int) -> int:
+    """A program, as soon as it has not run for a while."""
+    before, deadline = "", time.monotonic() + 60
+    while before != (now := Path(f"/proc/{pid}/schedstat").read_text()) and time.monotonic() < deadline:
+        before = now
+        time.sleep(0.2)
+    return pid
+
+
 def wait_for_child(pid: int) -> list[int]:
     """The children of a program, as soon as it has one."""
     deadline = time.monotonic() + 30
@@ -73,7 +82,7 @@ def test_a_busy_program_wants_a_cpu_all_the_time(start) -> None:  # type: ignore
 @needs_system_calls
 def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-def]
     """And waits for no lock."""
-    pid = start("import time; time.sleep(60)")
+    pid = until_it_sleeps(start("import time; time.sleep(60)"))
     seen = Window(pid)
     seen.run(0.6)
     facts = programs._scheduling(seen.processes[pid])
@@ -86,7 +95,7 @@ def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-de
 
 def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-untyped-def]
     """Not 'none of it waited', nor 'none of it was in the kernel'."""
-    pid = start("import time; time.sleep(60)")
+    pid = until_it_sleeps(start("import time; time.sleep(60)"))
     seen = Window(pid)
     seen.run(0.6)
     facts = {**programs._scheduling(seen.processes[pid]), **programs._moved(seen.processes[pid])}
@@ -98,7 +107,7 @@ def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-unt
 @needs_system_calls
 def test_a_thread_that_waits_for_another_is_seen_in_a_futex(start) -> None:  # type: ignore[no-untyped-def]
     """A lock without a time limit is none of the interpreter's."""
-    pid = start("import threading; threading.Lock().acquire() and threading.Event().wait()")
+    pid = until_it_sleeps(start("import threading; threading.Lock().acquire() and threading.Event().wait()"))
     seen = Window(pid)
     seen.run(0.6)
     facts = programs._scheduling(seen.processes[pid])
@@ -109,7 +118,7 @@ def test_a_thread_that_waits_for_another_is_seen_in_a_futex(start) -> None:  # t
 
 def test_calls_that_the_kernel_does_not_tell_are_unknown(start) -> None:  # type: ignore[no-untyped-def]
     """Who may not trace a process reads an empty file: that is not 'never in fsync'."""
-    pid = start("import time; time.sleep(60)")
+    pid = until_it_sleeps(start("import time; time.sleep(60)"))
     seen = Window(pid)
     seen.run(0.3)
     seen.processes[pid].looks["asked"] = 0

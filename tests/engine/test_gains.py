@@ -20,9 +20,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that keeps a result for a rule."""
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
 
-    def keep(fingerprint: str, at: float = 1.9e9, ratio: float = 1.05, rule: str = "numa.balancing-on") -> None:
+    def keep(fingerprint: str, at: float = 1.9e9, ratio: float = 1.05, rule: str = "numa.balancing-on", experiment: Any = "verify") -> None:
         trial = Trial(
-            experiment="verify", what="numa.balancing = 0", metric="steps per second", unit="steps/s", baseline=8.0, ratio=ratio, low=ratio - 0.03,
+            experiment=experiment, what="numa.balancing = 0", metric="steps per second", unit="steps/s", baseline=8.0, ratio=ratio, low=ratio - 0.03,
             high=ratio + 0.03, confidence=0.95, pairs=9, verdict="faster", at=at, rule=rule, fingerprint=fingerprint,
         )  # fmt: skip
         trials.append(str(tmp_path / trials.FILE), trial)
@@ -52,6 +52,16 @@ def test_the_latest_result_of_this_machine_is_the_gain(kept: Any) -> None:
     assert mine.state == "measured"
     assert "5.0 % faster here (+2.0 to +8.0 % at 95 %" in mine.text
     assert others == [outcome.gain for outcome in reports.sick().outcomes if outcome.rule != "numa.balancing-on"]
+
+
+def test_a_users_own_program_counts_more_than_the_reference_trainer(kept: Any) -> None:
+    """Also where the ladder was climbed later; alone it is the gain."""
+    now = gains.fingerprint(reports.sick().snapshot)
+    kept(now, at=1.95e9, ratio=1.30, experiment="ladder")
+    assert "30.0 % faster here" in gain()[0].text
+    kept(now, at=1.9e9, ratio=1.05)
+
+    assert "5.0 % faster here" in gain()[0].text
 
 
 def test_a_result_from_before_a_change_of_the_machine_is_stale(kept: Any) -> None:

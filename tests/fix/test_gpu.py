@@ -41,7 +41,7 @@ def run(library: Path, folder: Path, script: str, mode: str = "") -> Any:
             "PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(library), "FAKE_NVML": mode,
             "FAKE_NVML_STATE": str(folder / "mode"), "HERE": str(folder / "state"),
         },
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert not done.returncode, done.stderr
     return json.loads(done.stdout)

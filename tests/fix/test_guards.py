@@ -59,7 +59,7 @@ except JournalError as error: print(error)
 """
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", script]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert not done.returncode, done.stderr
     undoing, applying = done.stdout.splitlines()
     assert "Read-only file system (all values are back; the journal does not say so yet)" in undoing

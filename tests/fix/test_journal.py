@@ -43,7 +43,7 @@ def unprivileged(script: str, *, mounts: bool = False, **env: str) -> subprocess
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -379,7 +379,7 @@ def test_two_at_once_wait_for_each_other(fast: Path) -> None:
     running = [context.Process(target=_applier, args=(fast / "m", value, gate, answers)) for value in (11, 22)]
     for process in running:
         process.start()
-    states = dict(answers.get(timeout=30) for _ in running)
+    states = dict(answers.get(timeout=300) for _ in running)
     for process in running:
         process.join()
 
@@ -471,7 +471,7 @@ def test_a_lease_counts_sleep_and_not_the_wall_clock(tmp_path: Path) -> None:
     """
     shifted = subprocess.run(
         ["unshare", "-T", "--boottime", "86400", "--fork", sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     if "unshare" in shifted.stderr:
         pytest.skip("no time namespaces here")

@@ -35,7 +35,7 @@ def run(options: str, script: str) -> Any:
     done = subprocess.run(
         ["unshare", "-m", "--propagation", "private", sys.executable, "-c", textwrap.dedent(prelude) + textwrap.dedent(script)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert not done.returncode, done.stderr
     return json.loads(done.stdout)

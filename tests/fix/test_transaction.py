@@ -496,7 +496,7 @@ def test_a_container_with_read_only_kernel_settings() -> None:
     done = subprocess.run(
         ["unshare", "-m", "--propagation", "private", sys.executable, "-c", textwrap.dedent(script)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
     assert not done.returncode, done.stderr

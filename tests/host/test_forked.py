@@ -58,7 +58,7 @@ def test_a_child_ends_with_its_parent() -> None:
 
 def test_who_adopts_orphans_can_wait_for_them() -> None:
     """A grandchild whose parent has ended is a child by then."""
-    done = subprocess.run((sys.executable, "-c", ADOPTING), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run((sys.executable, "-c", ADOPTING), capture_output=True, text=True, timeout=300, check=False)
 
     assert done.stdout == "[0, 7]\n", done.stderr
 
@@ -70,7 +70,7 @@ def test_all_files_but_those_that_are_kept_are_closed(tmp_path: Path) -> None:
     stdin.touch()
     with stdin.open() as source:
         done = subprocess.run(
-            (sys.executable, "-c", CLOSING, str(file)), stdin=source, capture_output=True, text=True, timeout=60, check=False
+            (sys.executable, "-c", CLOSING, str(file)), stdin=source, capture_output=True, text=True, timeout=300, check=False
         )
 
     assert done.stdout == f"{ {0: str(stdin), 1: os.devnull, 2: os.devnull} } {file}", done.stderr

@@ -17,7 +17,7 @@ NUMA = os.path.exists("/proc/self/numa_maps") and os.uname().machine in bind._NU
 def child(code: str) -> str:
     """What a Python of our own prints after this code."""
     head = "from sysperf.launch import bind; from sysperf.model.cpuset import CpuSet; import os\n"
-    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

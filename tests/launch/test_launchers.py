@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.privileges import AS_ROOT
+
 CPUS = sorted(os.sched_getaffinity(0))
 WRAP = (sys.executable, "-m", "sysperf", "wrap")
 NAMES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "OMP_NUM_THREADS")
@@ -40,7 +42,7 @@ def ranks(*launcher: str, options: tuple[str, ...] = (), python: str = sys.execu
         env={**BASE, **env},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -116,7 +118,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A cluster of this machine alone; the path of its configuration."""
     absent = [package for tool, package in SLURM_TOOLS.items() if not shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin")]
     if absent or os.geteuid():
-        pytest.skip(f"apt-get install {' '.join(absent)}" if absent else "slurmd needs root")
+        pytest.skip(f"apt-get install {' '.join(absent)}" if absent else f"{AS_ROOT}: slurmd runs for nobody else")
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool"):
         (folder / name).mkdir()
@@ -128,9 +130,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = [word if word.startswith("--") else str(folder / word) for word in munge]
     path = {**BASE, "PATH": f"{os.environ['PATH']}:/usr/sbin", "SLURM_CONF": str(folder / "slurm.conf")}
     try:
-        subprocess.run(["munged", "--force", *words], env=path, check=True, capture_output=True, timeout=20)
+        subprocess.run(["munged", "--force", *words], env=path, check=True, capture_output=True, timeout=300)
         for daemon in ("slurmctld", "slurmd"):
-            subprocess.run([daemon, "-f", str(folder / "slurm.conf")], env=path, check=True, capture_output=True, timeout=20)
+            subprocess.run([daemon, "-f", str(folder / "slurm.conf")], env=path, check=True, capture_output=True, timeout=300)
         _wait_for_idle(path, folder)
         yield path["SLURM_CONF"]
     finally:
@@ -141,7 +143,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _wait_for_idle(env: dict[str, str], folder: Path) -> None:
     for _ in range(200):
-        state = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False, timeout=20).stdout
+        state = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False, timeout=300).stdout
         if state.strip() == "idle":
             return
         time.sleep(0.05)
@@ -187,7 +189,7 @@ CELL = f"""
 import jupyter_client.manager
 manager, client = jupyter_client.manager.start_new_kernel(kernel_name="wrapped", startup_timeout=60)
 try:
-    client.execute_interactive({LINE + "print(line)"!r}, timeout=60, output_hook=lambda said: print(said["content"].get("text", ""), end=""))
+    client.execute_interactive({LINE + "print(line)"!r}, timeout=300, output_hook=lambda said: print(said["content"].get("text", ""), end=""))
 finally:
     client.stop_channels()
     manager.shutdown_kernel(now=True)
@@ -198,9 +200,9 @@ finally:
 def test_a_jupyter_kernel(tmp_path: Path) -> None:
     """Jupyter starts the kernel that `sysperf kernel install` wrote, and a cell runs where wrap put it."""
     install = (sys.executable, "-m", "sysperf", "kernel", "install", "wrapped", "--prefix", str(tmp_path), "--python", JUPYTER_PYTHON)
-    subprocess.run([*install, f"--wrap-options=--cpus {CPUS[0]} --threads 1"], check=True, capture_output=True, env=BASE, timeout=60)
+    subprocess.run([*install, f"--wrap-options=--cpus {CPUS[0]} --threads 1"], check=True, capture_output=True, env=BASE, timeout=300)
     places = {"JUPYTER_PATH": str(tmp_path / "share/jupyter"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "run"), "IPYTHONDIR": str(tmp_path)}
-    done = subprocess.run([JUPYTER_PYTHON, "-c", CELL], env={**BASE, **places}, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([JUPYTER_PYTHON, "-c", CELL], env={**BASE, **places}, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     cpus, env = json.loads(done.stdout.strip().splitlines()[-1])
 

@@ -261,7 +261,7 @@ def test_a_busy_process_and_its_end() -> None:
         assert 0 <= values[f"process.{busy.pid}.main_wait"] <= 1
         assert all(describe(name) for name in values)
         busy.kill()
-        until(lambda: meters.sample()[1] == [busy.pid], 5)
+        until(lambda: meters.sample()[1] == [busy.pid])
         assert meters.pids == ()
         assert meters.sample() == ({}, [])
 
@@ -450,7 +450,7 @@ def test_a_small_process_that_grows_is_looked_at_again(tmp_path: Path) -> None:
             clock.now += 60
             return late.pid in scanner.scan().started
 
-        assert until(later, 10)
+        assert until(later)
 
 
 def test_three_hundred_others_cost_little(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ print(sorted(json_schema(Run)["$defs"]["Run"]["properties"]))
 @pytest.mark.parametrize("first", ["", "import msgspec"], ids=["as commands start", "msgspec imported before"])
 def test_a_plugins_record_may_hold_a_uuid_and_a_decimal(first: str) -> None:
     """A start leaves both modules out of msgspec, which then knows neither type: a record is the same with and without them."""
-    done = subprocess.run([sys.executable, "-c", f"{first}\n{OF_A_PLUGIN}"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", f"{first}\n{OF_A_PLUGIN}"], capture_output=True, text=True, timeout=300, check=False)
 
     assert done.stdout.splitlines() == [
         '{"id":"12345678-1234-5678-1234-567812345678","loss":"0.10"}',

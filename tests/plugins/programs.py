@@ -128,7 +128,7 @@ def training(tmp_path: Path, workers: int, folder: str = "") -> Iterator[int]:
 
 def command(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`sysperf …` for real."""
-    return sysperf(*argv, timeout=120, cwd=cwd)
+    return sysperf(*argv, timeout=300, cwd=cwd)
 
 
 def loaded(path: str | Path) -> dict[str, object]:

@@ -118,6 +118,6 @@ def test_the_command_takes_it_by_its_name() -> None:
     """`--with perf`."""
     with started(sys.executable, BUSY) as program:
         argv = (sys.executable, "-m", "sysperf", "stacks", str(program.pid), "--seconds", "1", "--with", "perf", "--json")
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
     assert done.returncode == 0 or "does not let us" in done.stderr

@@ -178,7 +178,7 @@ except Exception as error:
     print(error, "|", getattr(error, "hint", ""))
 """
     with started(sys.executable, WAITING) as program:
-        done = subprocess.run((sys.executable, "-c", script, str(program.pid)), capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run((sys.executable, "-c", script, str(program.pid)), capture_output=True, text=True, check=False, timeout=300)
     if "not installed" in done.stdout:
         pytest.skip("py-spy lies where another user cannot run it")
     assert "belongs to user 0, and only root may look into it | sudo sysperf stacks" in done.stdout, done.stderr

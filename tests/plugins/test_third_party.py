@@ -18,7 +18,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "plugins.md"
 
 def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command and return what it printed."""
-    return subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.fixture(scope="module")

@@ -34,9 +34,9 @@ def test_a_browser_shows_the_findings_and_runs_nothing(machine: str, tmp_path: P
     page.write_text(render(report, "html"), encoding="utf-8")
     chromium = [str(CHROMIUM), *QUIET, f"--user-data-dir={tmp_path / 'profile'}"]
 
-    dom = subprocess.run([*chromium, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=100, check=True).stdout
+    dom = subprocess.run([*chromium, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=300, check=True).stdout
     subprocess.run(
-        [*chromium, f"--screenshot={picture}", "--window-size=900,900", page.as_uri()], capture_output=True, timeout=100, check=True
+        [*chromium, f"--screenshot={picture}", "--window-size=900,900", page.as_uri()], capture_output=True, timeout=300, check=True
     )
 
     for outcome in report.findings():

@@ -198,7 +198,7 @@ def test_what_is_no_file_is_one_clear_error(wish: list[str], capsys: pytest.Capt
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("wish", ["{pipe}", "{pipe} --against {trace}", "{trace} --against {pipe}", "{trace} {pipe}"])
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, wish: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody writes into it, and what is read of one cannot be read again."""
@@ -534,6 +534,6 @@ def test_no_worker_outlives_an_analysis_of_ranks(tmp_path: Path, number: signal.
         time.sleep(0.01)
     assert running.poll() is None, "it ended before it had workers"
     running.send_signal(number)
-    running.communicate(timeout=30)  # until nobody holds its pipes
+    running.communicate(timeout=300)  # until nobody holds its pipes
 
     assert running.returncode == -number

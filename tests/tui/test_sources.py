@@ -74,10 +74,10 @@ def test_an_agent_that_ends_is_missed_and_found_again(tmp_path: Path) -> None:
         source = Agent(running.path)
         source.start(ear)
         assert eventually(lambda: ear.now.report is not None)
-    assert eventually(lambda: "trying again" in ear.now.problem, 30)  # a question asked just then is given up after 10 s
+    assert eventually(lambda: "trying again" in ear.now.problem)  # a question asked just then is given up after 10 s
     assert ear.now.findings()
     with serving(tmp_path):
-        assert eventually(lambda: not ear.now.problem, 30)
+        assert eventually(lambda: not ear.now.problem)
         source.close()
 
 
@@ -172,7 +172,7 @@ def test_this_process_samples_by_itself() -> None:
     source = Here(lambda: Terms(judging.load_rules()), interval_s=0.2)
     source.start(ear)
     try:
-        assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters, 30)
+        assert eventually(lambda: ear.now.report is not None and "cpu.busy" in ear.now.meters)
         assert ear.now.counted
         assert ear.now.report is not None
         assert ear.now.report.tally.passed > 0

@@ -38,7 +38,7 @@ class Terminal:
 
     def tmux(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["tmux", "-L", self._name, *arguments], env=self._environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20
+            ["tmux", "-L", self._name, *arguments], env=self._environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
         )
         return done.stdout
 
@@ -57,7 +57,7 @@ class Terminal:
         return screen
 
     def close(self) -> None:
-        subprocess.run(["tmux", "-L", self._name, "kill-server"], capture_output=True, check=False, timeout=20)
+        subprocess.run(["tmux", "-L", self._name, "kill-server"], capture_output=True, check=False, timeout=300)
 
 
 @pytest.fixture

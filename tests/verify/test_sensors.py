@@ -260,7 +260,7 @@ def measured(library: Path, folder: Path, mode: str = "") -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert not done.returncode, done.stderr
     assert not done.stderr

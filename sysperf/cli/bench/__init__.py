@@ -3,6 +3,7 @@
 examples:
   sysperf bench host                              the machine's ceilings, in a minute
   sysperf bench host --compare other.json         beside those of another machine
+  sysperf bench trainer                           what each advice gains here, with traces
 
 exit codes:
   0  done
@@ -16,7 +17,7 @@ import argparse
 from collections.abc import Callable
 
 from sysperf.cli import _options
-from sysperf.cli.bench import host
+from sysperf.cli.bench import host, trainer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,4 +34,4 @@ def run(args: argparse.Namespace) -> int:
     return run(args)
 
 
-_ACTIONS = {"host": host}
+_ACTIONS = {"host": host, "trainer": trainer}

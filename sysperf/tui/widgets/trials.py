@@ -27,8 +27,8 @@ PAIRS_FROM = 100
 
 
 def ordered(results: Sequence[Trial]) -> list[Trial]:
-    """The rungs of the latest climb from the ground up, then the rest, the newest first."""
-    latest = {trial.rung: trial for trial in results if trial.experiment == "ladder"}  # later ones win
+    """The rungs of the latest climb of each workload from the ground up, then the rest, the newest first."""
+    latest = {(trial.metric, trial.rung): trial for trial in results if trial.experiment == "ladder"}  # later ones win
     rest = [trial for kind in ("verify", "tune") for trial in sorted(results, key=lambda trial: -trial.at) if trial.experiment == kind]
     return [*(latest[rung] for rung in sorted(latest)), *rest]
 
@@ -116,4 +116,4 @@ def of_rule(trials: Trials | None, rule: str) -> Trial | None:
     """The latest result of trying what a rule advises, on the machine as it is now."""
     if trials is None:
         return None
-    return next((trial for trial in reversed(trials.results) if trial.rule == rule and not trials.is_stale(trial)), None)
+    return next((trial for trial in reversed(trials.by_weight()) if trial.rule == rule and not trials.is_stale(trial)), None)

@@ -1,0 +1,94 @@
+"""A ladder that is climbed: what was asked for, every run so far, and the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sysperf.engine.bench import traces
+from sysperf.engine.bench.ladder import Configuration
+from sysperf.model.comparison import Conditions
+from sysperf.model.record import Record
+
+CLIMB, TOP = "climb", "top"
+"""Parts: rungs are added from the bottom, or left out of the whole ladder."""
+
+
+class Request(Record, kw_only=True):
+    """What the user asks for."""
+
+    workload: str = "text"
+    rungs: tuple[str, ...] = ()
+    """Ids; none: those of the ladder and what is doubtful."""
+    minutes: float = 12.0
+    python: str = ""
+    trainer: str = ""
+    arguments: tuple[str, ...] = ()
+    """Further ones of the trainer."""
+    ranks: int = 1
+    steps: int = 0
+    """Of each run; 0: as many as take a few seconds."""
+    seed: int = 1
+    traces_with: str = "torch"
+    """``torch``, ``nsys`` or ``none``."""
+    folder: str = ""
+    """Where traces are kept."""
+
+
+class Shot(Record, kw_only=True):
+    """One run of a configuration."""
+
+    part: str
+    round: int
+    place: int
+    """In the sequence of its round."""
+    configuration: Configuration
+    step_times_s: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    other_cpus: float | None = None
+    loss: float | None = None
+    page_faults: int | None = None
+    conditions: Conditions | None = None
+    units_per_step: float | None = None
+    flop_per_step: float | None = None
+
+
+class State(Record, kw_only=True):
+    """A ladder that is climbed: all that is needed to show it, to stop it and to resume it."""
+
+    request: Request
+    machine: dict[str, str] = {}
+    lacks: dict[str, str] = {}
+    """Why a rung cannot be had here."""
+    max_steps: int = 0
+    shots: tuple[Shot, ...] = ()
+    traced: tuple[traces.Traced, ...] = ()
+    failed: dict[str, str] = {}
+    """By the configuration's name: why it does not run."""
+    peaks: dict[str, tuple[float, ...]] = {}
+    """Floating-point operations a second of matrix products, by type."""
+    unmeasured: dict[str, str] = {}
+    """Why a type of product was not measured."""
+    about: dict[str, str] = {}
+    """Of the first record: device, torch, unit, size, batch."""
+    spent_s: float = 0.0
+    ended: str = ""
+    """Why it ended before its time."""
+
+
+class Progress(NamedTuple):
+    """Where it stands."""
+
+    what: str
+    state: State
+    left_s: float
+
+
+Observe = Callable[[Progress], object]
+
+
+def name_of(configuration: Configuration) -> str:
+    """Return what reports call a configuration."""
+    return " + ".join(configuration) or "no rung"

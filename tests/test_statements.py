@@ -1,0 +1,78 @@
+"""What is said of the articles' statements follows from the records in benchmarks/results, in docs and in the program alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import statements
+from sysperf.model.ladder import Ladder
+from sysperf.model.record import from_json, to_json
+from sysperf.model.statement import Measured
+from sysperf.report import statements as report
+from tests.golden import ROOT, Golden
+from tests.invoking import sysperf
+from tests.shipped import rules
+
+RECORDS = sorted((ROOT / "benchmarks/results").glob("trainer-*.json"))
+PAGE = ROOT / "docs/seeds.md"
+BEGIN, END = "<!-- statements -->\n", "<!-- end -->\n"
+
+
+def recorded() -> list[Measured]:
+    return [one for path in RECORDS for one in statements.of_ladder(from_json(path.read_bytes(), Ladder), path.name)]
+
+
+def test_what_sysperf_says_is_what_the_records_say(golden: Golden) -> None:
+    """The package has the verdicts, the repository has the runs."""
+    golden(ROOT / "sysperf/statements/measured.json", to_json(recorded(), indent=1).decode() + "\n")
+
+
+def test_the_page_has_each_statement_with_its_verdict(golden: Golden) -> None:
+    """Generated: a table, and the machines of its records."""
+    head, _, rest = PAGE.read_text().partition(BEGIN)
+    tail = rest.partition(END)[2]
+    told = report.table(statements.statements(), recorded())
+    golden(PAGE, f"{head}{BEGIN}{told}\n{report.machines(recorded())}{END}{tail}")
+
+
+@pytest.mark.parametrize("seed", [seed for one in statements.statements() for seed in one.ids])
+def test_each_statement_can_be_explained(seed: str, tmp_path: Path) -> None:
+    """With what it says and what is true of it."""
+    done = sysperf("explain", "--seed", seed, env={"PATH": "/usr/bin:/bin", "STATE_DIRECTORY": str(tmp_path)})
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(statements.statement(seed).name)
+    assert "measured" in done.stdout
+
+
+def test_a_rule_names_the_statement_that_it_covers(tmp_path: Path) -> None:
+    """And what was measured of it where that was."""
+    done = sysperf("explain", "openmp.affinity-pins-workers", env={"PATH": "/usr/bin:/bin", "STATE_DIRECTORY": str(tmp_path)})
+
+    assert "S0.7c" in done.stdout
+    assert "GOMP_CPU_AFFINITY=0-3" in done.stdout
+
+
+def test_every_seed_of_a_rule_is_a_statement() -> None:
+    """A typing error would be an article's statement that nobody finds."""
+    known = {seed for one in statements.statements() for seed in one.ids}
+
+    assert {seed for rule in rules() for seed in rule.seeds} <= known
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--seed", "S9.9"), "no such statement"),
+        ((), "a rule's id, or a statement"),
+        (("--seed", "S0.3a", "numa.balancing-on"), "one of them"),
+    ],
+)
+def test_what_is_no_statement_is_an_error(argv: tuple[str, ...], message: str) -> None:
+    """With what to do."""
+    done = sysperf("explain", *argv, env={"PATH": "/usr/bin:/bin"})
+
+    assert done.returncode == 2
+    assert message in done.stderr
