@@ -38,6 +38,6 @@ def stranger(path: str) -> int | None:
             target = os.readlink(here)
             here = "" if target.startswith("/") else os.path.dirname(here).rstrip("/")
             todo += target.split("/")[::-1]
-        elif status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        elif stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             return EVERYBODY
     return EVERYBODY

@@ -6,6 +6,8 @@
 | `import_msgspec`  | all commands          | 8 ms of typing_extensions, as beside torch; 8 ms of schemas, formats, types of no record |
 | `import_argparse` | all but --version     | 1 ms of gettext and its patterns                                       |
 | `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
+| `with_c_datetime` | agent                 | 0.2 MB: sqlite3 imports the datetime that is written in Python         |
+| `small_pages`     | agent                 | 7 MB and more where the kernel gives huge pages unasked                |
 | `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
 | `leave`           | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
 | `share_one_heap`  | tui                   | 1 to 2 MB for each thread                                              |
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 M_ARENA_MAX = -8
 """mallopt(3)."""
+PR_SET_THP_DISABLE = 41
+"""prctl(2)."""
 
 
 class LazyPattern:
@@ -108,6 +112,13 @@ def without_ssl() -> AbstractContextManager[None]:
     return _Instead("ssl", None)
 
 
+def with_c_datetime() -> AbstractContextManager[None]:
+    """While sqlite3 is imported, datetime is its part in C, which has all that sqlite3 needs."""
+    import _datetime  # noqa: PLC0415 - as in import_msgspec
+
+    return _Instead("datetime", _datetime)
+
+
 class _Uuid:
     """All that msgspec asks of the module uuid."""
 
@@ -184,6 +195,19 @@ def share_one_heap() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def small_pages() -> None:
+    """Get memory in small pages, also where the kernel gives huge ones unasked (transparent_hugepage = always, as in Debian).
+
+    It would round each heap and each thread's stack up to 2 MB. What a process starts inherits this: none that starts programs of
+    a user may ask for it.
+    """
+    import contextlib  # noqa: PLC0415 - as ctypes
+    import ctypes  # noqa: PLC0415 - 4 ms, which only the agent pays
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def leave(code: int) -> NoReturn:

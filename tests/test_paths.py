@@ -77,6 +77,12 @@ def folder(at: Path, mode: int = 0o755, owner: int = 0) -> None:
     os.chown(at, owner, -1)
 
 
+def file(at: Path, mode: int) -> None:
+    """Make what is no folder: nothing lies below it."""
+    at.touch()
+    at.chmod(mode)
+
+
 def link(at: Path, target: str, owner: int = 0) -> None:
     """Make a link of this owner."""
     at.symlink_to(target)
@@ -94,6 +100,7 @@ def link(at: Path, target: str, owner: int = 0) -> None:
         (partial(link, target="/usr"), None),
         (partial(link, target="/usr", owner=USER), USER),
         (partial(link, target="at"), EVERYBODY),
+        (partial(file, mode=0o666), None),
         (str, None),
     ],
 )

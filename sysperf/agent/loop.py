@@ -24,7 +24,8 @@ from sysperf.agent.problems import Problems
 from sysperf.agent.sampler import Sampler
 from sysperf.agent.server import Server
 from sysperf.agent.setup import Options, Setup, checked_setup
-from sysperf.agent.state import AgentState, Program
+from sysperf.agent.state import AgentState
+from sysperf.collect.process.records import Process
 from sysperf.live.auditor import Auditor, AuditPass
 from sysperf.live.gpus import Gpus
 from sysperf.live.hysteresis import FindingTracker
@@ -197,7 +198,7 @@ class Agent:
         """Take over what an audit pass found."""
         first, self._state.last = self._state.last is None, audit.snapshot
         was_idle = not self._sampler.programs.pids
-        self._watch(self._state.processes(), announce=not first)
+        self._watch(self._state.running(), announce=not first)
         self._unchecked.take(audit.rules, audit.outcomes)
         times = Times(time.monotonic(), time.time())
         news = self._findings.take(times, audit.rules, audit.outcomes, self._auditor.period_s, audit.present, touched)
@@ -210,10 +211,9 @@ class Agent:
             self._sooner()
         self._fixing.start()
 
-    def _watch(self, programs: Collection[Program], *, announce: bool) -> None:
+    def _watch(self, processes: Collection[Process], *, announce: bool) -> None:
         """Sample these programs from now on, and hear when they end."""
         before = set(self._sampler.programs.pids)
-        processes = [program.process for program in programs]
         self._names = {process.pid: process.name for process in processes}
         self._sampler.programs.watch([*self._names])
         self._exits.watch([*self._names])

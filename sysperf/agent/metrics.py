@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from sysperf.agent.state import AgentState, Program
 from sysperf.agent.status import Status
 from sysperf.collect.gpu.records import Device
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Workers
 from sysperf.live.metric import Metric
@@ -24,7 +25,6 @@ from sysperf.model.change import Transaction
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import neutral
 from sysperf.report.as_prometheus import Sample, areas, family, findings, gauge, name_of
-from sysperf.report.machine_facts import MachineFacts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -21,6 +21,8 @@ OWN_S = 10.0
 """Time between two measurements of the agent itself."""
 STALE_AFTER_S = 60.0
 """What was not read for so long is unknown."""
+SWEEP_S = 5.0
+"""Time between two looks for what is stale; a process that ended is dropped at once."""
 GPU_SHARE = 0.001
 """GPUs that are slow to answer are asked less often, so that it takes no more than this of a CPU."""
 MAX_GPU_PERIOD_S = 10.0
@@ -37,6 +39,8 @@ class Sampler:
         self._gpu_values: dict[str, float] = {}
         self._gpu_due = 0.0
         self._read_at: dict[str, float] = {}
+        self._swept_at = -STALE_AFTER_S
+        self._alive: frozenset[int] = frozenset()
         self._own = OpenFile("/proc/self/statm", time.monotonic)
         self._cpu_s, self._cpu_at = time.process_time(), time.monotonic()
 
@@ -72,15 +76,17 @@ class Sampler:
 
     def _latest(self, values: dict[str, float], now: float) -> dict[str, float]:
         """What was read now, over what is read less often; nothing old, and nothing of processes that ended."""
-        alive = {"", *map(str, self.programs.pids)}
-        latest = {
-            name: value
-            for name, value in self._state.values.items()
-            if now - self._read_at[name] < STALE_AFTER_S and process_of(name) in alive
+        self._read_at.update(dict.fromkeys(values, now))
+        latest = {**self._state.values, **values}
+        alive = frozenset(self.programs.pids)
+        if alive == self._alive and now - self._swept_at < SWEEP_S:
+            return latest
+        self._alive, self._swept_at = alive, now
+        of_alive = {"", *map(str, alive)}
+        self._read_at = {
+            name: at for name, at in self._read_at.items() if now - at < STALE_AFTER_S and (name in values or process_of(name) in of_alive)
         }
-        latest.update(values)
-        self._read_at = {name: now if name in values else self._read_at[name] for name in latest}
-        return latest
+        return {name: latest[name] for name in self._read_at}
 
     def _measure_ourselves(self, values: dict[str, float], now: float) -> None:
         if now - self._cpu_at < OWN_S:

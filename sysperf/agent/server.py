@@ -25,7 +25,8 @@ from sysperf.model.text import neutral
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 EVENT_STREAM = "text/event-stream"
-SLICE = 65_536
+SLICE = 16_384
+"""What a connection holds of an answer or a request at a time: 200 clients that do not read must not cost 13 MB."""
 MAX_FIELDS = 32
 MAX_UNREAD = 65_536
 LINGER_S = 1.0
@@ -39,7 +40,7 @@ class Limits(NamedTuple):
     """What a client may use."""
 
     clients: int = 200
-    header_bytes: int = 16_384
+    header_bytes: int = 8_192
     header_s: float = 10.0
     idle_s: float = 60.0
     write_s: float = 10.0

@@ -49,12 +49,19 @@ class AgentState:
         """What rules found, most costly first; findings that went stay for a while as `gone`."""
         return self.tracked.all()
 
+    def running(self) -> tuple[Process, ...]:
+        """The facts of the PyTorch programs that run."""
+        area = self.last.areas.get("process") if self.last else None
+        return () if area is None or area.facts is None else area.facts.processes
+
     def processes(self) -> tuple[Program, ...]:
         """The PyTorch programs, each with its live meters."""
-        area = self.last.areas.get("process") if self.last else None
-        if area is None or area.facts is None:
-            return ()
-        return tuple(Program(process, self._meters_of(process.pid)) for process in area.facts.processes)
+        meters: dict[str, dict[str, float]] = {}
+        for name, value in self.values.items():
+            if name.startswith("process."):
+                _, pid, meter = name.split(".", 2)
+                meters.setdefault(pid, {})[meter] = value
+        return tuple(Program(process, meters.get(str(process.pid), {})) for process in self.running())
 
     def meters(self) -> Mapping[str, float]:
         """The latest value of each series."""
@@ -76,7 +83,3 @@ class AgentState:
             store_problem=self.store.problem,
             problems=self.problems(),
         )
-
-    def _meters_of(self, pid: int) -> dict[str, float]:
-        prefix = f"process.{pid}."
-        return {name.removeprefix(prefix): value for name, value in self.values.items() if name.startswith(prefix)}

@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    startup.small_pages()
     loop, log = _imported()
     settings = _settings(args)
     options = _options(args, settings, loop.Options, paths.default_socket())
@@ -96,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _imported() -> tuple[ModuleType, ModuleType]:
     """The agent's modules."""
-    with startup.without_ssl():
+    with startup.without_ssl(), startup.with_c_datetime():
         from sysperf.agent import log, loop  # noqa: PLC0415 - no other command needs asyncio, sqlite and h11
     return loop, log
 

@@ -9,6 +9,7 @@ import msgspec
 
 from sysperf import __version__
 from sysperf.collect import AREAS
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine.judging import Terms
 from sysperf.engine.reading import snapshot
 from sysperf.evaluate.compare import compare
@@ -63,7 +64,8 @@ def differences(machines: Sequence[Snapshot], ruleset: Ruleset) -> list[Differen
 
 def with_rewraps(host: Host, report: Report) -> Report:
     """The report with how running programs would have been started by `sysperf wrap`."""
-    if not getattr(report.snapshot.areas["process"].facts, "processes", None):
+    running = MachineFacts(report.snapshot).process
+    if running is None or not running.processes:
         return report
     from sysperf.engine.wrap import rewrap  # noqa: PLC0415 - only machines with a running program pay
 

@@ -99,7 +99,7 @@ def _write_whole(folder: int, name: str, write: Write, *, mode: int, exact: bool
             os.unlink(temporary, dir_fd=folder)
         raise
     if sync:
-        _sync(folder)
+        sync_folder(".", folder)
     return size_bytes
 
 
@@ -113,7 +113,7 @@ def write_new(path: str, write: Write, *, mode: int = 0o666, sync: bool = False)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
         if sync:
-            _sync(folder)
+            sync_folder(".", folder)
         return size_bytes
 
 
@@ -163,9 +163,9 @@ def give_output_name(written: str, path: str) -> None:
         raise UsageError(f"{path}: {error.strerror}", "choose another file with --output") from None
 
 
-def sync_folder(path: str) -> None:
-    """Put the names in a folder on the disk. Raises OSError."""
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_folder(path: str, folder: int | None = None) -> None:
+    """Put the names in a folder on the disk; `folder` is where its path starts. Raises OSError."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fsync(descriptor)
     finally:
@@ -206,7 +206,3 @@ def _folder_of(path: str) -> AbstractContextManager[tuple[int, str]]:
     """The same for a path whose last name is taken as it is, be it a link."""
     folder, name = os.path.split(absolute(path))
     return opened_folder(f"{link_target(folder)}/{name}")
-
-
-def _sync(folder: int) -> None:
-    sync_folder(f"/proc/self/fd/{folder}")

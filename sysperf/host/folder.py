@@ -60,9 +60,13 @@ class Folder(LinkResolver):
             os.close(peek)
 
     def names(self, path: str, limit: int) -> list[str]:
-        folder = open_folder(self.resolve(path), beneath=self._root)
+        place = open_folder(self.resolve(path), beneath=self._root)
         try:
-            return list_names(f"/proc/self/fd/{folder}", limit)
+            folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+        finally:
+            os.close(place)
+        try:
+            return list_names(folder, limit)
         finally:
             os.close(folder)
 

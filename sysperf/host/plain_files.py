@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from sysperf.host.links import OwnedLinks, absolute
+from sysperf.host.links import OwnedLinks, absolute, open_folder
 from sysperf.host.tree import NOT_PLAIN, TOO_LARGE
 from sysperf.model.path import StrPath
 from sysperf.ownership import trusted
@@ -20,8 +20,26 @@ _OF_THIS_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 def open_plain(path: str, inside: str = "") -> int:
     """A plain file of this machine, open for reading; `inside` as for `find_file`. Raises OSError."""
     path = absolute(path)
+    if not os.path.exists("/proc/self/fd"):
+        return _open_without_proc(path)
     with find_file(path, inside=inside) as peek:
         return open_found(peek, path)
+
+
+def _open_without_proc(path: str) -> int:
+    """The same where /proc is not mounted: links are followed here, and none by the kernel."""
+    links = OwnedLinks()
+    real = f"/{links.resolve(path)}"
+    folder = open_folder(os.path.dirname(real))
+    try:
+        name = os.path.basename(real) or "."
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if _is_planted(real, status) or not _is_led(links, real, status):
+            raise OSError(errno.EACCES, ASTRAY, path)
+        _refuse_special(status.st_mode, path)
+        return open_to_read(name, os.O_NOFOLLOW, folder)
+    finally:
+        os.close(folder)
 
 
 def read_named(path: StrPath, limit: int) -> bytes:
@@ -63,17 +81,20 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def open_found(peek: int, path: str) -> int:
     """The file that `peek` stands for, open for reading, if it is plain. Raises OSError."""
     # Looked at before it is opened: to open a device can act (a watchdog starts, a tape winds), a FIFO can block.
-    mode = os.fstat(peek).st_mode
+    _refuse_special(os.fstat(peek).st_mode, path)
+    return open_to_read(f"/proc/self/fd/{peek}")
+
+
+def _refuse_special(mode: int, path: str) -> None:
     if stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, NOT_PLAIN, path)
-    return open_to_read(f"/proc/self/fd/{peek}")
 
 
-def open_to_read(path: str) -> int:
+def open_to_read(path: str, flags: int = 0, folder: int | None = None) -> int:
     """A file that is known to be plain or the kernel's, open for reading. Raises OSError."""
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, dir_fd=folder)
 
 
 def read_bounded(handle: int, path: str, limit: int) -> bytes:
@@ -106,16 +127,20 @@ def find_file(path: str, flags: int = 0, inside: str = "") -> Iterator[int]:
 
 def _refuse_astray(path: str, peek: int, inside: str) -> None:
     real, status = os.readlink(f"/proc/self/fd/{peek}"), os.fstat(peek)
-    ours = real == inside if inside else not _is_planted(real, status) and (real == path or _is_led(path, real, status))
+    ours = real == inside if inside else not _is_planted(real, status) and _leads(path, real, status)
     if not ours:
         raise OSError(errno.EACCES, ASTRAY, path)
 
 
-def _is_led(path: str, real: str, status: os.stat_result) -> bool:
-    """Whether only links of ours, or of the file's owner, lead there; or anybody's, to what everybody may read."""
+def _leads(path: str, real: str, status: os.stat_result) -> bool:
+    """Whether the path still leads to the file that was found, and along links that may."""
     links = OwnedLinks()
-    unchanged = f"/{links.resolve(path)}" == real
-    return unchanged and (links.owners <= {*trusted(), status.st_uid} or _is_public(real, status))
+    return real == path or (f"/{links.resolve(path)}" == real and _is_led(links, real, status))
+
+
+def _is_led(links: OwnedLinks, real: str, status: os.stat_result) -> bool:
+    """Whether only links of ours, or of the file's owner, lead there; or anybody's, to what everybody may read."""
+    return links.owners <= {*trusted(), status.st_uid} or _is_public(real, status)
 
 
 def _is_planted(path: str, status: os.stat_result) -> bool:
@@ -132,8 +157,8 @@ def _is_public(real: str, status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IROTH) and all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
 
-def list_names(path: str, limit: int) -> list[str]:
-    """The names in a folder. Raises OSError when there are more than `limit`."""
+def list_names(path: str | int, limit: int) -> list[str]:
+    """The names in a folder, by its path or its descriptor. Raises OSError when there are more than `limit`."""
     names: list[str] = []
     with os.scandir(path) as entries:
         for entry in entries:

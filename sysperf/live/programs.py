@@ -44,6 +44,8 @@ METRICS = (
 
 SLOW_S = 15.0
 """Threads and workers are many: they are looked at this often."""
+BUDGET_S = 0.0008
+"""CPU time of one sample of all programs, and as much again of their threads and workers: where that is not enough, they take turns."""
 MAX_PROGRAMS = 128
 MAX_THREADS = 32
 MAX_CHILDREN = 256
@@ -57,10 +59,14 @@ NS = 1e-9
 class Programs:
     """Meters of all known PyTorch processes."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, root: str = "") -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, root: str = "", cpu_clock: Callable[[], float] = time.thread_time
+    ) -> None:
         self._clock = clock
         self._root = root
+        self._cpu_clock = cpu_clock
         self._programs: dict[int, _Program] = {}
+        """Those that were sampled longest ago come first."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -89,9 +95,25 @@ class Programs:
             program.close()
 
     def sample(self) -> tuple[dict[str, float], list[int]]:
-        """(the meters, the processes that ended)."""
+        """(the meters of those whose turn it is, the processes of these that ended)."""
         out: dict[str, float] = {}
-        gone = [pid for pid, program in self._programs.items() if not program.sample(out)]
+        gone: list[int] = []
+        spent_s = slow_s = 0.0
+        then = self._cpu_clock()
+        for pid in self.pids:
+            program = self._programs[pid]
+            if program.sample(out):
+                self._programs[pid] = self._programs.pop(pid)
+            else:
+                gone.append(pid)
+            now = self._cpu_clock()
+            spent_s += now - then
+            if slow_s < BUDGET_S and pid not in gone and program.sample_slowly(out):
+                then, now = now, self._cpu_clock()
+                slow_s += now - then
+            then = now
+            if spent_s >= BUDGET_S:
+                break
         for pid in gone:
             self.forget(pid)
         return out, gone
@@ -163,12 +185,18 @@ class _Program:
         _, label, rest = (self._io.read() or b"").partition(b"read_bytes: ")
         if label and (read := rest.split(b"\n", 1)[0]).isdigit():
             self._rate(out, "read_bytes_per_s", at, int(read))
-        if at - self._slow_at >= SLOW_S:
-            self._slow_at = at
-            tids = _names(f"{self._base}/task")
-            self._wait(out, tids)
-            self._workers(out, at)
-            self._find_engines(tids if self._known_workers else [])
+        return True
+
+    def sample_slowly(self, out: dict[str, float]) -> bool:
+        """Add the meters of threads and workers; False when they are not due."""
+        at = self._clock()
+        if at - self._slow_at < SLOW_S:
+            return False
+        self._slow_at = at
+        tids = _names(f"{self._base}/task")
+        self._wait(out, tids)
+        self._workers(out, at)
+        self._find_engines(tids if self._known_workers else [])
         return True
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ class Source(Record):
     error: str | None = None
 
 
-Facts = Any  # any: each area has a record of its own; `report.machine_facts` names them
+Facts = Any  # any: each area has a record of its own; `collect.machine_facts` names them
 
 
 class Area(Record):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
-from sysperf.report.machine_facts import MachineFacts
 from sysperf.report.words import count, not_examined, some
 
 TYPE_CHECKING = False  # as typing's: records of areas that nobody read are not imported

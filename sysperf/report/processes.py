@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.model.outcome import Outcome, Report, Rewrap
 from sysperf.model.text import neutral, size
 from sysperf.report import words
 from sysperf.report.as_text import MARKS, fix_lines
-from sysperf.report.machine_facts import MachineFacts
 from sysperf.report.terminal import Ink, Page, clip, table
 from sysperf.startup import lazy
 

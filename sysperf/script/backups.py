@@ -133,7 +133,7 @@ def _write(folder: int, name: str, before: bytes, after: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    files.sync_folder(f"/proc/self/fd/{folder}")
+    files.sync_folder(".", folder)
 
 
 def _content(folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
-from sysperf.script import evaluation, loaders
+from sysperf.script import evaluation, makers
 from sysperf.script.edits import Change, Edit, add_keyword, newline, span, text_of
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Hypothesis
@@ -61,14 +61,14 @@ def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
 def _keep_workers(file: File, call: ast.Call) -> Change | None:
     """Add persistent_workers=True; with a number of workers that is an option, ``persistent_workers=args.workers > 0``."""
     name = file.names.qualified(call.func)
-    maker = loaders.TRANSFORMERS if name.endswith("TrainingArguments") else loaders.DATALOADER
+    maker = makers.TRANSFORMERS if name.endswith("TrainingArguments") else makers.DATALOADER
     if keyword(call, maker.persistent[0]) is not None or is_open(call) or file.loops.where(call).often or _changes_with_epochs(file, call):
         return None
     given = argument(call, maker.workers[0], maker.workers[1])
     count = given.value if isinstance(given, ast.Constant) else None
     if isinstance(count, int) and count > 0:
         value = "True"
-    elif given is not None and dotted(given) and maker is loaders.DATALOADER:
+    elif given is not None and dotted(given) and maker is makers.DATALOADER:
         value = f"{text_of(file, given)} > 0"
     else:
         return None

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
+from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.names import argument, is_open, last_name
 from sysperf.script.syntax import Loop
+from sysperf.script.transfers import is_to_device
 from sysperf.script.values import LOADERS
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer)")
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
-
-
-class Maker(NamedTuple):
-    """How a callable names its options, at which place they may stand, and their defaults."""
-
-    workers: tuple[str, int, int] = ("num_workers", 5, 0)
-    pin: tuple[str, int, bool] = ("pin_memory", 7, False)
-    persistent: tuple[str, bool] = ("persistent_workers", False)
-    prefetch: str = "prefetch_factor"
-
-
-DATALOADER = Maker()
-TIMM = Maker(("num_workers", 99, 1), ("pin_memory", 99, False), ("persistent_workers", True))
-TRANSFORMERS = Maker(
-    ("dataloader_num_workers", 99, 0),
-    ("dataloader_pin_memory", 99, True),
-    ("dataloader_persistent_workers", False),
-    "dataloader_prefetch_factor",
-)
 
 
 def loaders(file: File) -> Iterator[Loader]:
@@ -55,8 +37,8 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         **file.site(call),
         made_by=name,
         workers=_number(file, call, *maker.workers),
-        pin_memory=_truth(file, call, *maker.pin),
-        persistent=_truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
+        pin_memory=truth(file, call, *maker.pin),
+        persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
         trains=trainer or any(_trains(file, loop) for loop in loops) if loops or trainer else _by_name(file, call),
@@ -71,14 +53,6 @@ def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> 
         return None if is_open(call) else default
     value = file.names.constant(given)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _truth(file: File, call: ast.Call, name: str, place: int, default: bool) -> bool | None:
-    given = argument(call, name, place)
-    if given is None:
-        return None if is_open(call) else default
-    value = file.names.constant(given)
-    return value if isinstance(value, bool) else None
 
 
 def _dataset(file: File, call: ast.Call) -> str:
@@ -117,8 +91,6 @@ def _in_epochs(file: File, loop: Loop) -> bool:
 
 def _moved(file: File) -> set[ast.AST]:
     """The loaders whose batches are copied to a device in this file."""
-    from sysperf.script.transfers import is_to_device  # noqa: PLC0415 - it reads loaders too
-
     loaders: set[ast.AST] = set()
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Sync, Transfer
 from sysperf.script.file import File
+from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.names import argument, is_open, keyword, last_name
 from sysperf.script.values import device_text
 
@@ -69,14 +70,12 @@ def _non_blocking(file: File, call: ast.Call) -> bool | None:
 
 def _pinned(file: File, owner: ast.expr) -> bool | None:
     """Whether the loaders of a batch pin; None where one of them is not in this file or does not say."""
-    from sysperf.script.loaders import DATALOADER, TIMM, _truth  # noqa: PLC0415 - it reads transfers too
-
     answers = []
     for value in file.values.of(owner):
         if value.kind == "batch":
             loader = value.origin if isinstance(value.origin, ast.Call) else None
             maker = TIMM if loader is not None and last_name(loader.func) == "create_loader" else DATALOADER
-            answers.append(_truth(file, loader, *maker.pin) if loader is not None else None)
+            answers.append(truth(file, loader, *maker.pin) if loader is not None else None)
     return all(answers) if answers and None not in answers else None
 
 

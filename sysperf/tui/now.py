@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process
 from sysperf.live.gpus import CAPPED, SLOWED
 from sysperf.live.metric import process_of
@@ -16,7 +17,6 @@ from sysperf.model.change import Transaction
 from sysperf.model.outcome import Outcome, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
-from sysperf.report.machine_facts import MachineFacts
 from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
 
 KEPT = 240

@@ -95,6 +95,16 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
         assert time.monotonic() - killed < SCAN_S
 
 
+def test_memory_comes_in_small_pages(tmp_path: Path) -> None:
+    """Where the kernel gives huge pages unasked, they would make 45 MB of 30."""
+    with agent(tmp_path, "--history", "none") as running:
+        status = Path(f"/proc/{running.process.pid}/status").read_text()
+    if "THP_enabled" not in status:
+        pytest.skip("this kernel does not say whether a process takes huge pages: Linux 5.0 does")
+
+    assert "THP_enabled:\t0" in status
+
+
 @pytest.mark.torch
 def test_a_real_loader_is_watched(tmp_path: Path) -> None:
     """Real PyTorch with two DataLoader workers: its version, its workers and its waits are there."""

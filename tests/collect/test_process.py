@@ -446,12 +446,13 @@ def test_a_replaced_installation_is_noticed(machine: MakeMachine) -> None:
 def test_gpus_come_from_the_driver_by_process_number(machine: MakeMachine) -> None:
     """The driver lists its processes; addresses are written as sysfs writes them."""
     calls: dict[str, object] = {
+        "nvml:SystemGetDriverVersion()": "580.95.05",
         "nvml:DeviceGetCount()": 2,
         **{f"nvml:DeviceGetPciInfo({index})": {"busId": f"00000000:{65 + index}:00.0"} for index in (0, 1)},
         "nvml:DeviceGetComputeRunningProcesses_v3(0)": [{"pid": 70, "usedGpuMemory": 1}],
         "nvml:DeviceGetComputeRunningProcesses_v3(1)": [{"pid": 70}, {"pid": 71}, "junk"],
     }
-    parts = files(process(70, mapped=(LIBTORCH, "/dev/nvidiactl")))
+    parts = {**files(process(70, mapped=(LIBTORCH, "/dev/nvidiactl"))), "/dev/nvidiactl": ""}
     host = machine(parts, links={"/proc/self/ns/pid": "pid:[4026531836]"}, calls=calls)
     container = machine(parts, links={"/proc/self/ns/pid": "pid:[4026532000]"}, calls=calls)
     translated = {**calls, "nvml:DeviceGetComputeRunningProcesses_v3(1)": [{"pid": 0}]}
@@ -461,6 +462,14 @@ def test_gpus_come_from_the_driver_by_process_number(machine: MakeMachine) -> No
     assert only(collect(container)).gpu_bus_ids is None
     assert only(collect(newer)).gpu_bus_ids == ("0000:65:00.0",)
     assert only(collect(machine(files(process(70))))).gpu_bus_ids == ()
+
+
+def test_no_sign_of_a_driver_asks_no_driver(machine: MakeMachine) -> None:
+    """A program that maps CUDA's library where no driver is: its GPUs are unknown, and 2 MB of bindings are not imported to learn it."""
+    host = machine(files(process(70, mapped=(LIBTORCH, "/dev/nvidiactl"))), calls={"nvml:DeviceGetCount()": 2})
+
+    assert only(collect(host)).gpu_bus_ids is None
+    assert "nvml:DeviceGetCount()" not in {source.path for source in host.sources}
 
 
 def test_data_files_tell_their_file_systems(machine: MakeMachine) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sysperf.collect.cpu import Cpu
 from sysperf.collect.gpu.records import Device, Pcie
 from sysperf.collect.kernel import Kernel
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.memory import Memory
 from sysperf.collect.memory.dimms import Dimm
 from sysperf.engine.bench import compare, expected, host
@@ -25,7 +26,6 @@ from sysperf.model.errors import UsageError
 from sysperf.model.record import JsonObject
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.procfs.cpuinfo import Isa
-from sysperf.report.machine_facts import MachineFacts
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 MINE = str(CpuSet(os.sched_getaffinity(0)))

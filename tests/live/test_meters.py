@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sysperf.live.gpus import Gpus
 from sysperf.live.metrics import METERS, describe
 from sysperf.live.open_file import MAX_SKIPPED, RETRY_S, OpenFile
-from sysperf.live.programs import SLOW_S, Programs
+from sysperf.live.programs import BUDGET_S, SLOW_S, Programs
 from sysperf.live.scan import Scanner
 from sysperf.live.system import Rates, System
 from tests import gpus
@@ -277,6 +277,34 @@ def test_a_process_that_is_reaped_between_two_samples() -> None:
     short.wait()
 
     assert meters.sample() == ({}, [short.pid])
+
+
+def test_many_programs_take_turns(tmp_path: Path) -> None:
+    """Where a sample of all would cost too much, each sample has some, and after a few everybody had a turn, with its threads too."""
+    clock, cpu, costs = Clock(), Clock(), iter([0.0])
+
+    def cpu_clock() -> float:
+        cpu.now += next(costs, BUDGET_S / 3.5)
+        return cpu.now
+
+    stat = "{0} (python) S 1 7 7 0 -1 0 1 0 0 0 1 0 0 0 20 0 2 0 700 0 25\n"
+    folder = tree(
+        tmp_path,
+        {
+            f"proc/{pid}/{name}": text.format(pid)
+            for pid in range(1, 13)
+            for name, text in {"stat": stat, f"task/{pid}/schedstat": "0 0 1"}.items()
+        },
+    )
+    meters = Programs(clock, folder, cpu_clock)
+    meters.watch(range(1, 13))
+    clock.now += SLOW_S
+
+    turns = [{int(name.split(".")[1]) for name in meters.sample()[0]} for _ in range(3)]
+
+    assert [len(turn) for turn in turns] == [4, 4, 4]
+    assert set().union(*turns) == set(range(1, 13))
+    assert sorted(meters.pids) == list(range(1, 13))
 
 
 def test_threads_that_wait(tmp_path: Path) -> None:

@@ -20,8 +20,11 @@ from sysperf import plugin
 from sysperf.model.record import to_json
 from sysperf.trace.facts import Rank
 from tests import shipped
+from tests.golden import Golden
 
 PACKAGE = Path(sysperf_trainer.__file__).parent
+PAGE = Path(__file__).parents[2] / "docs" / "trainer.md"
+BEGIN, END = "<!-- rungs: written by `make generated` -->\n", "<!-- end of rungs -->"
 IN_CODE = [rung for rung in RUNGS if rung.launch is None]
 
 
@@ -68,6 +71,19 @@ def _in_a_range(number: str, text: str) -> bool:
     article, index = number.split(".")
     ranges = re.findall(r"(S\d)\.(\d+)\w?–(?:S\d\.)?(\d+)?", text)
     return any(article == first and int(low) <= int(index) <= int(high or low) for first, low, high in ranges)
+
+
+def test_the_page_lists_each_rung(golden: Golden) -> None:
+    """With the cause whose cure it is, and how far losses may differ."""
+    table = "| rung | what it does | role | causes | articles | losses may differ by |\n|---|---|---|---|---|---|\n"
+    for rung in RUNGS:
+        role = f"variant of `{rung.instead_of}`" if rung.role == VARIANT and rung.instead_of else rung.role
+        causes = ", ".join(f"`{rule}`" for rule in rung.rules)
+        only = f" ({rung.workloads[0]})" if len(rung.workloads) == 1 else ""
+        bound = f"{100 * rung.loss_bound:g} %" if rung.loss_bound else "nothing"
+        table += f"| `{rung.id}`{only} | {rung.title} | {role} | {causes} | {', '.join(rung.seeds)} | {bound} |\n"
+    head, _, rest = PAGE.read_text().partition(BEGIN)
+    golden(PAGE, f"{head}{BEGIN}{table}{END}{rest.partition(END)[2]}")
 
 
 def test_figures_and_predictions_of_rungs_exist() -> None:

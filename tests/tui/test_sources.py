@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sysperf.collect import collect
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.numa import Node, Numa
 from sysperf.engine import judging
 from sysperf.engine.judging import Terms
@@ -21,7 +22,6 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain, to_json
 from sysperf.model.snapshot import Snapshot
-from sysperf.report.machine_facts import MachineFacts
 from sysperf.tui import decode
 from sysperf.tui.decode import SnapshotDecoder
 from sysperf.tui.now import Now

@@ -4,6 +4,7 @@ Reads   NVML's list of compute processes  /proc/self/ns/pid
 NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
 
+from sysperf.collect.driver import nvml_problem
 from sysperf.collect.process.environment import MAX_VARIABLES
 from sysperf.collect.process.records import GPU_PROCESSES
 from sysperf.host import Host
@@ -26,7 +27,7 @@ def gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | Non
 
 
 def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:
-    count = host.nvml("DeviceGetCount")
+    count = None if nvml_problem(host) else host.nvml("DeviceGetCount")
     if not isinstance(count, int):
         return None
     bus_ids: dict[int, list[str]] = {}

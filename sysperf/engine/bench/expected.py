@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysperf.report.machine_facts import MachineFacts
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.trace import peaks
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import reading
 from sysperf.engine.verify import workload
 from sysperf.engine.wrap.facts import gather
@@ -17,7 +18,6 @@ from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.snapshot import Snapshot
-from sysperf.report.machine_facts import MachineFacts
 
 if TYPE_CHECKING:
     from sysperf.collect.gpu.records import Device

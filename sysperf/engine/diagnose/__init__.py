@@ -16,6 +16,7 @@ import msgspec
 
 from sysperf import __version__
 from sysperf.collect import AREAS
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.diagnosis import gpu, programs, throttling
 from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share, Stacks
 from sysperf.diagnosis.programs import Known
@@ -168,9 +169,9 @@ class _Diagnoser:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
         job = Share(pid=self._asked, command=_command(self._machine, facts, self._asked), cpus=cpus or CpuSet())
         others = shares.competing(_processes(self._machine), _processes(after), self._window, cpus)
-        governors = getattr(getattr(after.areas.get("power"), "facts", None), "governors", None)
+        power = MachineFacts(after).power
         around = programs.machine(
-            self._window, cpus, other_programs=len(others), governor=governors[0] if governors else None,
+            self._window, cpus, other_programs=len(others), governor=power.governors[0] if power and power.governors else None,
             shares=shares.shares(self._host, after, job, others) if cpus else (),
         )  # fmt: skip
         return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
@@ -266,8 +267,8 @@ def computing(candidates: Sequence[Program]) -> list[Program]:
 
 
 def _processes(taken: Snapshot) -> Sequence[Process]:
-    area = taken.areas.get("process")
-    return getattr(area.facts, "processes", ()) if area is not None and area.facts is not None else ()
+    known = MachineFacts(taken).process
+    return known.processes if known else ()
 
 
 def _root(pid: int, taken: Snapshot) -> int:
@@ -284,7 +285,8 @@ def _limit(process: Process, total: int) -> int:
 
 
 def _devices(taken: Snapshot) -> Sequence[Device]:
-    return getattr(getattr(taken.areas.get("gpu"), "facts", None), "devices", None) or ()
+    gpu = MachineFacts(taken).gpu
+    return gpu.devices or () if gpu else ()
 
 
 def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.diagnosis.facts import Share
 from sysperf.diagnosis.window import Window
 from sysperf.engine.wrap import facts
@@ -58,8 +59,8 @@ def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Process]) -
 
 def _programs(taken: Snapshot, others: Sequence[Process]) -> list[Share]:
     """One for each program: the ranks of a job are started by one command."""
-    area = taken.areas["process"].facts
-    commands = {process.pid: process.command for process in getattr(area, "processes", ())}
+    known = MachineFacts(taken).process
+    commands = {process.pid: process.command for process in (known.processes if known else ())}
     by_job: dict[int, list[Process]] = {}
     for process in others:
         by_job.setdefault(process.job or process.pid, []).append(process)

@@ -103,7 +103,7 @@ def _threads(known: Known, _asked: Asked) -> Iterator[Level]:
 
 def _allocator(known: Known, _asked: Asked) -> Iterator[Level]:
     _unset(known, *OF_GLIBC)
-    if getattr(known.areas.facts("allocator"), "glibc_version", None) and known.program.torch:
+    if known.areas.allocator and known.areas.allocator.glibc_version and known.program.torch:
         yield Level("glibc that keeps memory", {"only": ("launch.page-faults-likely",)})
     for library in PRELOADED:
         if find_allocator(known, library)[0]:
@@ -143,7 +143,7 @@ def _waiting(known: Known, _asked: Asked) -> Iterator[Level]:
 def _huge_pages(known: Known, _asked: Asked) -> Iterator[Level]:
     _needs_torch(known)
     _unset(known, "THP_MEM_ALLOC_ENABLE", *OF_GLIBC)
-    mode = getattr(known.areas.facts("memory"), "thp_enabled", None)
+    mode = known.areas.memory.thp_enabled if known.areas.memory else None
     if mode != "madvise":
         raise Unfit(f"transparent huge pages are set to {mode or 'nothing that is known'}, and programs choose only with madvise")
     yield Level("for large tensors", {"set": {"THP_MEM_ALLOC_ENABLE": "1"}})

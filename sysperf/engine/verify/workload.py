@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from sysperf import verify
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import reading
 from sysperf.host import Host
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.experiment import EXPERIMENTS
-
-if TYPE_CHECKING:
-    from sysperf.collect.torch import Torch
 
 FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/programs.py"
 NAMES = (
@@ -50,8 +47,8 @@ def interpreter(python: str = "") -> str:
     if python:
         path = os.path.abspath(os.path.expanduser(python))
         return f"{path}/bin/python" if os.path.isdir(path) else path
-    facts: Torch | None = reading.snapshot(Host(), ("torch",)).areas["torch"].facts
-    with_torch = [install for install in getattr(facts, "installs", None) or () if install.interpreter and install.version]
+    torch = MachineFacts(reading.snapshot(Host(), ("torch",))).torch
+    with_torch = [install for install in (torch.installs if torch else ()) if install.interpreter and install.version]
     if not with_torch:
         raise UsageError(
             "no command, and no interpreter with torch was found for a built-in program", "name one with --python, or give a command"

@@ -13,7 +13,7 @@ def find_allocator(known: Known, library: str) -> tuple[str, str]:
     from sysperf.launch import preload  # noqa: PLC0415 - 0.7 ms; few launches ask for an allocator
 
     live, program = known.host.live, known.program
-    listed = {file.name: file.path for file in getattr(known.areas.facts("allocator"), "libraries", None) or ()}
+    listed = {file.name: file.path for file in (known.areas.allocator.libraries if known.areas.allocator else None) or ()}
     folder = program.torch.lib_folder if program.torch else ""
     paths = preload.candidates(library, (folder,), listed) if live else [listed[library]] if library in listed else []
     target = program.interpreter or program.path

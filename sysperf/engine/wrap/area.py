@@ -87,9 +87,9 @@ def _default_threads(known: Known, cpus: CpuSet | None) -> int | None:
 def _memory_bytes(known: Known) -> tuple[int | None, int | None]:
     """(total, available): the control group's where its limit is smaller than the machine."""
     total, available = load.memory_bytes(known.host)
-    cgroup = known.areas.facts("cgroup")
-    limit = getattr(cgroup, "memory_limit_bytes", None)
-    if limit and total and limit < total:
+    cgroup = known.areas.cgroup
+    limit = cgroup.memory_limit_bytes if cgroup else None
+    if cgroup and limit and total and limit < total:
         used = cgroup.memory_used_bytes
         return limit, None if used is None else min(available or limit, limit - used)
     return total, available

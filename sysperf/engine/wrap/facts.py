@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sysperf.collect import collect_area
+from sysperf.collect.machine_facts import AreaFacts
 from sysperf.collect.readers.cpu_topology import SYSTEM, cache_domains, cores
 from sysperf.host import Host
 from sysperf.launch import environment, gpus, interpreter, load, ranks
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 TICKLESS = f"{SYSTEM}/nohz_full"
 
 
-class Areas:
+class Areas(AreaFacts):
     """The areas of a machine, each read when it is first asked for."""
 
     def __init__(self, host: Host, known: Mapping[str, Area] | None = None) -> None:
+        super().__init__(self.facts)
         self.host = host
         self.known = dict(known or {})
 
@@ -85,7 +87,7 @@ def gather(host: Host, request: LaunchRequest, env: Mapping[str, str], cwd: str,
     deciding = environment.deciding(reaching)
     program = interpreter.find(host, command, reaching, cwd)
     areas = Areas(host)
-    cpu = areas.facts("cpu")
+    cpu = areas.cpu
     mask = CpuSet(os.sched_getaffinity(0)) if host.live else getattr(cpu, "allowed", None)
     allowed = _left_by_tools(mask, command, areas)
     place = _ranks(host, command, deciding, allowed, request, instance)
@@ -105,7 +107,7 @@ def gather_running(host: Host, process: Process, argv: tuple[str, ...], snapshot
     if process.cgroup is not None:  # its limits, not those of whoever asks
         areas.known["cgroup"] = Area(process.cgroup)
     # What it was allowed before anything bound its threads.
-    mask = process.allowed_at_start or process.allowed or getattr(areas.facts("cpu"), "online", None)
+    mask = process.allowed_at_start or process.allowed or (areas.cpu.online if areas.cpu else None)
     place = ranks.of_running(deciding)
     machine = _machine(areas, mask, request, place)
     known = Known(host, request, None, command, reaching, deciding, program, areas, machine, place, VisibleGpus(), False, 0, process.pid)
@@ -130,7 +132,7 @@ def _with_gpus(known: Known) -> Known:
     near = sum(1 for node in known.machine.nodes if node.cpus and not node.gpu_memory) < 2
     if near and not (known.instance is not None or host.exists(gpus.GPUS)):
         return msgspec.structs.replace(known, gpus=_other_gpus(known))
-    nvidia = gpus.read(host, getattr(areas.facts("pcie"), "devices", None), known.deciding)
+    nvidia = gpus.read(host, areas.pcie.devices if areas.pcie else None, known.deciding)
     return msgspec.structs.replace(known, gpus=nvidia if nvidia.machine else _other_gpus(known))
 
 
@@ -146,8 +148,8 @@ def _other_gpus(known: Known) -> VisibleGpus:
 
 
 def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest, place: Ranks) -> Machine:
-    cpu, numa, cgroup = (areas.facts(name) for name in ("cpu", "numa", "cgroup"))
-    quota = getattr(cgroup, "cpu_quota", None)
+    cpu, numa, cgroup = areas.cpu, areas.numa, areas.cgroup
+    quota = cgroup.cpu_quota if cgroup else None
     if cpu is None:
         return Machine(allowed=allowed, online=allowed or CpuSet(), quota=quota)
     groups = cores(areas.host, cpu.online)
@@ -163,7 +165,7 @@ def _machine(areas: Areas, allowed: CpuSet | None, request: LaunchRequest, place
         quota=quota,
         packages=cpu.package_cpus,
         l2_domains=cache_domains(areas.host, cpu.online, groups, 2) if place.size != 1 else None,  # only ranks end where a cache ends
-        kinds=tuple(CoreKind(cpus, _capacity(areas.host, cpus)) for cpus in cpu.kinds) if cpu.hybrid else (),
+        kinds=tuple(CoreKind(cpus, _capacity(areas.host, cpus)) for cpus in cpu.kinds or ()) if cpu.hybrid else (),
     )
 
 
@@ -195,7 +197,7 @@ def _node(node: Node, numbers: Sequence[int]) -> MemoryNode:
 def _left_by_tools(mask: CpuSet | None, command: Command, areas: Areas) -> CpuSet | None:
     """A mask, cut to what a taskset or numactl in the command leaves."""
     chosen = command.cpus
-    if command.cpu_nodes is not None and (numa := areas.facts("numa")):
+    if command.cpu_nodes is not None and (numa := areas.numa):
         chosen = CpuSet.union(node.cpus or CpuSet() for node in numa.nodes if node.id in command.cpu_nodes)
     if chosen is None or mask is None:
         return mask

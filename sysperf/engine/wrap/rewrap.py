@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine.wrap import decide, rules
 from sysperf.engine.wrap.facts import gather_running
 from sysperf.evaluate.ruleset import Ruleset
@@ -25,7 +26,8 @@ MAX_REWRAPS = 16
 
 def rewraps(host: Host, snapshot: Snapshot, ruleset: Callable[[], Ruleset]) -> tuple[Rewrap, ...]:
     """What wrap would have done otherwise, program by program. Cheap where none runs."""
-    processes = getattr(snapshot.areas["process"].facts, "processes", None) or () if "process" in snapshot.areas else ()
+    known = MachineFacts(snapshot).process
+    processes = known.processes if known else ()
     running = [
         process for process in processes if process.command and not process.launcher and environment.MARKER not in (process.env or {})
     ][:MAX_REWRAPS]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.torch.records import Install
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
 from sysperf.report.machine import identity
-from sysperf.report.machine_facts import MachineFacts
 from sysperf.report.terminal import wrap
 from sysperf.tui.source import HERE
 from sysperf.tui.widgets.line import Lines, Span, line, padded, span

@@ -1,0 +1,37 @@
+"""Who makes data loaders: how each names its options, and what is said of them in a call."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from sysperf.script.file import File
+from sysperf.script.names import argument, is_open
+
+
+class Maker(NamedTuple):
+    """How a callable names its options, at which place they may stand, and their defaults."""
+
+    workers: tuple[str, int, int] = ("num_workers", 5, 0)
+    pin: tuple[str, int, bool] = ("pin_memory", 7, False)
+    persistent: tuple[str, bool] = ("persistent_workers", False)
+    prefetch: str = "prefetch_factor"
+
+
+DATALOADER = Maker()
+TIMM = Maker(("num_workers", 99, 1), ("pin_memory", 99, False), ("persistent_workers", True))
+TRANSFORMERS = Maker(
+    ("dataloader_num_workers", 99, 0),
+    ("dataloader_pin_memory", 99, True),
+    ("dataloader_persistent_workers", False),
+    "dataloader_prefetch_factor",
+)
+
+
+def truth(file: File, call: ast.Call, name: str, place: int, default: bool) -> bool | None:
+    """Return what a call gives for an option that is on or off, its default where it gives none; None where that is not known."""
+    given = argument(call, name, place)
+    if given is None:
+        return None if is_open(call) else default
+    value = file.names.constant(given)
+    return value if isinstance(value, bool) else None
