@@ -37,6 +37,8 @@ class Begin(Record, tag="begin", tag_field="line", kw_only=True):
     why: str = ""
     leased: bool = False
     """Whether a lease belongs to it: when that line is damaged, it has ended."""
+    steps: int = 0
+    """How many steps it is to have, so that one whose line is damaged is missed; 0 when that is not known."""
 
 
 class StepStarted(Record, tag="step-started", tag_field="line"):
@@ -80,6 +82,8 @@ class End(Record, tag="end", tag_field="line"):
     """All steps are done, or were undone because one failed."""
 
     state: Literal["applied", "rolled-back"]
+    steps: int = 0
+    """How many of them began; 0 when that is not known."""
 
 
 Line = Begin | StepStarted | StepResult | BeforeRewritten | LeaseSet | KeeperStarted | End

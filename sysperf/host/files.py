@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import IO
 
+from sysperf import paths
 from sysperf.host.links import OwnedLinks, absolute, open_folder
 from sysperf.model.errors import UsageError
 from sysperf.ownership import trusted
@@ -18,6 +19,11 @@ from sysperf.ownership import trusted
 Write = Callable[[IO[bytes]], object]
 READER_S = 5.0
 """So long whoever reads a pipe may come after whoever writes into it."""
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder of sysperf's own, and its parents: for its user alone, but the machine's, in which all may read what was changed."""
+    os.makedirs(folder, mode=0o755 if folder == paths.SYSTEM_STATE else 0o700, exist_ok=True)
 
 
 def replace(path: str, content: bytes) -> None:

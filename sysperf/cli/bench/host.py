@@ -100,7 +100,7 @@ def _keep(result: Ceilings) -> None:
     """Keep the figures, where the findings of later audits can cite them; a full disk does not take the result away."""
     path = f"{paths.state_folder()}/{KEPT}"
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        files.make_folder(os.path.dirname(path))
         files.write_whole(path, lambda file: file.write(to_json(result)), mode=0o600)
     except OSError as error:
         sys.stderr.write(f"sysperf: {path}: the figures are not kept: {error.strerror or error}\n")

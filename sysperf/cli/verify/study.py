@@ -106,7 +106,7 @@ class StudyFile:
         if len(content) > MAX_STATE_BYTES:
             return f"the study has more than {MAX_STATE_BYTES >> 20} MiB"
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            files.make_folder(os.path.dirname(self._path))
             files.write_whole(self._path, lambda file: file.write(content), mode=0o600)
         except OSError as error:
             return error.strerror or str(error)
