@@ -44,7 +44,7 @@ class _Parser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
             value = getattr(parsed, action.dest, None)
-            if action.nargs is None and isinstance(value, list) and (not isinstance(action, argparse._AppendAction) or [] in value):
+            if action.nargs is None and isinstance(value, list) and ([] in value or value == [] != action.default):
                 self.error(f"argument {'/'.join(action.option_strings) or action.dest}: -- is no value")
         return parsed, rest
 
