@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+import tomli
 
 import sysperf
 from sysperf import cli
@@ -153,3 +154,28 @@ def test_a_sample_to_a_meter(tmp_path: Path) -> None:
 
     files = entered.files | set((tmp_path / "entered").read_text().split())
     assert set(named("A sample to a meter")) <= files
+
+
+CONTRACTS = {
+    contract["name"]: contract for contract in tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+}
+ROOMS = {
+    path.stem
+    for path in (ROOT / "sysperf").iterdir()
+    if path.name != "__init__.py" and (path.suffix == ".py" or (path / "__init__.py").exists())
+}
+PLUGINS = {path.name for path in (ROOT / "plugins").iterdir() if path.name.startswith("sysperf_")}
+
+
+def test_the_import_contracts_name_every_room() -> None:
+    """A new room has a floor, is closed to plugins unless the interface says otherwise, and does not draw."""
+    layers = {room.strip() for floor in CONTRACTS["Imports run downwards"]["layers"] for room in floor.split("|")}
+    closed = {
+        name.removeprefix("sysperf.") for name in CONTRACTS["Plugins see the machine, the records and their interface"]["forbidden_modules"]
+    }
+    silent = {name.removeprefix("sysperf.") for name in CONTRACTS["Only the dashboard draws with Textual"]["source_modules"]}
+
+    assert layers == ROOMS - {"__main__"}
+    assert closed == layers - {"host", "model", "paths", "plugin", "procfs", "trace"}
+    assert silent - PLUGINS == layers - {"tui"}
+    assert silent >= PLUGINS
