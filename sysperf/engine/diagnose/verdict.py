@@ -89,7 +89,7 @@ def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]
     busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
     if shown := _computes(busiest):
         return "healthy", f"Healthy: bound by computation; {shown}.", ""
-    why, then = _untold(busiest)
+    why, then = _why_unknown(busiest)
     return "cannot-tell", f"Cannot tell: {why}.", then
 
 
@@ -119,7 +119,7 @@ def _computes(program: Program) -> str:
     return ""
 
 
-def _untold(program: Program) -> tuple[str, str]:
+def _why_unknown(program: Program) -> tuple[str, str]:
     """(why it cannot be told, what to run next)."""
     if program.stacks is None:
         why = "from outside alone nothing is wrong with it, and its stacks could not be seen"
