@@ -38,11 +38,11 @@ class Subject(Record):
         return getattr(self.item, "user", None) if self.bound == "proc" else None
 
     def key(self, rule_id: str) -> str:
-        """This rule about this very subject: a process by its number and its start, so that no later process is taken for it."""
+        """Return this rule about this very subject: a process by its number and its start, so that no later process is taken for it."""
         return f"{rule_id}@{self._identity()}"
 
     def fingerprint(self, rule_id: str) -> str:
-        """This kind of finding over time: a process by its name, program and owner, everything else by its name."""
+        """Return this kind of finding over time: a process by its name, program and owner, everything else by its name."""
         if self.bound != "proc":
             return fingerprint(rule_id, self.name)
         return fingerprint(rule_id, f"{getattr(self.item, 'name', None) or 'process'}\0{self.program}\0{self.user}")

@@ -46,6 +46,6 @@ class Trial(Record, kw_only=True):
         return "no difference here" if self.verdict == "same" else "unclear here, more runs are needed"
 
     def gain(self) -> Gain:
-        """For the finding whose advice was tried."""
+        """Return the gain for the finding whose advice was tried."""
         interval = f"{(self.low - 1) * 100:+.1f} to {(self.high - 1) * 100:+.1f} % at {self.confidence * 100:.0f} %"
         return Gain("measured", f"{self.sentence()} ({interval}; {self.metric}, {self.pairs} pairs)")

@@ -1,4 +1,4 @@
-"""From facts to a verdict: one word, a sentence, the causes that are left after weighing, and what to run next."""
+"""The verdict on facts: one word, a sentence, the causes that are left after weighing, and what to run next."""
 
 from __future__ import annotations
 

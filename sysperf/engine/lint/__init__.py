@@ -200,7 +200,7 @@ class _Judging:
         )
 
     def _first_step(self) -> Site:
-        """Where a statement about the whole file is shown: at its first training loop."""
+        """Return where a statement about the whole file is shown: at its first training loop."""
         loops = [loop for loop in self._script.loops or () if loop.kind == "step"]
         return loops[0] if loops else Site(line=1, column=1, end_line=1, end_column=1)
 

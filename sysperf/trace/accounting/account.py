@@ -1,4 +1,4 @@
-"""From a timeline to facts: the stages of the analysis of one trace, in order."""
+"""The stages of the analysis of one trace, in order: from a timeline to facts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Accounting:
         return self._with_verdict(self._within(rank, window, with_gains))
 
     def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
-        """These facts, with the gains of these fixes, where time in which the device did nothing is known."""
+        """Return these facts, with the gains of these fixes, where time in which the device did nothing is known."""
         if self._costs is None or not coverage.has_idle(self.unrecorded):
             return rank
         return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
@@ -131,7 +131,7 @@ class Accounting:
         return coverage.without_unknown(facts, self.unrecorded)
 
     def _loader_waits(self, window: Window) -> list[Intervals]:
-        """When each device, or on a CPU the main thread, waits for a batch."""
+        """Return when each device, or on a CPU the main thread, waits for a batch."""
         return [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
 
     def _loader_recurring(self, window: Window) -> float | None:
@@ -152,7 +152,7 @@ class Accounting:
         return min(shares) if is_known else None
 
     def _loader_sites(self, window: Window) -> tuple[Site, ...]:
-        """Where the program is while devices, or on a CPU its main thread, wait for a batch."""
+        """Return where the program is while devices, or on a CPU its main thread, wait for a batch."""
         waits = self._loader_waits(window)
         return host.loader_sites(self.timeline, waits, self.threads, window.duration * len(waits))
 

@@ -32,7 +32,7 @@ _COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
 
 
 def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
-    """Where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
+    """Return where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
     rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
     loader = union(clip(loader_calls(timeline).spans, window.span))
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
@@ -118,12 +118,12 @@ def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Inte
 
 
 def _with_pauses(python: float, hole: Hole) -> float:
-    """Of the time, the share of short times between operators and of the program's pauses."""
+    """Add the shares of short times between operators and of the program's pauses."""
     return (hole.recurring_pct or 0.0) + python * (1 - (hole.periodic_pct or 0.0) / 100)
 
 
 def _combined(usual: float, seldom: float) -> float:
-    """Of the time, the share of what a median step has and of what only some have: a median step is what these leave."""
+    """Combine what a median step has with what only some have: a median step is what these leave."""
     return seldom + usual * (1 - seldom / 100)
 
 
@@ -139,7 +139,7 @@ def is_collective(name: str) -> bool:
 
 
 def communication(timeline: Timeline, window: Window) -> Intervals:
-    """When ranks exchange data, and the program neither computes nor loads beside it."""
+    """Return when ranks exchange data, and the program neither computes nor loads beside it."""
     rows = timeline.ranges
     talking = union(clip(rows.spans_of(timeline.ranges_named(_COMMUNICATION.match)), window.span))
     computing = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))

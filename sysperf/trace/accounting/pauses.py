@@ -44,7 +44,7 @@ class Shares(NamedTuple):
 
 
 def outermost(spans: Iterable[Part]) -> list[Part]:
-    """Those that lie in no other one, in order."""
+    """Return those that lie in no other one, in order."""
     parts, frontier = list[Part](), None
     for part in sorted(spans, key=lambda part: (part[0], -part[1])):
         if frontier is None or part[0] >= frontier:

@@ -69,7 +69,7 @@ def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
 
 
 def _copy_whole_events(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
-    """Of a file that is cut: its whole events behind our rows, and an end, so that others can read it."""
+    """Copy the whole events of a file that is cut behind our rows, and an end, so that others can read it."""
     head, place = _head(before, path)
     after.write(head[:place] + b"\n" + rows)
     rest, closed = head[place:], False
