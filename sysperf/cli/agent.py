@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sysperf.agent.setup import Options, Setup
     from sysperf.live.tracked_finding import TrackedFinding
     from sysperf.model.change import Setting
-    from sysperf.model.outcome import Outcome
+    from sysperf.model.finding import Finding
 
 SHOWN = 50
 KEPT = 200
@@ -116,7 +116,7 @@ def _change_service() -> ChangeService | None:
     return HelperClient() if helper_protocol.available() else None
 
 
-def _settings_of(outcome: Outcome) -> tuple[Setting, ...]:
+def _settings_of(outcome: Finding) -> tuple[Setting, ...]:
     """What the finding's fixes would set. The site named the rule: that covers a fix that asks for caution."""
     from sysperf.engine import change  # noqa: PLC0415 - as above
 
@@ -188,7 +188,7 @@ def _about(status: Status, meters: dict[str, float]) -> list[str]:
 
 def _finding(tracked: TrackedFinding) -> str:
     outcome = tracked.outcome
-    where = f" [{neutral(outcome.subject)}]" if outcome.subject else ""
+    where = f" [{neutral(outcome.about)}]" if outcome.about else ""
     return f"  {outcome.severity:<8} {neutral(outcome.rule)}{where}: {neutral(outcome.message)} (since {_when(tracked.first_seen)})"
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sysperf.engine.judging import Terms
     from sysperf.model.cause import Explained
-    from sysperf.model.outcome import Rewrap
+    from sysperf.model.finding import Rewrap
     from sysperf.model.rule import Rule
     from sysperf.model.snapshot import Snapshot
     from sysperf.tui.actions import Actions

@@ -94,7 +94,7 @@ class _Placer:
         return self.machine.allowed & self.machine.online or self.machine.allowed
 
     def _balanced(self) -> CpuSet:
-        """Return the CPUs among which the kernel balances load: without isolated ones, unless we are on those alone, or the user chooses."""
+        """Return the CPUs between which the kernel balances: without isolated ones, unless we are on those alone, or the user chooses."""
         isolated = self.mask & (self.machine.isolated or CpuSet())
         if not isolated or isolated == self.mask or self.requested.cpus is not None or self.requested.node is not None:
             return self.mask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 
 DENIED = ("Permission denied", "Operation not permitted", "No such file or directory")
@@ -18,13 +18,13 @@ class Unchecked:
         self._reasons: dict[str, tuple[str, str, str]] = {}
         """(rule, subject, reason)"""
 
-    def take(self, judged: Collection[str], outcomes: Iterable[Outcome]) -> None:
+    def take(self, judged: Collection[str], outcomes: Iterable[Finding]) -> None:
         """What these rules say now replaces what they said before."""
         self._reasons = {key: entry for key, entry in self._reasons.items() if entry[0] not in judged}
         for outcome in outcomes:
             reason = next((gap.reason for gap in outcome.unknown if gap.reason.endswith(DENIED)), "")
             if outcome.state == "unknown" and outcome.scope == "process" and reason:
-                self._reasons[outcome.key] = (outcome.rule, outcome.subject, reason)
+                self._reasons[outcome.key] = (outcome.rule, outcome.about, reason)
 
     def problem(self) -> str:
         """Say in a sentence what could not be checked; empty when all could be."""

@@ -8,7 +8,7 @@ from sysperf.model.comparison import Comparison
 from sysperf.model.record import Record, fact
 
 Mechanism = Literal["seen", "not seen", "unknown"]
-Outcome = Literal[
+Finding = Literal[
     "gain with its mechanism", "gain without its mechanism", "gain", "no gain here", "harms here", "unclear here", "losses differ",
     "skipped",
 ]  # fmt: skip
@@ -81,7 +81,7 @@ class RungResult(Record, kw_only=True):
     role: str
     rules: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
-    outcome: Outcome
+    outcome: Finding
     skipped: Annotated[str, fact("why it was not tried; empty where it was")] = ""
     trials: tuple[Trial, ...] = ()
     mechanism: Mechanism = "unknown"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from sysperf.model.comparison import Comparison
 from sysperf.model.ladder import Ladder, Parity, RungResult
 from sysperf.model.text import neutral
-from sysperf.report import as_html
+from sysperf.report import frame
 from sysperf.report.ceilings import number
 from sysperf.report.comparison import cell, interval, percent
 from sysperf.report.terminal import Ink, Page, table
@@ -59,7 +59,7 @@ def page(ladder: Ladder, other: Ladder | None = None) -> str:
     for title, head, rows in _tables(ladder, other):
         lines += [f"<section><h2>{_text(title)}</h2>{_html_table(head, rows)}</section>"]
     lines += [*_links(ladder), "</main><footer>", *(f"<p>{_text(remark)}</p>" for remark in remarks(ladder)), "</footer>"]
-    return as_html.framed(f"sysperf: {headline(ladder)}", lines)
+    return frame.framed(f"sysperf: {headline(ladder)}", lines)
 
 
 def headline(ladder: Ladder) -> str:

@@ -14,7 +14,7 @@ from sysperf.collect.process.records import Process
 from sysperf.live.gpus import CAPPED, SLOWED
 from sysperf.live.metric import process_of
 from sysperf.model.change import Transaction
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
 from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
@@ -130,11 +130,11 @@ class Now:
     def snapshot(self) -> Snapshot | None:
         return self.report.snapshot if self.report else None
 
-    def findings(self) -> list[Outcome]:
+    def findings(self) -> list[Finding]:
         """What is wrong, most costly first; what was waived here is left out."""
         return [finding for finding in self.report.findings() if finding.key not in self.waived] if self.report else []
 
-    def finding(self, key: str) -> Outcome | None:
+    def finding(self, key: str) -> Finding | None:
         """The finding about this very subject."""
         return next((outcome for outcome in self.report.outcomes if outcome.key == key), None) if self.report else None
 

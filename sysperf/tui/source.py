@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from sysperf.collect.process.workers import Workers
 from sysperf.model.change import Transaction
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 
 HERE = "sampled here"
 """How the source is called that is this process."""

@@ -79,6 +79,7 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
     assert "\\|'" in markdown
     assert "<b>" not in page
     assert page.count("<circle") == len(comparison["runs"]) - 2
+    assert "Content-Security-Policy" in page
 
 
 def test_a_result_is_kept_for_the_dashboard(tmp_path: Path) -> None:

@@ -222,8 +222,8 @@ def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, functio
     assert inside.line(os.getpid(), seen)
     hits = inside.hits(os.getpid(), judging.load_rules(), 5.0)
 
-    assert [hit.line for hit in hits if hit.rule == "sync.per-step"] == lines
-    assert {hit.file for hit in hits} <= {str(path)}
+    assert [hit.place.line for hit in hits if hit.rule == "sync.per-step"] == lines
+    assert {hit.place.file for hit in hits} <= {str(path)}
 
 
 LOADER = """

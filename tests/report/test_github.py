@@ -42,7 +42,7 @@ def test_findings_become_annotations() -> None:
 
 def test_titles_and_texts_are_escaped() -> None:
     """A colon or comma would end the title, a percent sign would be decoded."""
-    text = render(reports.report(reports.balancing(subject="a:b,c%0A", message="100 %0A: x, y")), "github")
+    text = render(reports.report(reports.balancing(subject=reports.named("a:b,c%0A"), message="100 %0A: x, y")), "github")
 
     assert text.startswith("::warning title=numa.balancing-on (a%3Ab%2Cc%250A)::100 %250A: x, y%0Aobserved: numa.balancing = 1 from /proc")
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.text import neutral
 from sysperf.report import render
 from tests.report import reports

@@ -105,7 +105,14 @@ def test_gains_are_told_with_their_interval() -> None:
     assert trial().gain().text == "5.0 % faster here (+2.0 to +8.0 % at 95 %; steps per second, 10 pairs)"
     assert trial(ratio=0.9, low=0.88, high=0.92, verdict="slower").sentence() == "10.0 % slower here"
     assert "no difference" in trial(verdict="same").gain().text
-    assert trial().gain().state == "measured"
+    assert trial().gain().basis == "measured"
+
+
+def test_a_gain_is_in_percent_of_the_step_whatever_it_was_measured_in() -> None:
+    """A speed of 1.25 times saves a fifth of the time."""
+    gain = trial(ratio=1.25, low=1.0, high=2.0).gain()
+
+    assert (gain.low, gain.middle, gain.high, gain.interval) == (0.0, 20.0, 50.0, "0 to 50 %")
 
 
 @settings(max_examples=100)

@@ -161,7 +161,7 @@ def _run(shot: Shot, pair: int, arm: Arm, warm_up: int, disturbed: str) -> Run |
     )  # fmt: skip
 
 
-def _outcome(trials: Sequence[model.Trial], mechanism: model.Mechanism, parity: model.Parity | None) -> model.Outcome:
+def _outcome(trials: Sequence[model.Trial], mechanism: model.Mechanism, parity: model.Parity | None) -> model.Finding:
     """What is said of a rung: by what it does where it is added, at the bottom or on the rungs below it."""
     if not trials:
         return "unclear here"
@@ -169,7 +169,7 @@ def _outcome(trials: Sequence[model.Trial], mechanism: model.Mechanism, parity: 
     if parity is not None and not parity.holds:
         return "losses differ"
     if verdict == "faster":
-        gains: dict[model.Mechanism, model.Outcome] = {
+        gains: dict[model.Mechanism, model.Finding] = {
             "seen": "gain with its mechanism", "not seen": "gain without its mechanism", "unknown": "gain",
         }  # fmt: skip
         return gains[mechanism]

@@ -25,7 +25,7 @@ from sysperf.launch.placement import Placement
 from sysperf.launch.plan import ProposedChange
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.path import StrPath
 from sysperf.model.record import Record, TypeForm
 from sysperf.model.rule import Advice, AnyFix, Bind, Env, Override, Preload, Rule
@@ -91,7 +91,7 @@ def names_command(ruleset: Ruleset) -> bool:
 class Judged(Record):
     """What the rules say of a launch."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Finding, ...] = ()
     proposed: tuple[ProposedChange, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(rule, message) of what the user should know."""
@@ -133,7 +133,7 @@ class _LaunchJudge:
             applying.append(compiled)
         return applying
 
-    def _changes(self, outcome: Outcome, names: dict[str, Facts]) -> Iterator[ProposedChange]:
+    def _changes(self, outcome: Finding, names: dict[str, Facts]) -> Iterator[ProposedChange]:
         """The fixes of a rule that fires, with their blanks filled in."""
         rule = self.ruleset.of(outcome)
         scope = Scope(dict(names), self.ruleset.tables)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from heapq import nlargest
 
+from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace.accounting import pauses
 from sysperf.trace.accounting.autograd import Engine
@@ -185,16 +186,16 @@ def _per_iteration(timeline: Timeline, operators: list[int], iterations: Interva
     return sum(low <= timeline.ranges.start[index] < high for index in operators) / len(iterations)
 
 
-def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> str:
-    """The source line that most of an operator's longest calls come from; empty where the file has no stacks."""
+def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> Place | None:
+    """The source line that most of an operator's longest calls come from; None where the file has no stacks."""
     if not timeline.with_stacks:
-        return ""
-    rows, took = timeline.ranges, Counter[str]()
+        return None
+    rows, took = timeline.ranges, Counter[Place | None]()
     calls = [index for index in timeline.ranges_by_name.get(name, ()) if window.start <= rows.start[index] < window.end]
     for index in nlargest(MAX_CALLS, calls, key=lambda index: rows.end[index] - rows.start[index]):
         for around in threads.around(rows.thread[index], [rows.start[index]]):
             took[around.line] += rows.end[index] - rows.start[index]
-    return took.most_common(1)[0][0] if took else ""
+    return took.most_common(1)[0][0] if took else None
 
 
 def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:

@@ -118,14 +118,13 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[JsonObject]:
         shown = [(CAUSES[color], parts) for color, parts in causes(time, accounting.unrecorded) if color != BUSY]
         events += [_box(name, number, part, {}) for name, parts in shown for part in parts]
     for number, finding in enumerate(analysis.findings, len(accounting.times) + 1):
-        events.append(_meta("thread_name", number, finding.id))
-        gain = finding.predicted_gain.text() if finding.predicted_gain else None
+        events.append(_meta("thread_name", number, finding.rule))
         args = {
-            "message": neutral(finding.message), "exposed_pct": finding.exposed_pct, "work_pct": finding.work_pct,
-            "predicted_gain": gain, "where": list(finding.where),
+            "message": neutral(finding.message), "cost_pct": finding.cost_pct, "work_pct": finding.work_pct,
+            "predicted_gain": finding.gain.interval, "where": [place.text for place in finding.places],
         }  # fmt: skip
         if window is not None:
-            events.append(_box(finding.id, number, window.span, args))
+            events.append(_box(finding.rule, number, window.span, args))
     return events
 
 

@@ -150,7 +150,7 @@ class Reader:
             self._leave_out_graphs(first)
 
     def _find_devices(self, first: int) -> None:
-        """Name the device of graphs whose first node runs on the host, where CUPTI names none: that of its process, where there is only one."""
+        """Name the device of graphs whose first node runs on the host: that of the process, where there is one only. CUPTI names none."""
         rows = self._timeline.operations
         of_process: dict[int, set[int]] = {}
         for device, process in {(device, number >> NUMBER_BITS) for device, number in zip(rows.device, rows.correlation, strict=True)}:
