@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sysperf.diagnosis import counters
 from sysperf.diagnosis.counters import Reading
 from sysperf.diagnosis.jobtime import JobTime
-from sysperf.diagnosis.machine import Part, cpu_ticks, machine_reading
+from sysperf.diagnosis.machine import Part, machine_reading, ticks_by_cpu
 from sysperf.procfs.numbers import whole
 from sysperf.procfs.stat import parse
 
@@ -181,7 +181,7 @@ class Window:
     def _take_part(self) -> None:
         if len(self.processes) <= MAX_IN_PARTS:
             self._count()
-            self.parts.append(Part(*cpu_ticks(), self.job.ticks))
+            self.parts.append(Part(*ticks_by_cpu(), self.job.ticks))
 
     def _count(self) -> None:
         stats = {pid: parse(counters.content(f"/proc/{pid}/stat")) for pid in self.processes}
