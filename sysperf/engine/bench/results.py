@@ -142,7 +142,7 @@ ARMS: tuple[Arm, Arm] = ("a", "b")
 
 
 def _pairs(pair: Compared, part: str, shots: Sequence[Shot]) -> Iterator[tuple[int, int]]:
-    """Of each round the run with the rung and the nearest one without it: their places among all runs."""
+    """Pair, in each round, the run with the rung and the nearest one without it: their places among all runs."""
     of_part = [(number, shot) for number, shot in enumerate(shots) if shot.part == part]
     for _, of_round in itertools.groupby(of_part, key=lambda one: one[1].round):
         some = list(of_round)
