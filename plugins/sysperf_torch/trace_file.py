@@ -78,7 +78,7 @@ def complete(folder: str) -> str | None:
 
 
 def _size_with_ends(path: str) -> int:
-    """Its size; 0 while its beginning or its end is not there yet."""
+    """Return its size; 0 while its beginning or its end is not there yet."""
     try:
         with open(path, "rb", opener=_open) as file:
             head = file.read(64).lstrip()
@@ -95,7 +95,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def counts(path: str) -> Counts:
-    """Its events and optimizer steps, counted in one reading of bounded memory. Raises OSError."""
+    """Return its events and optimizer steps, counted in one reading of bounded memory. Raises OSError."""
     events = steps = 0
     rest = b""
     with open(path, "rb", opener=_open) as file:

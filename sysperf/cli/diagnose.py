@@ -107,7 +107,7 @@ def _started(args: argparse.Namespace) -> int:
 
 
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
-    """Until a program below it has had PyTorch loaded for so long. Raises SysperfError when it ends first."""
+    """Wait until a program below it has had PyTorch loaded for so long. Raises SysperfError when it ends first."""
     from sysperf.collect.process.process_tree import find  # noqa: PLC0415 - for this form only
     from sysperf.diagnosis import counters  # noqa: PLC0415 - as above
     from sysperf.host import Host  # noqa: PLC0415 - as above

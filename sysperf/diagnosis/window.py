@@ -43,7 +43,7 @@ POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22
 
 
 class Seen(NamedTuple):
-    """In which state a thread was seen, and in which calls it waited."""
+    """The states in which a thread was seen, and the calls in which it waited."""
 
     looks: int
     asked: int
@@ -196,7 +196,7 @@ class Window:
 
     @staticmethod
     def _call(watched: Watched, tid: int) -> None:
-        """In which call a thread waits now. It says nothing for who may not look."""
+        """Return the call in which a thread waits now. It says nothing for who may not look."""
         words = counters.content(f"/proc/{watched.pid}/task/{tid}/syscall", 256).split()
         if not words:
             return

@@ -55,7 +55,7 @@ def open_named(path: StrPath) -> int:
 
 
 def read_orders(path: StrPath, limit: int) -> bytes:
-    """As `read_named`, of what says how sysperf judges or starts programs: root takes that from files of root's alone."""
+    """Read, as `read_named`, what says how sysperf judges or starts programs: root takes that from files of root's alone."""
     handle = open_named(path)
     if problem := foreign(os.fstat(handle)):
         os.close(handle)

@@ -82,7 +82,7 @@ class Programs:
         return {f"/proc/[pid]/{name}": f"{problem} ({failed.count((name, problem))} processes)" for name, problem in failed}
 
     def watch(self, pids: Iterable[int]) -> None:
-        """These and no others, the first ones where there are very many."""
+        """Watch these and no others, the first ones where there are very many."""
         wanted = list(dict.fromkeys(pids))[:MAX_PROGRAMS]
         for pid in self._programs.keys() - set(wanted):
             self.forget(pid)

@@ -110,7 +110,7 @@ def read(path: str) -> Ladder:
 
 
 def _path(request: Request) -> str:
-    """Where a ladder with these options is kept, whatever time it is given."""
+    """Return where a ladder with these options is kept, whatever time it is given."""
     import hashlib  # noqa: PLC0415 - as heavy as all else here
 
     key = to_json(msgspec.structs.replace(request, minutes=0.0, folder=""))

@@ -36,7 +36,7 @@ FIELDS = (*window.FIELDS, "sync_share", "compiling_share", "started_children")
 
 
 def of_programs(host: Host, programs: list[Process]) -> list[Process]:
-    """These programs, with shares of the seconds until they are looked at again; as they are without `--deep`."""
+    """Return these programs, with shares of the seconds until they are looked at again; as they are without `--deep`."""
     if not host.deep or not programs:
         return programs
     answer = host.call(CALL, lambda: _wait_and_look(programs), dict[str, dict[str, float | None]]) or {}

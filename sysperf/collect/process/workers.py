@@ -82,7 +82,7 @@ def _of_tree(host: Host, pid: int) -> list[Stat] | None:
 
 
 def _stats(host: Host, pids: list[int]) -> Iterator[Stat]:
-    """Those that did not end meanwhile."""
+    """Yield those that did not end meanwhile."""
     return (stat for pid in pids if (stat := process_tree.read_stat(host, pid)) is not None)
 
 
