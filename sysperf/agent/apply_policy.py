@@ -22,7 +22,7 @@ SettingsOf = Callable[[Finding], Sequence[Setting]]
 
 
 class ChangeService(Protocol):
-    """Who makes changes: the helper, over its socket. Every call may raise OSError or SysperfError, and may take seconds."""
+    """The maker of changes: the helper, over its socket. Every call may raise OSError or SysperfError, and may take seconds."""
 
     def apply(self, settings: Sequence[Setting], rule: str, lease_s: float) -> str:
         """Make these changes, to be undone when the lease runs out; returns the transaction."""

@@ -147,7 +147,7 @@ class Archive:
                 yield from pieces_of(chunk.at, chunk.times, chunk.columns[name])
 
     def _places(self, number: int) -> dict[int, int]:
-        """In which column of each layout a series is."""
+        """Find the column of each layout that a series is in."""
         columns: dict[int, int] = {}
         for layout, packed in self.database.execute("SELECT id, ids FROM layout WHERE instr(ids, ?)", (struct.pack("<I", number),)):
             ids = _numbers(packed)

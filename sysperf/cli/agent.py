@@ -109,7 +109,7 @@ def _options(args: argparse.Namespace, settings: Settings, make: type[Options], 
 
 
 def _change_service() -> ChangeService | None:
-    """Who makes changes in mode `apply`."""
+    """Return who makes changes in mode `apply`."""
     from sysperf.agent.helper_client import HelperClient  # noqa: PLC0415 - only mode `apply` asks
     from sysperf.fix import helper_protocol  # noqa: PLC0415
 

@@ -155,7 +155,7 @@ def _program() -> str:
 
 @contextlib.contextmanager
 def source(args: argparse.Namespace) -> Iterator[Source]:
-    """Where the facts come from: what was asked for, else an agent that answers, else this process."""
+    """Yield where the facts come from: what was asked for, else an agent that answers, else this process."""
     if args.connect and args.root:
         raise UsageError("--connect and --root both name a machine", "give one of them")
     if args.root:

@@ -22,7 +22,7 @@ class Hit(Record, kw_only=True):
 
 
 class Stacks(Record, kw_only=True):
-    """Where the main thread was, by samples of its Python stack. Phases add up to 1; activities may lie within any of them."""
+    """Samples of the main thread's Python stack. Phases add up to 1; activities may lie within any of them."""
 
     samples: int = 0
     loader_wait: Annotated[float, fact("phase: waits for DataLoader workers")] = 0.0

@@ -113,7 +113,7 @@ def _each(paths: Sequence[str], progress: Progress) -> list[_Read]:
 
 
 def _end_with_parent() -> None:
-    """In a worker: end when the process that wants the facts does, also where that was killed. A worker waits for work for ever."""
+    """End a worker when the process that wants the facts does, also where that was killed. A worker waits for work for ever."""
     import multiprocessing  # noqa: PLC0415 - for several traces only
     import signal  # noqa: PLC0415 - as above
 

@@ -208,7 +208,7 @@ def _remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
 
 
 def _names(rule: Compiled, subject: Subject) -> Fields:
-    """This rule about this very subject, and what stays the same of that from run to run."""
+    """Return this rule about this very subject, and what stays the same of that from run to run."""
     name = fingerprint(rule.rule.id, subject.lasting_name)
     return {"key": f"{rule.rule.id}@{subject.identity}", "fingerprint": name, "witness": rule.rule.witness}
 

@@ -33,7 +33,7 @@ _NAME = lazy(r"([0-9]{6})\.jsonl")
 
 
 class _NotThere(JournalError):
-    """There is no transaction of this number."""
+    """Error: there is no transaction of this number."""
 
 
 class Journal:

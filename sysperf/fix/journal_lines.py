@@ -42,7 +42,7 @@ class Begin(Record, tag="begin", tag_field="line", kw_only=True):
 
 
 class StepStarted(Record, tag="step-started", tag_field="line"):
-    """This step begins now."""
+    """The begin of a step."""
 
     step: int
     change: Change
@@ -67,7 +67,7 @@ class BeforeRewritten(Record, tag="before-rewritten", tag_field="line"):
 
 
 class LeaseSet(Record, tag="lease-set", tag_field="line"):
-    """Until when it holds; a later line replaces an earlier one."""
+    """The end of a lease; a later line replaces an earlier one."""
 
     lease: Lease
 

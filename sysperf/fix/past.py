@@ -35,7 +35,7 @@ def _journals() -> list[str]:
 
 
 def _locked_at(folder: str) -> int:
-    """When this journal was written last; 0 where there is none."""
+    """Return when this journal was written last; 0 where there is none."""
     try:
         return os.stat(f"{folder}/lock").st_mtime_ns
     except OSError:

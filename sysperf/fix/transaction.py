@@ -26,7 +26,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _nobody_guards(_: int) -> None:
-    """No lease, or nobody beside its keeper."""
+    """Guard nothing: no lease, or nobody beside its keeper."""
 
 
 def _nobody_watches(_: Change) -> None:
@@ -34,7 +34,7 @@ def _nobody_watches(_: Change) -> None:
 
 
 class Request(NamedTuple):
-    """Who asks for changes, for how long, and who hears of each step."""
+    """A request for changes: who asks, for how long, and who hears of each step."""
 
     by: str
     why: str

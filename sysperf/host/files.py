@@ -86,7 +86,7 @@ def _write_whole(folder: int, name: str, write: Write, *, mode: int, exact: bool
 
 
 def write_new(path: str, write: Write, *, mode: int = 0o666, sync: bool = False) -> int:
-    """As `write_whole`, but never in place of another file. Raises FileExistsError."""
+    """Write as `write_whole`, but never in place of another file. Raises FileExistsError."""
     with _folder_of(path) as (folder, name):
         temporary, size_bytes = _write_temporary(folder, write, mode=mode, sync=sync)
         try:

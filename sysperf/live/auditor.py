@@ -107,7 +107,7 @@ class Auditor:
 
     @property
     def idle(self) -> bool:
-        """No PyTorch runs."""
+        """Tell whether no PyTorch runs."""
         return not self._scanner.torch
 
     @property
@@ -265,7 +265,7 @@ class Auditor:
         self._spread(len(unread), time.thread_time() - start)
 
     def _spread(self, unread: int, took_s: float) -> None:
-        """When those that were not read yet are read."""
+        """Choose when those that were not read yet are read."""
         self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if unread > PROGRAMS_AT_ONCE else math.inf
 
     def _read_programs(self, pids: list[int]) -> None:

@@ -27,7 +27,7 @@ class Unchecked:
                 self._reasons[outcome.key] = (outcome.rule, outcome.about, reason)
 
     def problem(self) -> str:
-        """In a sentence; empty when all could be checked."""
+        """Say in a sentence what could not be checked; empty when all could be."""
         if not self._reasons:
             return ""
         programs = len({subject for _, subject, _ in self._reasons.values()})

@@ -98,7 +98,7 @@ class Step(Record):
 
 
 class Lease(Record):
-    """Until when a transaction holds. Measured on the clock that no administrator sets and that sleeps are part of."""
+    """The end of a transaction. Measured on the clock that no administrator sets and that sleeps are part of."""
 
     boot: Annotated[str, fact("the boot that the clock belongs to", "/proc/sys/kernel/random/boot_id")]
     until_s: Annotated[float, fact("CLOCK_BOOTTIME, seconds")]

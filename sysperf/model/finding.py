@@ -139,7 +139,7 @@ class Subject(Record, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """This very subject: a process by its number and its start, so that no later process is taken for it."""
+        """Return this very subject: a process by its number and its start, so that no later process is taken for it."""
         if self.kind == "process":
             return f"process:{'?' if self.pid is None else self.pid}:{'?' if self.start_time is None else self.start_time}"
         return f"gpu:{self.bus_id or self.index}" if self.kind == "gpu" else self.text

@@ -40,14 +40,14 @@ class Experiment(Record):
 
 
 class Hold(Record):
-    """For the agent: how long a condition must hold before it is a finding."""
+    """A time that a condition must hold before it is a finding, for the agent."""
 
     samples: int = 1
     window_s: float = 0.0
 
 
 class SignalRule(Record):
-    """For diagnoses: one observation that speaks for the rule's cause, or against it. Those of one source are one witness."""
+    """An observation that speaks for the cause, or against it, for diagnoses. Those of one source are one witness."""
 
     source: SignalSource
     when: str
@@ -218,7 +218,7 @@ class Override(Record):
 
 
 class Pack(Record):
-    """Who wrote a rule file."""
+    """The author of a rule file."""
 
     id: str
     version: str = ""

@@ -224,6 +224,6 @@ def _tells_enough(rank: Rank) -> bool:
         rank.steps.steady
         and rank.steps.count > 1
         and operations
-        and not rank.trust.untold
+        and not rank.trust.unrecorded
         and rank.trust.uncorrelated_pct < MIN_UNLAUNCHED_PCT
     )

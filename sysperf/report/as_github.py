@@ -28,11 +28,11 @@ def render(report: Report) -> str:
 
 def _command(name: str, title: str, text: str, place: Place | None = None) -> str:
     """`place` puts the annotation beside the lines of a source."""
-    at = (
-        ""
-        if place is None
-        else f"file={_property(neutral(place.file, 4_000))},line={place.line},col={place.column},endLine={place.end_line},"
-    )
+    at = ""
+    if place is not None and place.file and not place.package:
+        numbers = {"line": place.line, "col": place.column, "endLine": place.end_line}
+        known = "".join(f"{name}={number}," for name, number in numbers.items() if number)  # a trace has no columns
+        at = f"file={_property(neutral(place.file, 4_000))},{known}"
     return f"::{name} {at}title={_property(title)}::{_data(text)}"
 
 

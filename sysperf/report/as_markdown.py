@@ -87,6 +87,7 @@ def _details(outcome: Finding) -> str:
     parts.append(f"**{escape(outcome.title) or escape(outcome.rule) or 'untitled'}**")
     parts += map(line, words.paragraphs(outcome.why))
     parts.append("\n".join(f"- {_evidence(evidence)}" for evidence in outcome.evidence))
+    parts.append("\n".join(f"- in {code(place.text)}" for place in outcome.places))
     for fix in outcome.fixes:
         parts += [f"**Fix** ({escape(words.terms(fix))}): {escape(fix.title)}", code_block(fix.command)]
         parts += map(line, words.paragraphs(fix.note))

@@ -58,7 +58,7 @@ def name_of(outcome: Finding) -> dict[str, str]:
 
 
 def areas(snapshot: Snapshot) -> list[str]:
-    """When the machine was read, and how that went."""
+    """Return when the machine was read, and how that went."""
     read = snapshot.areas
     return [
         gauge("audit_timestamp_seconds", "When the last audit was made, in Unix time.", _taken_at(snapshot)),

@@ -108,7 +108,7 @@ def _fingerprints(outcome: Finding) -> dict[str, str]:
 
 def _location(outcome: Finding) -> dict[str, object]:
     """The place in a source, or the first file that shows it. Code scanning wants a relative path and a line for every result."""
-    if outcome.place is not None:
+    if outcome.place is not None and outcome.place.file and not outcome.place.package:
         return _in_source(outcome.place)
     files = [evidence.source for evidence in outcome.evidence if evidence.source.startswith("/")]
     path = neutral(files[0]) if files else f"/sysperf/{neutral(outcome.rule)}"
@@ -119,7 +119,8 @@ def _location(outcome: Finding) -> dict[str, object]:
 
 
 def _in_source(place: Place) -> dict[str, object]:
-    region = {"startLine": place.line, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
+    given = {"startLine": place.line or 1, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
+    region = {name: number for name, number in given.items() if number}  # a trace has no columns
     path = neutral(place.file, 4_000).removeprefix("./")
     return {"physicalLocation": {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": region}}
 

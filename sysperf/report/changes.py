@@ -44,7 +44,7 @@ def count(changes: Sequence[Change]) -> str:
 
 
 def _grouped(changes: Iterable[Change]) -> list[list[Change]]:
-    """Those of one knob with one value before are one line: a machine has as many frequency policies as CPUs."""
+    """Return those of one knob with one value before are one line: a machine has as many frequency policies as CPUs."""
     groups: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         groups.setdefault((change.knob, change.item, change.before, change.after), []).append(change)

@@ -106,7 +106,7 @@ def _title(fix: Remedy) -> str:
 
 
 def markdown(verdict: Verdict) -> str:
-    """For an issue or a chat: the verdict, a table of the causes, their evidence."""
+    """Render for an issue or a chat: the verdict, a table of the causes, their evidence."""
     blocks = [f"**{escape(verdict.sentence)}**"]
     if verdict.causes:
         rows = [_row(cause) for cause in verdict.causes]

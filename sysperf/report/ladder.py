@@ -96,9 +96,13 @@ def remarks(ladder: Ladder) -> list[str]:
     if ladder.peak_tflops:
         peaks = ", ".join(f"{number(value)} TFLOP/s in {dtype}" for dtype, value in ladder.peak_tflops.items())
         shares = [rung.share_of_peak for rung in ladder.rungs if rung.role == "ladder" and rung.share_of_peak]
-        ends = f"{_share(ladder.bottom_share_of_peak)} with no rung and {_share(shares[-1])} with all" if shares else ""
-        used = f"; of the highest the model used {ends}" if ends else ""
+        ends = f"; of the highest the model used {_share(ladder.bottom_share_of_peak)} with no rung and {_share(shares[-1])} with all"
+        used = (
+            ends if shares and shares[-1] <= 1 else "; others took the CPUs while that was measured: which part the model used is not known"
+        )
         out.append(f"matrix products measured between the rounds: {peaks}{used}")
+    if variables := [f"{name.removeprefix('env.')}={value}" for name, value in ladder.machine.items() if name.startswith("env.")]:
+        out.append(neutral(f"started with {', '.join(variables)}", 500))
     reasons: dict[str, list[str]] = {}
     for rung in ladder.rungs:
         if rung.skipped:

@@ -62,7 +62,7 @@ def _row(process: Process, gpu_numbers: Mapping[str, str]) -> list[str]:
 
 
 def _program(process: Process) -> str:
-    """Its command line, the interpreter without its folder."""
+    """Return its command line, the interpreter without its folder."""
     first, *rest = (process.command or process.name or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 2_000)
 

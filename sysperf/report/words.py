@@ -149,7 +149,7 @@ def tally(report: Report) -> str:
 
 
 def taken_at(report: Report) -> str:
-    """When the machine was read, without fractions of a second."""
+    """Return when the machine was read, without fractions of a second."""
     text = neutral(report.snapshot.taken_at, 40)
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(Z|\+00:?00)?", text)
     return f"{match[1]} {match[2]}{' UTC' if match[3] else ''}" if match else text
@@ -210,7 +210,7 @@ def observed(evidence: Evidence) -> str:
 
 
 def origin(evidence: Evidence) -> str:
-    """Where a fact was read: a path, an NVML call or a command."""
+    """Return where a fact was read: a path, an NVML call or a command."""
     kind, _, rest = evidence.source.partition(":")
     names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of "}
     return neutral(names[kind] + rest if kind in names and rest else evidence.source)

@@ -89,7 +89,7 @@ class Trust(Record, kw_only=True):
         bool, fact("another program in the file has the same numbers of calls, so that whose operations these are is unknown")
     ] = False
     device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
-    untold: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
+    unrecorded: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 
 
 class Hole(Record, kw_only=True):

@@ -1,4 +1,4 @@
-"""Whose code a frame of a call stack is: the program's, an installed package's, PyTorch's or the standard library's.
+"""The owner of a frame's code: the program, an installed package, PyTorch or the standard library.
 
 torch.profiler cuts off a path what stands in sys.path: the folder of the script (of the current folder with `python -m`), that of
 installed packages and that of the standard library alike (torch/profiler/python_tracer.py). So `models/net.py` beside the script

@@ -47,7 +47,7 @@ class Proposal(NamedTuple):
     """The setting that holds only while a process keeps it."""
 
     def text(self, width: int) -> str:
-        """As a diff, with the report's colours."""
+        """Render as a diff, with the report's colours."""
         diff = changes.plan(self.plan, color=True, width=width).rstrip()
         return "\n".join(part for part in (diff, self._until(), self.manual) if part) or "There is nothing to change."
 
@@ -109,7 +109,7 @@ def past_changes(actions: Actions) -> list[PastChange]:
 
 
 def _changers(actions: Actions) -> list[Changer]:
-    """This user's own journal first, then the machine's."""
+    """Return this user's own journal first, then the machine's."""
     if actions.changer is None:
         return []
     own = actions.changer()

@@ -116,7 +116,7 @@ class Now:
     # ------------------------------------------------------------------ asking
 
     def quiet_s(self) -> float:
-        """For how long the source has told nothing, where that is unusual; 0 for a capture, which stands still."""
+        """Return how long the source has told nothing, where that is unusual; 0 for a capture, which stands still."""
         quiet = time.monotonic() - self._heard
         return quiet if self.at and quiet > max(QUIET_S, MISSED * self._usual_s) else 0.0
 
@@ -154,7 +154,7 @@ class Now:
         return max(process.age_s, self.at - born)
 
     def _births(self, taken_at: float | None) -> dict[tuple[int, int | None], float]:
-        """When each program started. A report may hold what was read of a program before it was taken: the earliest time is nearest."""
+        """Return when each program started. A report may hold what was read of a program earlier: the earliest time is nearest."""
         if taken_at is None:
             return {}
         ages = {(process.pid, process.start_time): process.age_s for process in self.processes()}

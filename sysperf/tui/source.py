@@ -1,4 +1,4 @@
-"""Where the dashboard's facts, findings and meters come from: one interface, three sources in `sysperf.tui.sources`."""
+"""The source of the dashboard's facts, findings and meters: one interface, three sources in `sysperf.tui.sources`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def expiry(text: str, today: datetime.date) -> datetime.date | None:
 
 
 def _waiver(outcome: Finding, reason: str, expires: datetime.date | None) -> Waiver:
-    """For the program and its owner, where they are known; else for the programs of this name."""
+    """Write a waiver for the program and its owner, where they are known; else for the programs of this name."""
     if outcome.scope == "process" and outcome.about and not outcome.subject.program:
         return Waiver(outcome.rule, reason, expires, subject=literal(outcome.subject.common_name) + _ANY_PROCESS)
     return waiver_for(outcome, reason, expires)

@@ -106,6 +106,7 @@ def test_what_is_ones_own_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert read_named(path.replace("folder/..", f"../{tmp_path.name}"), 9) == b"own"
         assert read_orders(path.replace("folder/..", f"../{tmp_path.name}"), 9) == b"own"
     assert read_named(f"/dev/fd/{ours}", 9) == b"piped"
+    assert read_orders("/dev/null", 9) == b""
     os.close(ours)
 
 

@@ -6,6 +6,7 @@ import re
 
 from hypothesis import given, settings
 
+from sysperf.model.finding import Place
 from sysperf.model.text import neutral
 from sysperf.report import render
 from tests.report import reports
@@ -55,3 +56,12 @@ def test_foreign_text_starts_no_command(text: str) -> None:
 
     assert len(annotations) == 4
     assert annotations[0][2].split("\n")[0] == neutral(text)
+
+
+def test_an_annotation_stands_beside_the_line_that_is_known() -> None:
+    """A trace knows no column; a place in an installed package is in no file of this repository."""
+    text = render(reports.report(reports.balancing(places=(Place("train.py", 42, "step"),))), "github")
+    installed = render(reports.report(reports.balancing(places=(Place("lightning/loop.py", 3, package="lightning"),))), "github")
+
+    assert "file=train.py,line=42,title=" in text
+    assert "file=" not in installed

@@ -57,7 +57,7 @@ def test_an_export_gives_what_the_chrome_trace_of_the_same_program_gives(tmp_pat
     """With all tables, nothing is unknown."""
     export, chrome = rank(analyzed(tmp_path)), rank(analyze([written(tmp_path, program().trace())], rules()))
 
-    assert export.trust.untold == chrome.trust.untold == ()
+    assert export.trust.unrecorded == chrome.trust.unrecorded == ()
     assert export.figures == chrome.figures
     assert export.verdict == chrome.verdict == "input-bound"
 

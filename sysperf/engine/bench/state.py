@@ -79,7 +79,7 @@ class State(Record, kw_only=True):
 
 
 class Progress(NamedTuple):
-    """Where it stands."""
+    """The progress of a ladder."""
 
     what: str
     state: State

@@ -271,7 +271,7 @@ def _processes(taken: Snapshot) -> Sequence[Process]:
 
 
 def _root(pid: int, taken: Snapshot) -> int:
-    """Of a rank the process that started all ranks, so that they are seen together."""
+    """Return, for a rank, the process that started all ranks, so that they are seen together."""
     process = next((candidate for candidate in _processes(taken) if candidate.pid == pid), None)
     if process is None or (process.world_size or 1) < 2 or process.job in (0, pid, 1):
         return pid

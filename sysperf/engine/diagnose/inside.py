@@ -145,7 +145,7 @@ def _source(host: Host, pid: int, file: str) -> str:
 
 
 def _place(pid: int, file: str) -> str:
-    """Where a program would read a file: a relative name is below its working folder; its own root is its container's."""
+    """Return where a program would read a file: a relative name is below its working folder; its own root is its container's."""
     return f"/proc/{pid}/root{file}" if os.path.isabs(file) else f"/proc/{pid}/cwd/{file}"
 
 

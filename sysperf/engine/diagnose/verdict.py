@@ -1,4 +1,4 @@
-"""From facts to a verdict: one word, a sentence, the causes that are left after weighing, and what to run next."""
+"""The verdict on facts: one word, a sentence, the causes that are left after weighing, and what to run next."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding]) -> tuple[Word, str, st
     busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
     if shown := _computes(busiest):
         return "healthy", f"Healthy: bound by computation; {shown}.", ""
-    why, then = _untold(busiest)
+    why, then = _why_unknown(busiest)
     return "cannot-tell", f"Cannot tell: {why}.", then
 
 
@@ -127,7 +127,7 @@ def _computes(program: Program) -> str:
     return ""
 
 
-def _untold(program: Program) -> tuple[str, str]:
+def _why_unknown(program: Program) -> tuple[str, str]:
     """(why it cannot be told, what to run next)."""
     if program.stacks is None:
         why = "from outside alone nothing is wrong with it, and its stacks could not be seen"

@@ -102,5 +102,5 @@ def _write(path: str, fix: FileFix) -> str:
 
 
 def backups() -> Backups:
-    """This user's records."""
+    """Return this user's records."""
     return Backups(f"{paths.user_state_folder()}/lint")

@@ -39,7 +39,7 @@ MAX_DISTURBED_SHARE = 0.2
 
 
 class Progress(Record):
-    """Where a search stands, for who watches it."""
+    """The state of a search, for who watches it."""
 
     phase: str
     done: int

@@ -220,7 +220,7 @@ def _of_profile(known: Known, placement: Placement) -> Iterator[ProposedChange]:
 
 
 def _gpus_of_instance(known: Known) -> Iterator[ProposedChange]:
-    """With --nproc: the instance's part of the GPUs, in the words of CUDA_VISIBLE_DEVICES as it was given."""
+    """Return the part of the GPUs of an instance of --nproc, in the words of CUDA_VISIBLE_DEVICES as it was given."""
     torch, visible = known.program.torch, known.gpus.visible
     if known.instance is None or (torch and torch.gpu is False):
         return

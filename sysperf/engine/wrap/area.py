@@ -72,7 +72,7 @@ def launch_facts(known: Known, placement: Placement, *, with_command: bool) -> L
 
 
 def _default_threads(known: Known, cpus: CpuSet | None) -> int | None:
-    """Those that torch starts by itself: one a CPU, or as many as a variable says that the user lets wrap replace."""
+    """Return those that torch starts by itself: one a CPU, or as many as a variable says that the user lets wrap replace."""
     variable = environment.threads_variable(known.deciding, ()) if known.request.force_env else ""
     asked = known.deciding.get(variable, "")
     return int(asked) if 0 < len(asked) < 6 and asked.isdecimal() else len(cpus) if cpus else None

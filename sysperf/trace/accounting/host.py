@@ -85,12 +85,12 @@ def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> floa
 
 
 def compilations(timeline: Timeline) -> Intervals:
-    """When torch.compile compiled; a compilation consists of ranges within each other."""
+    """Return when torch.compile compiled; a compilation consists of ranges within each other."""
     return union(timeline.ranges.spans_of(timeline.ranges_named(_COMPILING.match, python=True)))
 
 
 def garbage_collections(timeline: Timeline, window: Window) -> Intervals:
-    """When Python collected garbage, as far as ranges or stacks show it."""
+    """Return when Python collected garbage, as far as ranges or stacks show it."""
     collections = timeline.ranges_named(_REGIONS["gc_pct"].search, python=True)
     return union(clip(timeline.ranges.spans_of(collections), window.span))
 
@@ -214,7 +214,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
 
 
 def loader_sites(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:
-    """Where the threads that ask a loader for batches are in these times."""
+    """Return where the threads that ask a loader for batches are in these times."""
     rows, asking = timeline.ranges, dict[int, list[Interval]]()
     for index in timeline.marks(is_loader):
         asking.setdefault(rows.thread[index], []).append(rows.span(index))
@@ -242,7 +242,7 @@ class _Calls:
 
 
 def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls: _Calls | None = None) -> tuple[Site, ...]:
-    """Where threads were during these times, looked up at eight moments of each."""
+    """Return where threads were during these times, looked up at eight moments of each."""
     cost: Counter[tuple[str, Place | None]] = Counter()
     count: Counter[tuple[str, Place | None]] = Counter()
     for thread, spans in places.items():

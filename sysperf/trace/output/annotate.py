@@ -69,7 +69,7 @@ def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
 
 
 def _copy_whole_events(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
-    """Of a file that is cut: its whole events behind our rows, and an end, so that others can read it."""
+    """Copy the whole events of a file that is cut behind our rows, and an end, so that others can read it."""
     head, place = _head(before, path)
     after.write(head[:place] + b"\n" + rows)
     rest, closed = head[place:], False
@@ -115,7 +115,7 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[JsonObject]:
     events = [_meta("process_name", 0, "sysperf"), {**_meta("process_sort_index", 0, ""), "args": {"sort_index": -1}}]
     for number, time in enumerate(accounting.times, 1):
         events.append(_meta("thread_name", number, f"device {time.device}: exposed time"))
-        shown = [(CAUSES[color], parts) for color, parts in causes(time, accounting.untold) if color != BUSY]
+        shown = [(CAUSES[color], parts) for color, parts in causes(time, accounting.unrecorded) if color != BUSY]
         events += [_box(name, number, part, {}) for name, parts in shown for part in parts]
     for number, finding in enumerate(analysis.findings, len(accounting.times) + 1):
         events.append(_meta("thread_name", number, finding.rule))

@@ -1,4 +1,4 @@
-"""This process samples by itself, with the agent's own parts: for a machine without an agent."""
+"""Sampling by this process itself, with the agent's own parts: for a machine without an agent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Here:
         self.watch_cpus(on=False)
 
     def look_again(self) -> None:
-        """With rules and waivers as they are now."""
+        """Judge with rules and waivers as they are now."""
         self._again.set()
         self._soon.set()
 

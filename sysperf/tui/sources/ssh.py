@@ -76,7 +76,7 @@ def _ended(ssh: subprocess.Popen[bytes], host: str) -> str:
 
 
 def _wait(ssh: subprocess.Popen[bytes], mine: str, host: str) -> None:
-    """Until ssh listens: it may ask for a password first."""
+    """Wait until ssh listens: it may ask for a password first."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         if ssh.poll() is not None:

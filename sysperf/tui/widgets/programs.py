@@ -316,7 +316,7 @@ def _has_nodes(now: Now) -> bool:
 
 
 def program(process: Process) -> str:
-    """Its command line, the interpreter without its folder."""
+    """Return its command line, the interpreter without its folder."""
     first, *rest = (process.command or process.name or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
 
