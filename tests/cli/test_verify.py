@@ -204,6 +204,38 @@ def test_a_study_that_had_ended_is_shown_again_and_not_kept_anew(tmp_path: Path)
     assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b'"arm":"a"', b'"arm":"\x80"'), (b'"value":10.0', b'"value":0'), (b'"value":10.0', b'"value":-1e999'), (b'"name":"wall', b'"name":"\xff\\ud800'), (b"{", b"[" * 100_000), (b'"max_pairs":2', b'"max_pairs":1')],
+)  # fmt: skip
+def test_a_study_that_was_damaged_is_one_error(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """A byte that is no text, a value that no run has, a plan that is none: the next step is named."""
+    command = (*SPEED, "--max-pairs", "2", "--a", says(10), "--b", says(12))
+    verify(tmp_path, *command)
+    (study,) = (tmp_path / "verify").glob("*.json")
+    raw = study.read_bytes()
+    study.write_bytes(raw.replace(before, after, 1) if before in raw else raw.replace(b'"', after, 1))
+    again = verify(tmp_path, *command, "--resume")
+
+    assert again.returncode == 2
+    assert "without --resume" in again.stderr
+    assert "internal error" not in again.stderr
+
+
+def test_arguments_that_are_no_text_are_compared(tmp_path: Path) -> None:
+    """Of bytes that are no UTF-8, in text and in JSON."""
+    both = ("--max-pairs", "2", "--a", b"true \xff", "--b", "true")
+    for form in ("text", "json"):
+        done = subprocess.run(
+            (sys.executable, "-m", "sysperf", "verify", *both, "--format", form),
+            env=environment(tmp_path),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode in (0, 1, 3), done.stderr
+        assert b"\\udcff" in done.stdout
+
+
 def test_one_look_is_asked_for_from_the_beginning(tmp_path: Path) -> None:
     """Looks that were made cannot become one. It uses all pairs, however clear they are."""
     command = (*SPEED, "--a", says(10), "--b", says(12), "--max-pairs", "7")

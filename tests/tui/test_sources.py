@@ -328,6 +328,10 @@ def test_ssh_that_fails_says_so(fake_ssh: Path) -> None:
         "ssh://x?y",
         "ssh://-x@y",
         "ssh://x;id",
+        "ssh://[",
+        "ssh://[::1",
+        "ssh://x:99999",
+        "ssh://\udcff",
     ],
 )
 def test_addresses_that_ssh_would_misread_are_refused(address: str) -> None:
