@@ -1,4 +1,4 @@
-"""Who else decides what lies at a path: the users who own its folders and links, and whoever may write in one of them."""
+"""The users who decide what lies at a path: the owners of its folders and links, and whoever may write in one of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_STEPS = 200
 
 
 def trusted() -> set[int]:
-    """Whose files and links are believed: root's and this user's. In a user namespace the machine's root is who owns its root folder."""
+    """Return whose files are believed: root's and this user's. In a user namespace the machine's root is who owns its root folder."""
     return {0, os.geteuid(), os.stat("/").st_uid}
 
 

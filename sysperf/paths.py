@@ -22,7 +22,7 @@ _Environment = Mapping[str, str]
 
 
 def config_folder(environ: _Environment = os.environ) -> str:
-    """Where this user's configuration lies."""
+    """Return where this user's configuration lies."""
     return f"{_xdg(environ, 'XDG_CONFIG_HOME', '.config')}/sysperf"
 
 
@@ -32,18 +32,18 @@ def config_files(environ: _Environment = os.environ) -> tuple[str, ...]:
 
 
 def rule_folders(environ: _Environment = os.environ) -> tuple[str, ...]:
-    """Where rules of this machine and this user lie."""
+    """Return where rules of this machine and this user lie."""
     return f"{SYSTEM_CONFIG}/rules.d", f"{config_folder(environ)}/rules.d"
 
 
 def cache_folder(environ: _Environment = os.environ) -> str:
-    """Where files lie that can be made again: a service's own folder, else the user's."""
+    """Return where files lie that can be made again: a service's own folder, else the user's."""
     service = _of_service(environ, "CACHE_DIRECTORY")
     return f"{service or _xdg(environ, 'XDG_CACHE_HOME', '.cache')}/sysperf"
 
 
 def user_state_folder(environ: _Environment = os.environ) -> str:
-    """Where this user's journal of changes and history lie."""
+    """Return where this user's journal of changes and history lie."""
     return f"{_xdg(environ, 'XDG_STATE_HOME', '.local/state')}/sysperf"
 
 
@@ -53,7 +53,7 @@ def service_state_folder(environ: _Environment = os.environ) -> str:
 
 
 def state_folder(environ: _Environment = os.environ) -> str:
-    """Where the journal of changes lies: in the service's folder, root's, or the user's own."""
+    """Return where the journal of changes lies: in the service's folder, root's, or the user's own."""
     return service_state_folder(environ) or (SYSTEM_STATE if os.geteuid() == 0 else user_state_folder(environ))
 
 
@@ -75,7 +75,7 @@ def temporary_home(environ: _Environment = os.environ) -> str:
 
 
 def default_socket(environ: _Environment = os.environ) -> str:
-    """Where the agent listens unless told otherwise: in the service's folder, the system's, or the user's."""
+    """Return where the agent listens unless told otherwise: in the service's folder, the system's, or the user's."""
     if service := _of_service(environ, "RUNTIME_DIRECTORY"):
         return f"{service}/agent.sock"
     if os.geteuid() == 0:
@@ -103,7 +103,7 @@ def _xdg(environ: _Environment, variable: str, below_home: str) -> str:
 
 
 def _account_home() -> str:
-    """This user's home by its account."""
+    """Return this user's home by its account."""
     import pwd  # noqa: PLC0415 - most users have the variable HOME
 
     try:

@@ -6,7 +6,7 @@ A plugin is a module that an installed distribution names in its entry points, o
     pyspy = "sysperf_pyspy"
 
 A plugin is imported when a command asks for it by name, and never otherwise. It sees `sysperf.model`, `sysperf.host`,
-`sysperf.procfs`, `sysperf.trace` and this module. docs/plugins.md shows how to write one.
+`sysperf.procfs`, `sysperf.trace`, `sysperf.paths` and this module. docs/plugins.md shows how to write one.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class LazyPattern:
 
 
 def lazy(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """As `re.compile`, later. For module constants; a mistake in the pattern shows when it is first used."""
+    """Compile a pattern as `re.compile`, later. For module constants; a mistake in the pattern shows when it is first used."""
     return LazyPattern(pattern, flags)  # type: ignore[return-value]  # it behaves as one
 
 

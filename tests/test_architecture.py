@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+import tomli
 
 import sysperf
 from sysperf import cli
@@ -153,3 +155,75 @@ def test_a_sample_to_a_meter(tmp_path: Path) -> None:
 
     files = entered.files | set((tmp_path / "entered").read_text().split())
     assert set(named("A sample to a meter")) <= files
+
+
+UNCLEAR = frozenset(
+    [
+        "of",
+        "those",
+        "who",
+        "where",
+        "that",
+        "whose",
+        "these",
+        "this",
+        "its",
+        "it",
+        "by",
+        "in",
+        "from",
+        "to",
+        "with",
+        "without",
+        "at",
+        "on",
+        "no",
+        "not",
+        "also",
+        "beside",
+        "behind",
+        "there",
+        "for",
+        "as",
+        "until",
+        "such",
+        "when",
+        "nothing",
+    ]
+)
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
+    """A reader who skims first lines knows what each thing does or is."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    unclear = []
+    for path in sorted([*(ROOT / "sysperf").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]):
+        texts = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
+        unclear += [f"{path.name}: {text[:80]}" for text in texts if text and text.split()[0].strip("`*,.:(").lower() in UNCLEAR]
+
+    assert unclear == []
+
+
+CONTRACTS = {
+    contract["name"]: contract for contract in tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+}
+ROOMS = {
+    path.stem
+    for path in (ROOT / "sysperf").iterdir()
+    if path.name != "__init__.py" and (path.suffix == ".py" or (path / "__init__.py").exists())
+}
+PLUGINS = {path.name for path in (ROOT / "plugins").iterdir() if path.name.startswith("sysperf_")}
+
+
+def test_the_import_contracts_name_every_room() -> None:
+    """A new room has a floor, is closed to plugins unless the interface says otherwise, and does not draw."""
+    layers = {room.strip() for floor in CONTRACTS["Imports run downwards"]["layers"] for room in floor.split("|")}
+    closed = {
+        name.removeprefix("sysperf.") for name in CONTRACTS["Plugins see the machine, the records and their interface"]["forbidden_modules"]
+    }
+    silent = {name.removeprefix("sysperf.") for name in CONTRACTS["Only the dashboard draws with Textual"]["source_modules"]}
+
+    assert layers == ROOMS - {"__main__"}
+    assert closed == layers - {"host", "model", "paths", "plugin", "procfs", "trace"}
+    assert silent - PLUGINS == layers - {"tui"}
+    assert silent >= PLUGINS

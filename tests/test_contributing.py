@@ -80,8 +80,38 @@ def test_a_worked_example_works(example: Example, tmp_path: Path) -> None:
         assert all(line in printed for line in expected.splitlines()), (command, printed)
 
 
+@pytest.mark.parametrize(
+    "example", [example for example in examples() if "[cause.example]" in example.text], ids=lambda example: example.heading
+)
+def test_the_source_of_a_worked_example_shows_its_cause(example: Example, tmp_path: Path) -> None:
+    """As tests/rules/test_examples.py wants it; and --fix, where the example adds one, makes the better source of the slow one."""
+    tree = tmp_path / "tree"
+    for folder in ("sysperf", "rules"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    follow(example, tree)
+    name = re.findall(r'^id +=? ?"([^"]+)"', example.text, re.MULTILINE)[0]
+    slow, better = (re.findall(rf"^{half} = '''\n(.*?)^'''", example.text, re.MULTILINE | re.DOTALL)[0] for half in ("bad", "good"))
+    (tree / "slow.py").write_text(slow)
+    (tree / "better.py").write_text(better)
+
+    assert name in run("sysperf lint slow.py", tree, tmp_path)
+    assert name not in run("sysperf lint better.py", tree, tmp_path)
+    if "codemods.py" in example.text:
+        run(f"sysperf lint slow.py --select {name} --fix --yes", tree, tmp_path)
+        assert (tree / "slow.py").read_text() == better
+
+
 def test_each_drill_has_an_example() -> None:
     """What people add most often."""
     headings = re.findall(r"^### (Add a [a-z]+)", PAGE, re.MULTILINE)
 
-    assert headings == ["Add a rule", "Add a setting", "Add a command", "Add a report", "Add a meter", "Add a profiler"]
+    assert headings == [
+        "Add a rule",
+        "Add a cause",
+        "Add a lint",
+        "Add a setting",
+        "Add a command",
+        "Add a report",
+        "Add a meter",
+        "Add a profiler",
+    ]

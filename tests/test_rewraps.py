@@ -18,7 +18,7 @@ from sysperf.engine.wrap.facts import gather_running
 from sysperf.engine.wrap.rewrap import rewraps
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.outcome import Rewrap
+from sysperf.model.finding import Rewrap
 from sysperf.model.snapshot import Area, Snapshot
 from tests.collect.programs import running
 from tests.conftest import MakeMachine, captured

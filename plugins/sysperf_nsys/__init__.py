@@ -92,7 +92,7 @@ def _path(request: TraceRequest) -> str:
 
 
 def _program() -> str:
-    """Where nsys is. Raises UsageError."""
+    """Return where nsys is. Raises UsageError."""
     path = shutil.which("nsys")
     if path is None:
         raise UsageError("these traces need nsys, which is not installed", "https://developer.nvidia.com/nsight-systems")

@@ -1,4 +1,4 @@
-"""Where a program's threads spend CPU time, in machine code, by the `perf` of the kernel; its program is neither stopped nor changed.
+"""Samples of machine code in which a program's threads spend CPU time, by the kernel's `perf`; the program is neither stopped nor changed.
 
 A frame is a symbol and the library that it is in. Where the program runs with Python's perf trampolines (`python -X perf`,
 PYTHONPERFSUPPORT=1), whole stacks are taken, and their Python functions appear with their files. Only what runs is seen, not
@@ -27,7 +27,7 @@ SPARE_S = 15.0
 
 
 def dump(host: Host, pid: int) -> Stacks:
-    """Where each thread that runs was seen last, within a second. Raises SysperfError."""
+    """Return where each thread that runs was seen last, within a second. Raises SysperfError."""
     last: dict[int, Thread] = {}
     for sample in sample_once(host, pid, 1).samples:
         if sample.tid is not None:
@@ -36,7 +36,7 @@ def dump(host: Host, pid: int) -> Stacks:
 
 
 def sample(host: Host, pid: int, seconds: int) -> Samples:
-    """Where its threads run, 99 times a second of CPU time. Raises SysperfError."""
+    """Return where its threads run, 99 times a second of CPU time. Raises SysperfError."""
     if not 1 <= seconds <= MAX_SECONDS:
         raise UsageError(f"--seconds {seconds}: not between 1 and {MAX_SECONDS}")
     return sample_once(host, pid, seconds)
@@ -78,7 +78,7 @@ def has_trampolines(host: Host, pid: int) -> bool:
 
 
 def _program(host: Host, pid: int) -> str:
-    """Where perf is. Raises UsageError."""
+    """Return where perf is. Raises UsageError."""
     if not host.live:
         raise UsageError("a captured machine has no running programs", "take samples on the machine itself")
     if pid < 1 or not host.exists(f"/proc/{pid}"):

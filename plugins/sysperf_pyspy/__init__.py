@@ -30,7 +30,7 @@ SPARE_S = 20.0
 
 
 def dump(host: Host, pid: int) -> Stacks:
-    """Where all threads of a program are now. Raises SysperfError."""
+    """Return where all threads of a program are now. Raises SysperfError."""
     program = _program(host, pid)
     for attempt in range(TRIES):
         time.sleep(0.02 * attempt)
@@ -42,7 +42,7 @@ def dump(host: Host, pid: int) -> Stacks:
 
 
 def sample(host: Host, pid: int, seconds: int) -> Samples:
-    """Where its threads are, 50 times a second, those that wait included. Raises SysperfError."""
+    """Return where its threads are, 50 times a second, those that wait included. Raises SysperfError."""
     if not 1 <= seconds <= MAX_SECONDS:
         raise UsageError(f"--seconds {seconds}: not between 1 and {MAX_SECONDS}")
     program = _program(host, pid)
@@ -58,7 +58,7 @@ def sample(host: Host, pid: int, seconds: int) -> Samples:
 
 
 def _program(host: Host, pid: int) -> str:
-    """Where py-spy is: in the environment of this sysperf, or on PATH. Raises UsageError."""
+    """Return where py-spy is: in the environment of this sysperf, or on PATH. Raises UsageError."""
     if not host.live:
         raise UsageError("a captured machine has no running programs", "take stacks on the machine itself")
     if pid < 1 or not host.exists(f"/proc/{pid}"):

@@ -87,7 +87,7 @@ def _folder(host: Host, pid: int) -> str:
 
 
 def _reachable(host: Host, pid: int, folder: str) -> None:
-    """Its files, and without a folder its network, must be ours, too."""
+    """Check that its files, and without a folder its network, are ours, too."""
     for kind, what in (("mnt", "files"), ("net", "network")) if not folder else (("mnt", "files"),):
         its, ours = host.link(f"/proc/{pid}/ns/{kind}"), host.link(f"/proc/self/ns/{kind}")
         if its and ours and its != ours:

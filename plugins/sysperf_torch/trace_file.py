@@ -78,9 +78,9 @@ def complete(folder: str) -> str | None:
 
 
 def _size_with_ends(path: str) -> int:
-    """Its size; 0 while its beginning or its end is not there yet."""
+    """Return its size; 0 while its beginning or its end is not there yet."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open) as file:
             head = file.read(64).lstrip()
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 64))
@@ -89,11 +89,16 @@ def _size_with_ends(path: str) -> int:
         return 0
 
 
+def _open(path: str, flags: int) -> int:
+    """Open what the program wrote; a pipe that it has put there since is not waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 def counts(path: str) -> Counts:
-    """Its events and optimizer steps, counted in one reading of bounded memory. Raises OSError."""
+    """Return its events and optimizer steps, counted in one reading of bounded memory. Raises OSError."""
     events = steps = 0
     rest = b""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_open) as file:
         while chunk := file.read(CHUNK_BYTES):
             text = rest + chunk
             events += _new(_EVENT, text, len(rest))

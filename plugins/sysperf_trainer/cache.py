@@ -1,4 +1,4 @@
-"""Where made data lies: tokens and images, made once and used by every run."""
+"""The folder of made data: tokens and images, made once and used by every run."""
 
 from __future__ import annotations
 

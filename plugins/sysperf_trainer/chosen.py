@@ -12,7 +12,7 @@ ALL = "all"
 
 
 class UnknownRung(Exception):
-    """No rung has this name, or these do not go together."""
+    """A name that no rung has, or rungs that do not go together."""
 
 
 class Chosen:

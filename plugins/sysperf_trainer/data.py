@@ -1,4 +1,4 @@
-"""From samples to batches: their order, and the loader that makes them."""
+"""Batches out of samples: their order, and the loader that makes them."""
 
 from __future__ import annotations
 

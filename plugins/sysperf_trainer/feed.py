@@ -1,4 +1,4 @@
-"""From the loader to the device: one batch after the other, or the next one while this one is computed."""
+"""The way from the loader to the device: one batch after the other, or the next one while this one is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When Python's garbage collector runs: whenever it thinks so, or between steps, once in a while."""
+"""Runs of Python's garbage collector: whenever it thinks so, or between steps, once in a while."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Losses:
 
 
 class Clock:
-    """When steps ended, and how fast they were once they were steady."""
+    """The ends of steps, and how fast they were once they were steady."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

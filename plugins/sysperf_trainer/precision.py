@@ -1,4 +1,4 @@
-"""In which numbers the model computes."""
+"""The number formats in which the model computes."""
 
 from __future__ import annotations
 

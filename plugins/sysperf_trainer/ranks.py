@@ -13,7 +13,7 @@ from sysperf_trainer.chosen import Chosen
 
 
 class Ranks(NamedTuple):
-    """This process among those of its job, as torchrun's variables say."""
+    """The place of this process among those of its job, as torchrun's variables say."""
 
     rank: int = 0
     local_rank: int = 0

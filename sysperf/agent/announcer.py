@@ -12,7 +12,7 @@ from sysperf.agent.log import NOTICE
 from sysperf.agent.store import Event
 from sysperf.live.tracked_finding import TrackedFinding, Transition
 from sysperf.model.change import Transaction
-from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.finding import Finding, Remedy
 
 MAX_TEXT = 300
 _ENDINGS = {"gone": "gone", "flapping": "keeps coming and going"}
@@ -43,7 +43,7 @@ class Announcer:
             kind, outcome = transition.kind, transition.finding.outcome
             text = outcome.message if kind == "finding" else f"{outcome.title}: {_ENDINGS[kind]}"
             data: dict[str, object] = {"rule": outcome.rule, "key": outcome.key, "fingerprint": outcome.fingerprint}
-            self.tell(kind, outcome.subject, text, data, transition.finding)
+            self.tell(kind, outcome.about, text, data, transition.finding)
             if advise:
                 self._advise(transition)
 
@@ -52,14 +52,14 @@ class Announcer:
         data: dict[str, object] = {"transaction": transaction.number, "state": transaction.state}
         self.tell("change", transaction.steps[0].change.label(), change_text(transaction), data)
 
-    def fixed(self, outcome: Outcome, transaction: str) -> None:
+    def fixed(self, outcome: Finding, transaction: str) -> None:
         """The agent itself has changed something."""
-        self.tell("change", outcome.subject, f"fixed {outcome.rule}", {"rule": outcome.rule, "transaction": transaction})
+        self.tell("change", outcome.about, f"fixed {outcome.rule}", {"rule": outcome.rule, "transaction": transaction})
 
     def _advise(self, transition: Transition) -> None:
         """Say in the log what is new, and what to do."""
         outcome = transition.finding.outcome
-        where = f" [{outcome.subject}]" if outcome.subject else ""
+        where = f" [{outcome.about}]" if outcome.about else ""
         if transition.kind != "finding":
             self._log.info("%s%s %s", outcome.rule, where, _ENDINGS[transition.kind])
             return
@@ -77,6 +77,6 @@ def change_text(transaction: Transaction) -> str:
     return (text if transaction.state == "applied" else f"{transaction.state.replace('-', ' ')}: {text}")[:MAX_TEXT]
 
 
-def _best_fix(outcome: Outcome) -> Remedy | None:
+def _best_fix(outcome: Finding) -> Remedy | None:
     """The fix to name: one with a command rather than an advice."""
     return next((fix for fix in outcome.fixes if fix.command), outcome.fixes[0] if outcome.fixes else None)

@@ -10,19 +10,19 @@ from sysperf.agent.log import NOTICE
 from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Setting
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 
 RETRY_S = 3600.0
 """After a refusal, this long nobody is asked again."""
 RENEWALS = 3
 """A lease is renewed so often within its time."""
 
-SettingsOf = Callable[[Outcome], Sequence[Setting]]
+SettingsOf = Callable[[Finding], Sequence[Setting]]
 """The settings that a finding's fixes ask for; empty when none of them can be set here."""
 
 
 class ChangeService(Protocol):
-    """Who makes changes: the helper, over its socket. Every call may raise OSError or SysperfError, and may take seconds."""
+    """The maker of changes: the helper, over its socket. Every call may raise OSError or SysperfError, and may take seconds."""
 
     def apply(self, settings: Sequence[Setting], rule: str, lease_s: float) -> str:
         """Make these changes, to be undone when the lease runs out; returns the transaction."""
@@ -59,7 +59,7 @@ class ApplyPolicy:
         """Whether a lease must be renewed before the next look."""
         return bool(self._transactions) and now_s >= self._renew_s
 
-    def step(self, active: Sequence[TrackedFinding], now_s: float) -> list[tuple[str, Outcome]]:
+    def step(self, active: Sequence[TrackedFinding], now_s: float) -> list[tuple[str, Finding]]:
         """Renew what was made, and make what is new. Runs in the worker; returns the new transactions."""
         self._renew(now_s)
         new = []
@@ -87,7 +87,7 @@ class ApplyPolicy:
         except (OSError, SysperfError) as error:
             self._log.warning("%s could not be undone now, and is undone when its lease ends: %s", transaction, error)
 
-    def _apply(self, outcome: Outcome) -> str:
+    def _apply(self, outcome: Finding) -> str:
         settings = self._settings_of(outcome)
         if not settings:
             self._log.warning("%s: none of its fixes can be made by the agent", outcome.rule)
@@ -95,11 +95,11 @@ class ApplyPolicy:
         try:
             transaction = self._service.apply(settings, outcome.rule, self._lease_s)
         except (OSError, SysperfError) as error:
-            self._log.warning("%s %s was not fixed: %s", outcome.rule, outcome.subject, error)
+            self._log.warning("%s %s was not fixed: %s", outcome.rule, outcome.about, error)
             self.problem = f"{outcome.rule} was not fixed: {error}"
             return ""
         self.problem = ""
-        self._log.log(NOTICE, "fixed %s %s: %s (%s)", outcome.rule, outcome.subject, _listed(settings), transaction)
+        self._log.log(NOTICE, "fixed %s %s: %s (%s)", outcome.rule, outcome.about, _listed(settings), transaction)
         return transaction
 
     def _renew(self, now_s: float) -> None:

@@ -97,11 +97,11 @@ class AsyncStore:
         self._waiting.seen[fingerprint] = at
 
     def first_seen(self, fingerprint: str) -> float | None:
-        """When this finding held first; None when it never did."""
+        """Return when this finding held first; None when it never did."""
         return self._store.first_seen(fingerprint)
 
     def last_seen(self, fingerprint: str) -> float | None:
-        """When this finding held last; None when it never did."""
+        """Return when this finding held last; None when it never did."""
         return self._store.last_seen(fingerprint)
 
     def flush(self) -> asyncio.Future[None]:
@@ -122,7 +122,7 @@ class AsyncStore:
         return await self._run(self._store.series)
 
     async def history(self, names: tuple[str, ...], since: float, until: float, points: int = 600) -> dict[str, tuple[Point, ...]]:
-        """At most `points` points of each series between two times, oldest first; empty where nothing is known."""
+        """Return at most `points` points of each series between two times, oldest first; empty where nothing is known."""
         return await self._run(lambda: {name: self._store.history(name, since, until, points) for name in names})
 
     async def close(self) -> None:

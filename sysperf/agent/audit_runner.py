@@ -68,14 +68,10 @@ class AuditRunner:
             self._problems.pop("look", None)
 
     def _invalidate_changed(self, transactions: tuple[Transaction, ...]) -> set[str]:
-        """Something was changed or taken back: the next pass reads what the rules behind it look at. Returns those rules."""
+        """Have the next pass read what was changed or taken back, and announce it. Returns the rules behind it."""
         # one without steps is being written just now
         news = [transaction for transaction in transactions if transaction.steps and transaction not in self._state.transactions]
-        rules = {step.change.rule for transaction in news for step in transaction.steps}
-        areas = {area for rule in rules for area in self._auditor.areas_of(rule)}
-        if news:
-            self._auditor.invalidate(*(areas if all(map(self._auditor.areas_of, rules)) else ()))
         for transaction in news:
             if not transaction.why.startswith(OURS):  # the agent's own are announced when it makes them
                 self._announcer.change(transaction)
-        return rules
+        return self._auditor.changed(news)

@@ -31,7 +31,7 @@ LOG = "`journalctl -u sysperf-agent` shows its log; `systemctl restart sysperf-a
 
 
 class NoAgent(SysperfError):
-    """No agent answers."""
+    """Error: no agent answers."""
 
 
 class Client:
@@ -127,7 +127,7 @@ class _Socket(socket.socket):
     """A socket whose other side may be silent for a time, and talk for another."""
 
     def begin(self, silent_s: float, whole_s: float = float("inf")) -> None:
-        """From now on, both count."""
+        """Count both from now on."""
         self._silent_s, self._end = silent_s, time.monotonic() + whole_s
         self.settimeout(silent_s)
 

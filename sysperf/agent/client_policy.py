@@ -29,11 +29,11 @@ DYNAMIC_UIDS = range(61_184, 65_520)
 
 
 class Refused(SysperfError):
-    """This client may not."""
+    """Error: this client may not."""
 
 
 def client_of(uid: int, pid: int) -> Client:
-    """Who is on the other side of a socket. Raises Refused when a process that says to be root is gone."""
+    """Return who is on the other side of a socket. Raises Refused when a process that says to be root is gone."""
     try:
         process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # this process, whoever has its number later
     except OSError:
@@ -50,7 +50,7 @@ def client_of(uid: int, pid: int) -> Client:
 
 
 def _client_that_ended(uid: int) -> Client:
-    """Who asked, when the process with its number is not known to be theirs: the user of a service may be the agent's."""
+    """Return who asked, when the process with its number is not known to be theirs: the user of a service may be the agent's."""
     if uid == 0:
         raise Refused("who asked has ended: who it was is not known")
     return Client(uid, uid in DYNAMIC_UIDS)
@@ -76,7 +76,7 @@ AllowedByRule = Mapping[str, tuple[Allowed, ...]]
 
 
 class Client(NamedTuple):
-    """Who asks."""
+    """A client, by its user."""
 
     uid: int
     in_agent: bool = False
@@ -84,7 +84,7 @@ class Client(NamedTuple):
 
     @property
     def is_root(self) -> bool:
-        """Who may do everything."""
+        """Return who may do everything."""
         return self.uid == 0 and not self.in_agent
 
     @property
@@ -94,7 +94,7 @@ class Client(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As whose its transactions are written down."""
+        """The name under which its transactions are written down."""
         return AGENT if self.is_agent else user(self.uid)
 
     def owns(self, transaction: Transaction) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
 
 from sysperf.agent import history
 from sysperf.model.text import neutral
+from sysperf.ownership import stranger
 
 SCHEMA = 1
 CHECK_S = 2.0
@@ -46,6 +48,8 @@ def in_memory() -> sqlite3.Connection:
 def open_file(path: str, check_s: float = CHECK_S) -> tuple[sqlite3.Connection, str]:
     """The history in this file, and what was wrong with the one before. Raises sqlite3.Error and OSError."""
     folder = os.path.dirname(path) or "."
+    if stranger(os.path.abspath(path)) is not None:
+        raise OSError(errno.EPERM, "another user could put another file in the history's place", path)
     os.makedirs(folder, mode=0o750, exist_ok=True)
     try:
         return _open(path, check_s), ""

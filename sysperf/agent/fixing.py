@@ -15,7 +15,7 @@ from sysperf.agent.setup import Options, Setup
 from sysperf.live.auditor import Auditor
 from sysperf.live.hysteresis import FindingTracker
 from sysperf.live.worker import Worker
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 
 STOP_S = 20
 """How long the end of the agent waits for changes to be taken back; leases take them back after that."""
@@ -77,7 +77,7 @@ class Fixing:
     async def _step(self, policy: ApplyPolicy) -> None:
         with self._problems.reported("fix"):
             active = self._findings.active()
-            fixed: Sequence[tuple[str, Outcome]] = await self._worker.run(lambda: policy.step(active, time.monotonic()))
+            fixed: Sequence[tuple[str, Finding]] = await self._worker.run(lambda: policy.step(active, time.monotonic()))
             for transaction, outcome in fixed:
                 self._announcer.fixed(outcome, transaction)
             if fixed:

@@ -51,7 +51,7 @@ _MAX_GROUPS = 256
 
 
 class Peer:
-    """Who is on the other side, as the kernel says when it connected."""
+    """The other side of a connection, as the kernel says."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.pid, self.uid, self.gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -75,7 +75,7 @@ def _groups(connection: socket.socket) -> array.array[int]:
 
 
 class Leases:
-    """When the next lease ends. The journal is read when it has changed or one ends: hundreds of transactions take 50 ms."""
+    """The end of the next lease. The journal is read when it has changed or one ends: hundreds of transactions take 50 ms."""
 
     def __init__(self, kept: journal.Journal) -> None:
         self._journal = kept
@@ -100,7 +100,7 @@ class Leases:
 
 
 def _ends_at(transaction: Transaction) -> float | None:
-    """When it is to be taken back, in seconds since the machine started; None when nobody wants that."""
+    """Return when it is to be taken back, in seconds since the machine started; None when nobody wants that."""
     if recovery.is_over(transaction):
         return 0.0
     return transaction.lease.until_s if transaction.live and transaction.lease else None

@@ -174,7 +174,7 @@ class Agent:
         return chosen if self._sampler.programs.pids or now < self._awake_until else max(chosen, IDLE_S)
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
-        """Until then, or until something happens."""
+        """Sleep until then, or until something happens."""
         if self._stop or self._reload:
             return
         self._wake = loop.create_future()

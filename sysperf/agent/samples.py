@@ -127,7 +127,7 @@ def pieces_of(at: float, times: Sequence[float], column: Sequence[float], width:
 
 
 def points(pieces: Iterable[Piece], since: float, until: float, most: int) -> tuple[Point, ...]:
-    """At most `most` points in order of time; each is the mean of its samples, at their mean time."""
+    """Return at most `most` points in order of time; each is the mean of its samples, at their mean time."""
     width = max(until - since, 1e-3) / most
     sums: dict[int, list[float]] = {}
     for at, count, mean, low, high in pieces:

@@ -110,7 +110,7 @@ class Store:
         return tuple(dict.fromkeys((*self._archive.names(), *recent)))
 
     def history(self, name: str, since: float, until: float, points: int = 600) -> tuple[Point, ...]:
-        """At most `points` points of a series between two times, oldest first; empty where nothing is known."""
+        """Return at most `points` points of a series between two times, oldest first; empty where nothing is known."""
         most = min(max(points, 1), MAX_POINTS)
         if not (math.isfinite(since) and math.isfinite(until) and since < until):
             return ()
@@ -130,11 +130,11 @@ class Store:
             del self._seen[oldest]
 
     def first_seen(self, fingerprint: str) -> float | None:
-        """When this finding held first; None when it never did."""
+        """Return when this finding held first; None when it never did."""
         return self._seen.get(fingerprint, (None, None))[0]
 
     def last_seen(self, fingerprint: str) -> float | None:
-        """When this finding held last; None when it never did."""
+        """Return when this finding held last; None when it never did."""
         return self._seen.get(fingerprint, (None, None))[1]
 
     def size_bytes(self) -> int:
@@ -253,7 +253,7 @@ def _event(row: tuple[Json, ...]) -> Event:
 
 
 def _json(data: object) -> str | None:
-    """As JSON; what has no JSON form or is too large is left out."""
+    """Encode as JSON; what has no JSON form or is too large is left out."""
     try:
         text = to_json(data).decode()
     except (TypeError, ValueError, NotImplementedError, RecursionError):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from sysperf import paths
-from sysperf.cli import _signals
+from sysperf.cli import _options, _signals
 from sysperf.engine import gains, reading
 from sysperf.host import Host
 from sysperf.model.comparison import Comparison, Metric
@@ -70,18 +70,9 @@ def percent(text: str) -> float:
     return float(text.strip().removesuffix("%"))
 
 
-def quoted(text: str) -> str:
-    """Return words that a shell could split. Raises ArgumentTypeError, which argparse tells."""
-    try:
-        shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}".lower()) from None
-    return text
-
-
 def quoted_command(text: str) -> str:
     """Return a command that a shell could split. Raises ArgumentTypeError, which argparse tells."""
-    if not shlex.split(quoted(text)):
+    if not shlex.split(_options.quoted(text)):
         raise argparse.ArgumentTypeError("no command")
     return text
 

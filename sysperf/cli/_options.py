@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf.cli import described
@@ -36,6 +36,17 @@ class _Parser(argparse.ArgumentParser):
         """Print the help. argparse drops the error of a stdout that cannot be written; `main` reports it."""
         (file or sys.stdout).write(self.format_help())
         sys.stdout.flush()
+
+    def parse_known_args(  # type: ignore[override]  # argparse has overloads for namespaces of other types
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse. argparse takes a value `--` for the end of options, and gives a list of none: it is refused."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            value = getattr(parsed, action.dest, None)
+            if action.nargs is None and isinstance(value, list) and ([] in value or value == [] != action.default):
+                self.error(f"argument {'/'.join(action.option_strings) or action.dest}: -- is no value")
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         from sysperf.evaluate.schema import suggest  # noqa: PLC0415 - errors only
@@ -97,6 +108,17 @@ def add_rule_files(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("rules")
     group.add_argument("--rules", action="append", default=[], metavar="PATH", help="more rules: a TOML file or a folder of them")
     return group
+
+
+def quoted(text: str) -> str:
+    """Return words that a shell could split. Raises ArgumentTypeError, which argparse tells."""
+    import shlex  # noqa: PLC0415 - for a few options
+
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}".lower()) from None
+    return text
 
 
 def listed(values: list[str]) -> list[str]:

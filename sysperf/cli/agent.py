@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from sysperf.agent.client import Client
     from sysperf.agent.setup import Options, Setup
     from sysperf.live.tracked_finding import TrackedFinding
-    from sysperf.model.change import Setting, Transaction
-    from sysperf.model.outcome import Outcome
+    from sysperf.model.change import Setting
+    from sysperf.model.finding import Finding
 
 SHOWN = 50
 KEPT = 200
@@ -103,55 +103,24 @@ def _imported() -> tuple[ModuleType, ModuleType]:
 
 
 def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
-    return make(args.socket or socket, _history(args.history or settings.history), _change_service, _settings_of, _PastTransactions())
+    from sysperf.fix.past import PastTransactions  # noqa: PLC0415 - `agent status` does not watch the journal
+
+    return make(args.socket or socket, _history(args.history or settings.history), _change_service, _settings_of, PastTransactions())
 
 
 def _change_service() -> ChangeService | None:
-    """Who makes changes in mode `apply`."""
+    """Return who makes changes in mode `apply`."""
     from sysperf.agent.helper_client import HelperClient  # noqa: PLC0415 - only mode `apply` asks
     from sysperf.fix import helper_protocol  # noqa: PLC0415
 
     return HelperClient() if helper_protocol.available() else None
 
 
-def _settings_of(outcome: Outcome) -> tuple[Setting, ...]:
+def _settings_of(outcome: Finding) -> tuple[Setting, ...]:
     """What the finding's fixes would set. The site named the rule: that covers a fix that asks for caution."""
     from sysperf.engine import change  # noqa: PLC0415 - as above
 
     return change.requested_settings([outcome], [outcome.rule]).settings
-
-
-class _PastTransactions:
-    """What was changed on this machine, newest first; read again when the journal changed."""
-
-    def __init__(self) -> None:
-        self._stamp: object = None
-        self._kept: tuple[Transaction, ...] = ()
-
-    def __call__(self) -> tuple[Transaction, ...]:
-        stamp = tuple(map(_locked_at, _journals()))
-        if stamp != self._stamp:
-            self._stamp, self._kept = stamp, self._read() if any(stamp) else ()
-        return self._kept
-
-    def _read(self) -> tuple[Transaction, ...]:
-        from sysperf.fix.journal import Journal  # noqa: PLC0415 - most machines have no journal
-
-        transactions = [transaction for folder in _journals() for transaction in Journal(os.path.dirname(folder)).transactions()]
-        return tuple(sorted(transactions, key=lambda transaction: transaction.taken_at, reverse=True))
-
-
-def _journals() -> list[str]:
-    """The folders of the machine's journal and of this user's own."""
-    return list(dict.fromkeys((f"{paths.SYSTEM_STATE}/changes", f"{paths.user_state_folder()}/changes")))
-
-
-def _locked_at(folder: str) -> int:
-    """When this journal was written last; 0 where there is none."""
-    try:
-        return os.stat(f"{folder}/lock").st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _history(given: str) -> str | None:
@@ -219,7 +188,7 @@ def _about(status: Status, meters: dict[str, float]) -> list[str]:
 
 def _finding(tracked: TrackedFinding) -> str:
     outcome = tracked.outcome
-    where = f" [{neutral(outcome.subject)}]" if outcome.subject else ""
+    where = f" [{neutral(outcome.about)}]" if outcome.about else ""
     return f"  {outcome.severity:<8} {neutral(outcome.rule)}{where}: {neutral(outcome.message)} (since {_when(tracked.first_seen)})"
 
 

@@ -138,7 +138,7 @@ def _of_findings(args: argparse.Namespace) -> RequestedSettings:
 def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) -> None:
     """The plan, and what is left to a person."""
     if args.format == "json":
-        manual = [{"rule": step.outcome.rule, "subject": step.outcome.subject, "reason": step.reason} for step in requested.manual]
+        manual = [{"rule": step.outcome.rule, "subject": step.outcome.about, "reason": step.reason} for step in requested.manual]
         _options.write(as_json.dump({"schema": changes.SCHEMA, "plan": planned, "manual": manual}), args)
         return
     text = changes.plan(planned, color=_options.wants_color(args), width=_options.width())

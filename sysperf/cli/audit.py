@@ -28,7 +28,7 @@ from sysperf.engine.configuration import Config, read_baseline, read_config
 from sysperf.evaluate.judge import at_least
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.rule import SEVERITIES
 from sysperf.report.words import all_examined
 

@@ -28,7 +28,7 @@ from sysperf.engine.configuration import BASELINE, read_baseline, read_config
 from sysperf.evaluate.waivers import shrink
 from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report import as_json
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     return write(args.file, result.outcomes, "--file")
 
 
-def write(path: str, outcomes: Sequence[Outcome], option: str) -> int:
+def write(path: str, outcomes: Sequence[Finding], option: str) -> int:
     """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError."""
     earlier = read_baseline(path) if os.path.exists(path) else None
     baseline, fresh = shrink(earlier, outcomes, reading.now())
@@ -57,7 +57,7 @@ def write(path: str, outcomes: Sequence[Outcome], option: str) -> int:
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0
     sys.stderr.write(f"sysperf: {neutral(path)}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
     for outcome in fresh:
-        sys.stderr.write(f"  not added: {outcome.rule} {neutral(outcome.subject)}\n")
+        sys.stderr.write(f"  not added: {outcome.rule} {neutral(outcome.about)}\n")
     if fresh:
         sys.stderr.write("  hint: fix these or waive them with a reason; a baseline only shrinks\n")
     return Exit.FINDINGS if fresh else Exit.CLEAN

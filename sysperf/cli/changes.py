@@ -1,5 +1,9 @@
 """List what sysperf has changed. When, for which finding, what was there before, and whether it still holds.
 
+exit codes:
+  0  everything is listed
+  3  a journal of this machine can not be read by this user
+
 examples:
   sysperf changes
   sysperf changes --format json
@@ -8,6 +12,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import sys
 
 from sysperf.cli import _options
 from sysperf.engine import change
@@ -15,7 +20,7 @@ from sysperf.engine.change import Changer
 from sysperf.fix import lease
 from sysperf.fix.standing import Standing
 from sysperf.model.change import Transaction
-from sysperf.model.errors import Exit
+from sysperf.model.errors import Exit, SysperfError
 from sysperf.report import as_json, changes
 
 Listing = list[tuple[Transaction, list[Standing]]]
@@ -28,26 +33,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    by_journal = {journal.folder: Changer(folder=journal.folder.removesuffix("/changes")).transactions() for journal in change.journals()}
+    by_journal: dict[str, Listing] = {}
+    problems: list[SysperfError] = []
+    for journal in change.journals():
+        try:
+            by_journal[journal.folder] = Changer(folder=journal.folder.removesuffix("/changes")).transactions()
+        except SysperfError as error:  # noqa: PERF203 - root's journal is not to hide this user's own
+            problems.append(error)
+    code = Exit.PARTIAL if problems else Exit.CLEAN
     if args.format == "json":
-        _options.write(
-            as_json.dump({"schema": changes.SCHEMA, "journals": [_plain(folder, listed) for folder, listed in by_journal.items()]}), args
-        )
-        return Exit.CLEAN
+        listings = [_plain(folder, listed) for folder, listed in by_journal.items()]
+        _options.write(as_json.dump({"schema": changes.SCHEMA, "journals": listings, "problems": list(map(str, problems))}), args)
+        return code
     parts = []
     for folder, listed in by_journal.items():
         if listed:
             text = changes.transactions(listed, _left(listed), color=_options.wants_color(args), width=_options.width())
             parts.append(text if len(by_journal) == 1 else f"{folder}\n\n{text}")
-    _options.write("\n".join(parts) or "sysperf has changed nothing here.", args)
-    return Exit.CLEAN
+    _options.write("\n".join(parts) or ("" if problems else "sysperf has changed nothing here."), args)
+    sys.stdout.flush()
+    for problem in problems:
+        sys.stderr.write(f"sysperf: {problem}: what is in it is not listed\n  hint: {problem.hint}\n")
+    return code
 
 
 def _left(listed: Listing) -> dict[int, float]:
     """Seconds that are left of each lease."""
-    now = lease.boot_s()
-    leased = ((transaction.number, transaction.lease) for transaction, _ in listed if transaction.lease)
-    return {number: 0.0 if lease.expired(granted) else granted.until_s - now for number, granted in leased}
+    return {transaction.number: lease.left_s(transaction.lease) for transaction, _ in listed if transaction.lease}
 
 
 def _plain(folder: str, listed: Listing) -> dict[str, object]:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from sysperf import plugin
 from sysperf.cli import _options, _signals, plugins
 from sysperf.host.commands import sysperf_command
+from sysperf.host.descendants import kill_descendants
 from sysperf.host.forked import adopt_orphans
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.text import neutral
@@ -48,8 +49,6 @@ WARM_S = 8.0
 MAX_START_S = 300.0
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
-MAX_ROUNDS = 10_000
-"""Killing a process makes its children ours, which are killed next."""
 MAX_SECONDS = 600.0
 FORMATS = ("text", "json", "markdown", "html")
 
@@ -108,7 +107,7 @@ def _started(args: argparse.Namespace) -> int:
 
 
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
-    """Until a program below it has had PyTorch loaded for so long. Raises SysperfError when it ends first."""
+    """Wait until a program below it has had PyTorch loaded for so long. Raises SysperfError when it ends first."""
     from sysperf.collect.process.process_tree import find  # noqa: PLC0415 - for this form only
     from sysperf.diagnosis import counters  # noqa: PLC0415 - as above
     from sysperf.host import Host  # noqa: PLC0415 - as above
@@ -149,21 +148,7 @@ def _end(program: subprocess.Popen[bytes] | None) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 program.wait(GRACE_S)
     finally:
-        _kill_descendants()
-
-
-def _kill_descendants() -> None:
-    from sysperf.diagnosis import counters  # noqa: PLC0415 - for this form only
-
-    for _ in range(MAX_ROUNDS):
-        below = counters.children(os.getpid())
-        if not below:
-            return
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)
+        kill_descendants()
 
 
 def _diagnosed(args: argparse.Namespace, pid: int) -> Verdict:

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import sys
 
+from sysperf.cli import _options
 from sysperf.host import Host
 from sysperf.launch import interpreter, kernelspec
 from sysperf.model.errors import Exit, UsageError
@@ -28,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="source", metavar="KERNEL", help="wrap this installed kernel instead")
     parser.add_argument("--display-name", metavar="TEXT", help="how Jupyter shows it")
     parser.add_argument("--prefix", metavar="DIR", help="install into DIR/share/jupyter/kernels instead of the user's folder")
-    parser.add_argument("--wrap-options", default="", metavar="OPTIONS", help="options of `sysperf wrap`, as a shell would split them")
+    parser.add_argument(
+        "--wrap-options", type=_options.quoted, default="", metavar="OPTIONS", help="options of `sysperf wrap`, as a shell would split them"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,8 +13,10 @@ import argparse
 import sys
 
 from sysperf.cli import _options, apply
+from sysperf.engine import change
 from sysperf.engine.change import Changer
 from sysperf.model.errors import Exit
+from sysperf.report import changes
 from sysperf.report.terminal import wrap
 
 
@@ -26,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         _options.write(apply.knobs(args), args)
         return Exit.CLEAN
+    for transaction in change.overdue():
+        what = "its lease has ended" if transaction.lease and transaction.state != "open" else "it was interrupted, or is at work right now"
+        sys.stderr.write(f"sysperf: transaction {transaction.number}: {what}. {changes.OVERDUE}\n")
     requested, planned = apply.requested_changes(args, Changer())
     apply.show(args, requested, planned)
     if planned.changes and args.format == "text":

@@ -50,7 +50,7 @@ def taken(pid: int, seconds: int | None, name: str = "") -> Stacks | Split:
 
 
 def rendered(stacks: Stacks | Split, *, color: bool, width: int) -> str:
-    """As text for people."""
+    """Render as text for people."""
     if isinstance(stacks, Split):
         return profile.split(stacks, color=color, width=width)
     return profile.stacks(stacks, color=color, width=width)

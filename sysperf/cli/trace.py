@@ -85,7 +85,7 @@ def requested(args: argparse.Namespace) -> TraceRequest:
 
 
 def _become(uid: int, gid: int) -> None:
-    """As root, become the user of the process: in a folder of that user, root must not follow links."""
+    """Become the user of the process, as root: in a folder of that user, root must not follow links."""
     if os.geteuid() != 0 or uid == 0:
         return
     import pwd  # noqa: PLC0415 - for root only

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sysperf.engine.judging import Terms
     from sysperf.model.cause import Explained
-    from sysperf.model.outcome import Rewrap
+    from sysperf.model.finding import Rewrap
     from sysperf.model.rule import Rule
     from sysperf.model.snapshot import Snapshot
     from sysperf.tui.actions import Actions
@@ -155,7 +155,7 @@ def _program() -> str:
 
 @contextlib.contextmanager
 def source(args: argparse.Namespace) -> Iterator[Source]:
-    """Where the facts come from: what was asked for, else an agent that answers, else this process."""
+    """Yield where the facts come from: what was asked for, else an agent that answers, else this process."""
     if args.connect and args.root:
         raise UsageError("--connect and --root both name a machine", "give one of them")
     if args.root:

@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all transactions, latest first")
     parser.add_argument("--expired", action="store_true", help="what was interrupted, and what has a lease that ended")
     parser.add_argument("--machine", action="store_true", help="of the machine's journal, through sysperf's helper (root needs no helper)")
+    parser.add_argument("--yes", action="store_true", help="as with apply; undo asks no question anyway")
     parser.add_argument("--force", action="store_true", help="also values that somebody else has changed since")
     _options.add_format(parser)
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")

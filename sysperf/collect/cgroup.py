@@ -291,7 +291,7 @@ def _memory_v1(host: Host, folder: str) -> dict[str, int | None]:
 
 
 def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
-    """As kubelet and docker count it: usage without inactive file cache, which goes first."""
+    """Count as kubelet and docker do: usage without inactive file cache, which goes first."""
     used, parts = host.number(usage), host.pairs(stat, " ")
     if used is None or (parts is None and is_unreadable(host, stat)):
         return None

@@ -262,4 +262,4 @@ def _settings(host: Host, path: str) -> dict[str, str] | None:
     if text is None:
         return None
     settings = [match for line in text.splitlines()[:500] if (match := _SETTING.match(line)) and redact.keeps(match[1])]
-    return {match[1]: neutral(redact.text(match[2].strip()), 200) for match in settings}
+    return {match[1]: neutral(redact.variable(match[1], match[2].strip()), 200) for match in settings}

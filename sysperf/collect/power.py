@@ -204,7 +204,7 @@ def _idle(host: Host) -> Fields:
 
 
 def _throttling(host: Host) -> Fields:
-    """Of the package that was slowed most, asked of one CPU in each. Only Intel's CPUs count."""
+    """Read the package that was slowed most, asked of one CPU in each. Only Intel's CPUs count."""
     online = online_cpus(host) or CpuSet()
     if not host.names(THROTTLE.replace("*", str(online.first()))):
         return {}

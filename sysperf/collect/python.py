@@ -263,7 +263,7 @@ def _manager(host: Host, prefix: str, config: dict[str, str] | None) -> str:
 
 
 def _sites(host: Host, place: tuple[str, str | None, str], config: dict[str, str] | None, shell: Shell) -> Iterator[str]:
-    """Where packages are looked for. A venv is alone unless it asks for the system's; the user's folder comes before the system's."""
+    """Yield where packages are looked for. A venv is alone unless it asks for the system's; the user's folder comes before the system's."""
     prefix, base, library = place
     shares = config is None or config.get("include-system-site-packages", "").lower() == "true"
     if config is not None:
@@ -289,7 +289,7 @@ def _own_sites(host: Host, base: str, library: str) -> Iterator[str]:
 
 
 def _which() -> dict[str, list[str]]:
-    """Where the programs that matter are on the PATH."""
+    """Return where the programs that matter are on the PATH."""
     folders = [*os.environ.get("PATH", "").split(":")[:MAX_LISTED], "/usr/local/bin", "/usr/bin", "/bin"]
     places: dict[str, list[str]] = {}
     for name in (*INTERPRETERS, *C_COMPILERS, *CXX_COMPILERS):

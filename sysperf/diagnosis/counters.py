@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sysperf.host import descendants
 from sysperf.procfs import schedstat
 from sysperf.procfs.numbers import whole
 from sysperf.procfs.schedstat import SchedStat
@@ -101,25 +102,9 @@ def children(pid: int) -> list[int]:
 
 
 def children_finder() -> Callable[[int], list[int]]:
-    """How the children of many processes are found at one moment.
-
-    Kernels without CONFIG_PROC_CHILDREN do not list them: all processes are asked for their parents then, once.
-    """
-    me = os.getpid()
-    return _listed_children if os.access(f"/proc/{me}/task/{me}/children", os.R_OK) else _by_parent()
-
-
-def _listed_children(pid: int) -> list[int]:
-    numbers = (whole(word) for tid in tids(pid)[:64] for word in content(f"/proc/{pid}/task/{tid}/children", 65_536).split())
-    return [number for number in numbers if number is not None][:MAX_CHILDREN]
-
-
-def _by_parent() -> Callable[[int], list[int]]:
-    below: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (stat := parse(content(f"/proc/{name}/stat"))) is not None:
-            below.setdefault(stat.ppid, []).append(stat.pid)
-    return lambda pid: below.get(pid, [])[:MAX_CHILDREN]
+    """How the children of many processes are found at one moment; of each, at most so many."""
+    found = descendants.children_finder()
+    return lambda pid: found(pid)[:MAX_CHILDREN]
 
 
 def compiles(pid: int) -> bool:

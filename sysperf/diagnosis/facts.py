@@ -6,35 +6,23 @@ Shares are of the time of the thread that is named, from 0 to 1.
 from typing import Annotated
 
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.finding import Place
 from sysperf.model.record import Record, fact
 
 STAT, THREADS, SCHEDSTAT = "/proc/[0-9]*/stat", "/proc/[0-9]*/task", "/proc/[0-9]*/task/*/schedstat"
 SYSCALL, IO, STATM = "/proc/[0-9]*/task/*/syscall", "/proc/[0-9]*/io", "/proc/[0-9]*/statm"
 
 
-class Line(Record):
-    """A line of the user's program."""
-
-    kind: Annotated[str, fact("what it does: a phase or an activity of `Stacks`")]
-    file: str
-    line: int
-    function: str
-    share: Annotated[float, fact("of the main thread's time")]
-    text: Annotated[str, fact("the line itself; empty where its file cannot be read")] = ""
-
-
 class Hit(Record, kw_only=True):
     """A rule of `sysperf lint` that fired in a function which the program runs."""
 
     rule: str
-    file: str
-    line: int
-    function: str = ""
+    place: Place
     fixable: Annotated[bool, fact("`sysperf lint --fix` can change it, where its name leads to the same file as for the program")] = False
 
 
 class Stacks(Record, kw_only=True):
-    """Where the main thread was, by samples of its Python stack. Phases add up to 1; activities may lie within any of them."""
+    """Samples of the main thread's Python stack. Phases add up to 1; activities may lie within any of them."""
 
     samples: int = 0
     loader_wait: Annotated[float, fact("phase: waits for DataLoader workers")] = 0.0
@@ -62,7 +50,7 @@ class Stacks(Record, kw_only=True):
     serving: Annotated[float, fact("activity: an event loop or a server waits for work")] = 0.0
     python: Annotated[float, fact("activity: in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0
     other_threads: Annotated[int, fact("other threads of the program that were seen in Python code which does not wait")] = 0
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Place, ...] = ()
 
 
 class Native(Record, kw_only=True):

@@ -105,7 +105,7 @@ def _used(taken: Sequence[dict[str, float]], pids: set[int], elsewhere: set[int]
 
 
 def _link_used(taken: Sequence[dict[str, float]], devices: Sequence[Facts]) -> float | None:
-    """Of the GPU whose link is used most, how much; None where one does not tell."""
+    """Return the use of the GPU's link that is used most; None where one does not tell."""
     found = []
     for device in devices:
         link, gpu = _link_bytes_per_s(device.pcie), describe(taken, [device.index])

@@ -7,13 +7,15 @@ Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sysperf.diagnosis import counters
 from sysperf.diagnosis.counters import Spent
-from sysperf.procfs import meminfo, psi
-from sysperf.procfs.numbers import whole
+from sysperf.procfs import cpu_ticks, meminfo, psi, vmstat
+
+_SWAPPED = ("pswpin", "pswpout")
+_REFAULTED = ("workingset_refault_anon", "workingset_refault_file")
 
 
 class MachineReading(NamedTuple):
@@ -43,15 +45,10 @@ class Part(NamedTuple):
     job_ticks: int
 
 
-def cpu_ticks() -> tuple[dict[int, int], dict[int, int]]:
+def ticks_by_cpu() -> tuple[dict[int, int], dict[int, int]]:
     """(idle, all) clock ticks of each CPU, without those that the hypervisor took."""
-    idle, every = {}, {}
-    for line in counters.content("/proc/stat", 1 << 20).splitlines():
-        name, *words = line.split()
-        if name.startswith(b"cpu") and name != b"cpu" and (cpu := whole(name[3:])) is not None:
-            ticks = [whole(word) or 0 for word in words[:7]]
-            idle[cpu], every[cpu] = ticks[3] + ticks[4], sum(ticks)
-    return idle, every
+    cpus = cpu_ticks.of_each(counters.content("/proc/stat", 1 << 20))
+    return {cpu: ticks.unused for cpu, ticks in cpus.items()}, {cpu: ticks.unused + ticks.worked for cpu, ticks in cpus.items()}
 
 
 class Paging(NamedTuple):
@@ -62,20 +59,16 @@ class Paging(NamedTuple):
     remote: tuple[int, int] | None
 
 
-def paging(vmstat: bytes) -> Paging:
+def paging(text: bytes) -> Paging:
     """What /proc/vmstat says about pages."""
-    fields = dict(line.split()[:2] for line in vmstat.splitlines() if len(line.split()) == 2)
-    local, remote = (whole(fields.get(name)) for name in (b"numa_local", b"numa_other"))
-    return Paging(
-        _sum(fields, b"pswpin", b"pswpout"),
-        _sum(fields, b"workingset_refault_anon", b"workingset_refault_file"),
-        None if local is None or remote is None else (local, remote),
-    )
+    counts = vmstat.counts(text, (*_SWAPPED, *_REFAULTED, "numa_local", "numa_other"))
+    local, remote = counts["numa_local"], counts["numa_other"]
+    return Paging(_sum(counts, _SWAPPED), _sum(counts, _REFAULTED), None if local is None or remote is None else (local, remote))
 
 
 def machine_reading() -> MachineReading:
     """The machine's counters."""
-    idle, every = cpu_ticks()
+    idle, every = ticks_by_cpu()
     pressure = {name: _total(name) for name in ("cpu", "io", "memory")}
     pages = paging(counters.content("/proc/vmstat", 65_536))
     return MachineReading(
@@ -85,10 +78,10 @@ def machine_reading() -> MachineReading:
     )  # fmt: skip
 
 
-def _sum(fields: Mapping[bytes, bytes], *names: bytes) -> int | None:
+def _sum(counts: Mapping[str, int | None], names: Sequence[str]) -> int | None:
     """The sum of some counters; None where the kernel has not all of them."""
-    values = [whole(fields.get(name)) for name in names]
-    return None if None in values else sum(value or 0 for value in values)
+    known = [count for name in names if (count := counts[name]) is not None]
+    return sum(known) if len(known) == len(names) else None
 
 
 def _total(name: str) -> int | None:

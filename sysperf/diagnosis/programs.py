@@ -300,7 +300,7 @@ def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governo
 
 
 def _named(others: Iterable[tuple[str, int, float]], cpus: CpuSet | None) -> str | None:
-    """Who uses most CPU time of those that may run on these CPUs; None where none is seen."""
+    """Return who uses most CPU time of those that may run on these CPUs; None where none is seen."""
     near = (other for other in others if other[2] >= MIN_NAMED and rates.share_on(other[1], cpus) > 0)
     return ", ".join(f"{name} (pid {pid}) {used:.1f}" for name, pid, used in itertools.islice(near, MAX_NAMED)) or None
 

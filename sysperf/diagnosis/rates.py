@@ -29,7 +29,7 @@ def busy_cpus(window: Window, cpus: CpuSet | None) -> float | None:
 
 
 def _listed(window: Window, cpus: CpuSet | None) -> list[int]:
-    """Those that were there all the time: one that came meanwhile counts since it was last online."""
+    """Return those that were there all the time: one that came meanwhile counts since it was last online."""
     return [cpu for cpu in window.machine_last.all_ticks if cpu in window.machine_first.all_ticks and (cpus is None or cpu in cpus)]
 
 
@@ -65,7 +65,7 @@ def _per_s(window: Window, before: int | None, after: int | None) -> float | Non
 
 
 def remote_share(window: Window) -> float | None:
-    """Of the pages that were taken within the window, how many were on another node than the CPU; None of too few."""
+    """Return the share of the pages taken within the window that were on another node than the CPU; None of too few."""
     before, after = window.machine_first.remote_pages, window.machine_last.remote_pages
     if before is None or after is None:
         return None
@@ -74,7 +74,7 @@ def remote_share(window: Window) -> float | None:
 
 
 def others_steady(window: Window, cpus: CpuSet | None, at_least: float) -> float | None:
-    """In which share of the window's parts others used so many of these CPUs; None of too few parts."""
+    """Return the share of the window's parts in which others used so many of these CPUs; None of too few parts."""
     busy = [_others(first, last, cpus) >= at_least for first, last in itertools.pairwise(window.parts)]
     return sum(busy) / len(busy) if len(busy) >= MIN_PARTS else None
 

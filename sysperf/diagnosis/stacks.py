@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from sysperf.diagnosis.facts import Line, Stacks
+from sysperf.diagnosis.facts import Stacks
 from sysperf.host import redact
+from sysperf.model.finding import Place
 from sysperf.model.profile import Frame, Sample, Samples
 from sysperf.startup import lazy
 
@@ -191,11 +192,11 @@ def _at_work(sample: Sample, rules: Rules, read_line: ReadLine) -> bool:
     return user is not None and not activities(sample.frames, rules, read_line) & {"locking", "sleeping", "serving", "opening"}
 
 
-def _hottest(lines: dict[str, Counter[Frame]], total: int, read_line: ReadLine) -> tuple[Line, ...]:
+def _hottest(lines: dict[str, Counter[Frame]], total: int, read_line: ReadLine) -> tuple[Place, ...]:
     """The line that was seen most in each phase and activity."""
     hottest = []
     for kind, frames in lines.items():
         frame, count = frames.most_common(1)[0]
         text = " ".join(redact.source_line(read_line(frame)).split())[:MAX_TEXT]
-        hottest.append(Line(kind, frame.file, frame.line or 0, frame.function[:MAX_TEXT], count / total, text))
-    return tuple(sorted(hottest, key=lambda line: -line.share)[:MAX_LINES])
+        hottest.append(Place(frame.file, frame.line or 0, frame.function[:MAX_TEXT], text, kind, count / total))
+    return tuple(sorted(hottest, key=lambda place: -(place.share or 0.0))[:MAX_LINES])

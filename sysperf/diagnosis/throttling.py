@@ -6,7 +6,7 @@ from sysperf.model.snapshot import Facts
 
 
 def share(before: Facts, after: Facts) -> float | None:
-    """Of the quota's periods in between, the share in which the group was stopped; `Cgroup` records of the same group."""
+    """Return the share of the quota's periods in between in which the group was stopped; `Cgroup` records of the same group."""
     if before is None or after is None or before.path != after.path:
         return None
     if None in (before.nr_periods, after.nr_periods, before.nr_throttled, after.nr_throttled):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sysperf.diagnosis import counters
 from sysperf.diagnosis.counters import Reading
 from sysperf.diagnosis.jobtime import JobTime
-from sysperf.diagnosis.machine import Part, cpu_ticks, machine_reading
+from sysperf.diagnosis.machine import Part, machine_reading, ticks_by_cpu
 from sysperf.procfs.numbers import whole
 from sysperf.procfs.stat import parse
 
@@ -43,7 +43,7 @@ POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22
 
 
 class Seen(NamedTuple):
-    """In which state a thread was seen, and in which calls it waited."""
+    """The states in which a thread was seen, and the calls in which it waited."""
 
     looks: int
     asked: int
@@ -181,7 +181,7 @@ class Window:
     def _take_part(self) -> None:
         if len(self.processes) <= MAX_IN_PARTS:
             self._count()
-            self.parts.append(Part(*cpu_ticks(), self.job.ticks))
+            self.parts.append(Part(*ticks_by_cpu(), self.job.ticks))
 
     def _count(self) -> None:
         stats = {pid: parse(counters.content(f"/proc/{pid}/stat")) for pid in self.processes}
@@ -196,7 +196,7 @@ class Window:
 
     @staticmethod
     def _call(watched: Watched, tid: int) -> None:
-        """In which call a thread waits now. It says nothing for who may not look."""
+        """Return the call in which a thread waits now. It says nothing for who may not look."""
         words = counters.content(f"/proc/{watched.pid}/task/{tid}/syscall", 256).split()
         if not words:
             return

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from sysperf import __version__
 from sysperf.engine.reading import now
-from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.functions import Unknown
-from sysperf.evaluate.judge import Judge, rank, scope_names
+from sysperf.evaluate.judge import Answer, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
+from sysperf.evaluate.subject import named
 from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import TraceError
-from sysperf.model.outcome import Gain, Outcome, Report
+from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
-from sysperf.model.text import neutral
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.verdict import of_job
-from sysperf.trace.facts import MAX_PATH, Prediction, Rank, Trace
-from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis, Finding
+from sysperf.trace.facts import Prediction, Rank, Trace
+from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 from sysperf.trace.ranks import RankSummary, job, summarize
 from sysperf.trace.reading.readers import read
 from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
@@ -115,7 +113,7 @@ def _each(paths: Sequence[str], progress: Progress) -> list[_Read]:
 
 
 def _end_with_parent() -> None:
-    """In a worker: end when the process that wants the facts does, also where that was killed. A worker waits for work for ever."""
+    """End a worker when the process that wants the facts does, also where that was killed. A worker waits for work for ever."""
     import multiprocessing  # noqa: PLC0415 - for several traces only
     import signal  # noqa: PLC0415 - as above
 
@@ -140,106 +138,79 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     verdict, why = of_job(trace.ranks, trace.skew)
     trace = msgspec.structs.replace(trace, verdict=verdict, why=why)
     snapshot = Snapshot(taken_at=now(), root=trace.ranks[0].file if trace.ranks else "", areas={"trace": Area(trace)})
-    judge = Judge(scope_names(snapshot), ruleset.tables, Ledger(snapshot))
-    for rule in ruleset.rules:
-        if rule.scope == "trace":
-            judge.rule(ruleset.compiled(rule.key))
+    judged = judge(ruleset, snapshot, ("trace",))
     if accounting is not None:
-        trace = _with_gains_of(judge.outcomes, trace, ruleset, accounting)
-    outcomes = [_with_gain(outcome, trace, ruleset) for outcome in judge.outcomes]
-    outcomes.sort(key=lambda outcome: _order(outcome, trace, ruleset))
-    findings = tuple(_finding(outcome, trace, ruleset) for outcome in outcomes if outcome.state == "finding")
-    report = Report(sysperf=__version__, snapshot=snapshot, outcomes=tuple(outcomes), tally=judge.tally(outcomes))
-    unknown = tuple(sorted({outcome.rule for outcome in outcomes if outcome.state == "unknown"}))
-    return Result(Analysis(trace=trace, findings=findings, together=_together(findings, accounting), unknown=unknown), report, accounting)
+        trace = _with_gains_of(judged.answers, trace, accounting)
+    found = sorted((_complete(answer, trace, ruleset) for answer in judged.answers), key=_order)
+    outcomes = tuple(answer.finding for answer in found)
+    report = Report(sysperf=__version__, snapshot=snapshot, outcomes=outcomes, tally=judged.tally(outcomes))
+    findings = tuple(_without_only_file(finding, trace) for finding in report.findings())
+    unknown = tuple(sorted({finding.rule for finding in outcomes if finding.state == "unknown"}))
+    analysis = Analysis(trace=trace, findings=findings, together=_together(found, accounting), unknown=unknown)
+    return Result(analysis, report, accounting)
 
 
-def _order(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> tuple[object, ...]:
+def _order(answer: Answer) -> tuple[object, ...]:
     """Whether the file can be believed first, then findings by what acting gains, by severity, and by what they cost."""
-    gain, cost = prediction(outcome, trace, ruleset), exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
-    is_of_file = outcome.rule.startswith(OF_FILE) and outcome.severity != "info"
-    worth = gain.middle if gain is not None and outcome.state == "finding" else 0.0
-    severity = SEVERITIES.index(outcome.severity)
-    return (not is_of_file, -worth if worth >= MIN_GAIN_PCT else 0.0, severity, -(cost or 0.0), *rank(outcome)[1:])
+    finding = answer.finding
+    is_of_file = finding.rule.startswith(OF_FILE) and finding.severity != "info"
+    gain = finding.gain.middle if finding.gain.middle is not None and finding.state == "finding" else 0.0
+    cost = finding.cost_pct or finding.work_pct or 0.0
+    return (not is_of_file, -gain if gain >= MIN_GAIN_PCT else 0.0, SEVERITIES.index(finding.severity), -cost, *rank(finding)[1:])
 
 
-def subject_rank(outcome: Outcome, trace: Trace) -> Rank | None:
+def _complete(answer: Answer, trace: Trace, ruleset: Ruleset) -> Answer:
+    """The answer with what it costs and, of a finding, what acting gains and where."""
+    subject, rule = _rank_of(answer, trace), answer.rule
+    scope = Scope({"trace": trace, "rank": subject}, ruleset.tables)
+    cost, work = rule.percent("cost", scope), rule.percent("work", scope)
+    finding = msgspec.structs.replace(answer.finding, cost_pct=cost, work_pct=work)
+    if finding.state == "finding":
+        predicted = _prediction(rule.rule.predict, subject, trace, cost or work)
+        gain = finding.gain if predicted is None else _gain(predicted)
+        finding = msgspec.structs.replace(finding, gain=gain, places=_places(rule.rule.predict, subject))
+    return answer._replace(finding=finding)
+
+
+def _rank_of(answer: Answer, trace: Trace) -> Rank | None:
     """The rank that a finding is about; None where it is about all."""
     if len(trace.ranks) == 1:
         return trace.ranks[0]
-    return next((rank for rank in trace.ranks if outcome.subject == neutral(rank.path, MAX_PATH)), None)
+    return answer.item.value if isinstance(answer.item.value, Rank) else None
 
 
-def exposed(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
-    """The exposed time that a finding is about, by its rule's `cost`."""
-    return _share(outcome, trace, ruleset, "cost", ruleset.of(outcome).rule.cost)
-
-
-def work(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> float | None:
-    """The busy time of the kernels or operators that a finding is about, by its rule's `work`. It is no exposed time: nothing waits."""
-    return _share(outcome, trace, ruleset, "work", ruleset.of(outcome).rule.work)
-
-
-def _share(outcome: Outcome, trace: Trace, ruleset: Ruleset, key: str, text: str) -> float | None:
-    """The value of an expression about the rank that a finding is about; None where there is none, or it is unknown."""
-    if not text:
-        return None
-    names = {"trace": trace, "rank": subject_rank(outcome, trace)}
-    value = ruleset.of(outcome).expression(text, key)(Scope(names, ruleset.tables))
-    return None if isinstance(value, Unknown) or not isinstance(value, int | float) else float(value)
-
-
-def prediction(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Prediction | None:
+def _prediction(fix: str, rank: Rank | None, trace: Trace, limit: float | None) -> Prediction | None:
     """What a replay without the finding's cause gains: never more than the time that the finding is about."""
-    rank, wanted = subject_rank(outcome, trace), ruleset.of(outcome).rule.predict
-    if wanted == STRAGGLER:
+    if fix == STRAGGLER:
         return of_straggler(trace.skew)
-    if rank is None or not wanted or not rank.replay.usable:
+    if rank is None or not fix or not rank.replay.usable:
         return None
-    predicted = next((candidate for candidate in rank.replay.predictions if candidate.fix == wanted), None)
-    limit = exposed(outcome, trace, ruleset) or work(outcome, trace, ruleset)
+    predicted = next((candidate for candidate in rank.replay.predictions if candidate.fix == fix), None)
     if predicted is None or limit is None or predicted.high <= limit:
         return predicted
     return msgspec.structs.replace(predicted, low=min(predicted.low, limit), high=limit)
 
 
-def _with_gains_of(outcomes: Sequence[Outcome], trace: Trace, ruleset: Ruleset, accounting: Accounting) -> Trace:
+def _gain(predicted: Prediction) -> Gain:
+    text = f"{predicted.text()} of the step by replay, if {predicted.assumes}; unmeasured"
+    return Gain("replay", text, predicted.low, predicted.middle, predicted.high, predicted.assumes)
+
+
+def _with_gains_of(answers: Sequence[Answer], trace: Trace, accounting: Accounting) -> Trace:
     """The trace with the gains that findings name; those that it has already stay."""
-    named = {ruleset.of(outcome).rule.predict for outcome in outcomes if outcome.state == "finding"}
+    named = {answer.rule.rule.predict for answer in answers if answer.finding.state == "finding"}
     (rank,) = trace.ranks
     if rank.replay.predictions or not any(named):
         return trace
     return msgspec.structs.replace(trace, ranks=(accounting.with_gains_of(rank, named),))
 
 
-def _with_gain(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Outcome:
-    predicted = prediction(outcome, trace, ruleset) if outcome.state == "finding" else None
-    if predicted is None:
-        return outcome
-    return msgspec.structs.replace(outcome, gain=Gain(text=f"{predicted.text()} of the step by replay, if {predicted.assumes}; unmeasured"))
+def _without_only_file(finding: Finding, trace: Trace) -> Finding:
+    """A finding of a single trace is about that one, which the document names."""
+    return named(finding, MACHINE) if len(trace.ranks) == 1 else finding
 
 
-def _finding(outcome: Outcome, trace: Trace, ruleset: Ruleset) -> Finding:
-    rule = ruleset.of(outcome).rule
-    rank = subject_rank(outcome, trace)
-    cost = exposed(outcome, trace, ruleset)
-    return Finding(
-        id=outcome.rule,
-        severity=outcome.severity,
-        title=outcome.title,
-        message=outcome.message,
-        subject=outcome.subject if len(trace.ranks) > 1 else "",
-        exposed_pct=cost,
-        work_pct=work(outcome, trace, ruleset),
-        predicted_gain=prediction(outcome, trace, ruleset),
-        where=_places(rule.predict, rank),
-        why=outcome.why,
-        fixes=tuple(fix.title or fix.note for fix in outcome.fixes),
-        refs=outcome.refs,
-    )
-
-
-def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
+def _places(fix: str, rank: Rank | None) -> tuple[Place, ...]:
     """The source lines that pay most for this cause."""
     if rank is None:
         return ()
@@ -252,21 +223,20 @@ def _places(fix: str, rank: Rank | None) -> tuple[str, ...]:
         "launch": rank.cpu.between_sites if rank.cpu else (),
     }
     sites = of_fix.get(fix, ())
-    lines = dict.fromkeys(site.where for site in sites if site.where)
-    return tuple(lines)[:3]
+    return tuple(dict.fromkeys(site.where for site in sites if site.where is not None))[:3]
 
 
-def _together(findings: tuple[Finding, ...], accounting: Accounting | None) -> Prediction | None:
+def _together(found: Iterable[Answer], accounting: Accounting | None) -> Prediction | None:
     """All fixes at once, replayed rather than added up."""
-    wanted = {finding.predicted_gain.fix: finding for finding in findings if finding.predicted_gain is not None}
+    wanted = {answer.rule.rule.predict: answer.finding for answer in found if answer.finding.gain.basis == "replay"}
     if accounting is not None and accounting.window is not None and not accounting.times and len(wanted) > 1:
-        return together_cpu([finding.predicted_gain for finding in wanted.values() if finding.predicted_gain is not None])
+        return together_cpu({fix: finding.gain for fix, finding in wanted.items()})
     fixes = [BY_NAME[name] for name in wanted if name in BY_NAME]
     if len(fixes) < 2 or accounting is None or accounting.window is None or not accounting.times:
         return None
     low, high = accounting.replayer().gain([together(fixes)])
     low *= min(fix.sure for fix in fixes)
-    limit = min(100.0, sum(cause.exposed_pct or cause.work_pct or 0.0 for cause in wanted.values()))
+    limit = min(100.0, sum(finding.cost_pct or finding.work_pct or 0.0 for finding in wanted.values()))
     names = ", ".join(sorted(fix.name for fix in fixes))
     return Prediction(
         fix="together", low=min(low, limit), high=min(high, limit), assumes=f"all of these at once, replayed together: {names}"

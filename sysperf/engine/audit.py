@@ -14,12 +14,12 @@ from sysperf.engine.judging import Terms
 from sysperf.engine.reading import snapshot
 from sysperf.evaluate.compare import compare
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import judge_rules, rank
+from sysperf.evaluate.judge import JUDGED, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.model.difference import Difference, Drift
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.snapshot import Area, Snapshot
 
 
@@ -38,9 +38,9 @@ def audit(host: Host, terms: Terms, areas: Sequence[str] = AREAS) -> Report:
 def judge_snapshot(facts: Snapshot, terms: Terms, ledger: Ledger | None = None) -> Report:
     """Judge a machine that was read before."""
     facts = with_drift(facts, terms.reference, terms.ruleset)
-    judge = judge_rules(terms.ruleset, facts, ledger or Ledger(facts))
-    outcomes = sorted(apply_waivers(judge.outcomes, terms.waivers, terms.baseline, terms.ruleset), key=rank)
-    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=judge.tally(outcomes))
+    judged = judge(terms.ruleset, facts, JUDGED, ledger)
+    outcomes = sorted(apply_waivers(judged.outcomes, terms.waivers, terms.baseline, terms.ruleset), key=rank)
+    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=judged.tally(outcomes))
 
 
 def with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 from collections.abc import Iterable, Sequence
@@ -17,9 +18,9 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.standing import Standing
 from sysperf.host import Host
 from sysperf.model.change import Change, Plan, Setting, Transaction, Undone
-from sysperf.model.errors import UsageError
+from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.finding import Finding, Remedy
 from sysperf.model.knob import KNOBS
-from sysperf.model.outcome import Outcome, Remedy
 from sysperf.startup import lazy
 
 _SPAN = lazy(r"([0-9]{1,7})(s|m|min|h|d)")
@@ -30,7 +31,7 @@ _LIST = "`sysperf plan --list` shows the settings with their ranges"
 class Manual(NamedTuple):
     """A finding that sysperf does not fix by itself, and what a person can do."""
 
-    outcome: Outcome
+    outcome: Finding
     reason: str
 
 
@@ -41,7 +42,7 @@ class RequestedSettings(NamedTuple):
     manual: tuple[Manual, ...]
 
 
-def requested_settings(outcomes: Iterable[Outcome], named: Sequence[str] = (), *, caution: bool = False) -> RequestedSettings:
+def requested_settings(outcomes: Iterable[Finding], named: Sequence[str] = (), *, caution: bool = False) -> RequestedSettings:
     """The first fix of each finding that sysperf can apply: safe ones; with `caution`, or for rules named, cautious ones too.
 
     What keeps users from each other is changed for rules that are named only.
@@ -65,7 +66,7 @@ def _first(fixes: Iterable[Remedy], *, caution: bool, named: bool) -> Remedy | N
     return next((fix for fix in usable if fix.setting and (named or not KNOBS[fix.setting.knob].guards)), None)
 
 
-def _why_not(outcome: Outcome) -> str:
+def _why_not(outcome: Finding) -> str:
     if any(fix.setting for fix in outcome.fixes):
         guards = any(fix.setting and KNOBS[fix.setting.knob].guards for fix in outcome.fixes)
         what, how = ("keeps users from each other", "") if guards else ("can affect other programs", ", or --caution,")
@@ -160,6 +161,15 @@ class Changer:
     def transactions(self) -> list[tuple[Transaction, list[Standing]]]:
         """All transactions, oldest first, and how each step stands now."""
         return [(record, standing.standings(self.host, self.journal, record)) for record in self.journal.transactions()]
+
+
+def overdue() -> list[Transaction]:
+    """What was interrupted or has a lease that ended, and is still there, of the journals that this user can read."""
+    over: list[Transaction] = []
+    for journal in journals():
+        with contextlib.suppress(SysperfError):
+            over += filter(recovery.is_over, journal.transactions())
+    return over
 
 
 def check(changes: Iterable[Change], request: transaction.Request) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from sysperf import paths
 from sysperf.engine import reading
 from sysperf.host import Host
-from sysperf.model.outcome import Gain, Outcome, Report
+from sysperf.model.finding import Finding, Gain, Report
 from sysperf.model.record import to_json
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.trial import Trial
@@ -57,7 +57,7 @@ def with_gains(report: Report) -> Report:
     )
 
 
-def _with_gain(outcome: Outcome, trial: Trial | None, now: str) -> Outcome:
+def _with_gain(outcome: Finding, trial: Trial | None, now: str) -> Finding:
     if trial is None or outcome.state != "finding":
         return outcome
     gain = trial.gain()

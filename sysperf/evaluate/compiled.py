@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import Literal
 
 from sysperf.evaluate.acts import Acts, check_acts, settled
 from sysperf.evaluate.expression import Expression, compile_expression
@@ -110,6 +111,12 @@ class Compiled:
     def fixes(self) -> tuple[AnyFix, ...]:
         """The fixes, with the safety that the table `acts` gives to what they do."""
         return tuple(settled(fix, self._acts) for fix in self.rule.fix)
+
+    def percent(self, key: Literal["cost", "work"], scope: Scope) -> float | None:
+        """The share of the time that it is about, by its expression of this name; None where it has none, or that is unknown."""
+        text = self.rule.cost if key == "cost" else self.rule.work
+        value = self.expression(text, key)(scope) if text else None
+        return max(0.0, float(value)) if isinstance(value, int | float) else None
 
     def check(self) -> None:
         """Compile everything that is otherwise compiled when needed. Raises RuleError on the first mistake."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from sysperf.evaluate.scope import Touched, Value
-from sysperf.model.outcome import Evidence, Gap
+from sysperf.model.finding import Evidence, Gap
 from sysperf.model.record import Json, plain
 from sysperf.model.snapshot import Snapshot, Source
 from sysperf.model.text import neutral

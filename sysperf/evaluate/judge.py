@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,11 +12,11 @@ from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.functions import Unknown, because, unknown_of
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope, Value
-from sysperf.evaluate.subject import Subject
+from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome, Remedy, State, Tally
+from sysperf.model.finding import Finding, Remedy, State, Subject, Tally
 from sysperf.model.record import Fields, Record
-from sysperf.model.rule import ITEMS, SEVERITIES, Confidence
+from sysperf.model.rule import ITEMS, SEVERITIES, Confidence, Rule
 from sysperf.model.snapshot import Snapshot
 
 CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
@@ -23,13 +24,28 @@ JUDGED = ("host", "gpu", "python", "process")
 """Scopes that an audit judges; launches, traces and scripts have judges of their own."""
 
 
-def judge_rules(ruleset: Ruleset, snapshot: Snapshot, ledger: Ledger) -> Judge:
-    """Evaluate every rule on the machine."""
-    judge = Judge(scope_names(snapshot), ruleset.tables, ledger)
-    for rule in ruleset.rules:
-        if rule.scope in JUDGED and not judge.has_none(rule.scope):
-            judge.rule(ruleset.compiled(rule.key))
-    return judge
+def judge(
+    ruleset: Ruleset, snapshot: Snapshot, scopes: Collection[str], ledger: Ledger | None = None, *, rules: Iterable[Rule] | None = None
+) -> Judge:
+    """Judge what was read by the rules of these scopes: all in force, or those of `rules`. Raises RuleError where one is wrong."""
+    judging = Judge(scope_names(snapshot), ruleset.tables, ledger or Ledger(snapshot))
+    for rule in ruleset.rules if rules is None else rules:
+        if rule.scope in scopes and not judging.has_none(rule.scope):
+            judging.rule(ruleset.compiled(rule.key))
+    return judging
+
+
+class Answer(NamedTuple):
+    """What a rule says, and of what."""
+
+    finding: Finding
+    rule: Compiled
+    item: Item
+
+    @property
+    def is_of_item(self) -> bool:
+        """Whether it is about what the rule is for: not that the list of its items is unknown."""
+        return bool(self.rule.loop) == bool(self.item.bound)
 
 
 class Judge:
@@ -39,12 +55,17 @@ class Judge:
         self._names = names
         self._tables = tables
         self._ledger = ledger
-        self.outcomes: list[Outcome] = []
+        self.answers: list[Answer] = []
         self.rules = 0
         self.passed = 0
         self.not_applicable = 0
 
-    def tally(self, outcomes: Sequence[Outcome] | None = None) -> Tally:
+    @property
+    def outcomes(self) -> list[Finding]:
+        """The answers, without what they are about."""
+        return [answer.finding for answer in self.answers]
+
+    def tally(self, outcomes: Sequence[Finding] | None = None) -> Tally:
         """The counts; `outcomes` are those kept, after waivers."""
         states = [outcome.state for outcome in (self.outcomes if outcomes is None else outcomes)]
         return Tally(
@@ -69,25 +90,28 @@ class Judge:
         self.rules += 1
         scope = Scope(dict(self._names), self._tables)
         if not rule.loop:
-            self._decide(rule, scope, Subject())
+            self._decide(rule, scope, Item())
             return
-        items = rule.items(scope)
+        try:
+            items = rule.items(scope)
+        except RuleError as error:
+            items = because(rule.rule.id, str(error))
         if isinstance(items, Unknown):
             scope.record()
-            self._undecided(rule, scope, rule.items(scope), Subject())
+            self._undecided(rule, scope, items, Item())
             return
         if not items:
             self.not_applicable += 1
-        for place, item in enumerate(items):
-            scope.names[rule.loop] = item
-            self._decide(rule, scope, Subject(rule.loop, item, place))
+        for place, value in enumerate(items):
+            scope.names[rule.loop] = value
+            self._decide(rule, scope, Item(rule.loop, value, place))
 
-    def subject(self, rule: Compiled, subject: Subject) -> None:
-        """One rule on one subject."""
-        names = {**self._names, rule.loop: subject.item} if rule.loop else dict(self._names)
-        self._decide(rule, Scope(names, self._tables), subject)
+    def item(self, rule: Compiled, item: Item) -> None:
+        """One rule on one item."""
+        names = {**self._names, rule.loop: item.value} if rule.loop else dict(self._names)
+        self._decide(rule, Scope(names, self._tables), item)
 
-    def _decide(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+    def _decide(self, rule: Compiled, scope: Scope, item: Item) -> None:
         """A condition that runs out of its budget is an unknown, not the end of the audit.
 
         Most subjects are fine: only what a person will see is evaluated again, with a record of the facts that it touched.
@@ -100,11 +124,11 @@ class Judge:
                 self.passed += 1
             else:
                 scope.record()
-                self._answer(rule, scope, subject)
+                self._answer(rule, scope, item)
         except RuleError as error:
-            self._undecided(rule, scope, because(rule.rule.id, str(error)), subject)
+            self._undecided(rule, scope, because(rule.rule.id, str(error)), item)
 
-    def _answer(self, rule: Compiled, scope: Scope, subject: Subject) -> None:
+    def _answer(self, rule: Compiled, scope: Scope, item: Item) -> None:
         """What a person will see. An exemption that is unknown does not hide what is plainly there: the finding names it."""
         applies = rule.applies(scope) if rule.applies else True
         fires = rule.when(scope)
@@ -113,52 +137,57 @@ class Judge:
         if rule.rule.scope == "launch":  # what a launch rule says is done at once: an exemption that is unknown holds it back
             doubt = unknown_of(applies, fires, guard.doubt)
         if guard.holds:
-            self.outcomes.append(self._outcome(rule, "suppressed", scope, subject, guard.because))
+            self._keep(self._outcome(rule, "suppressed", scope, item, guard.because), rule, item)
         elif doubt is not None:
-            self._undecided(rule, scope, doubt, subject)
+            self._undecided(rule, scope, doubt, item)
         elif not applies:
             self.not_applicable += 1
         elif fires:
-            finding = self._outcome(rule, "finding", scope, subject)
-            self.outcomes.append(finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, subject))
+            finding = self._outcome(rule, "finding", scope, item)
+            finding = finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, item)
+            self._keep(finding, rule, item)
         else:
             self.passed += 1
 
-    def _uncertain(self, finding: Outcome, because_of: str, doubt: Unknown, subject: Subject) -> Outcome:
+    def _uncertain(self, finding: Finding, because_of: str, doubt: Unknown, item: Item) -> Finding:
         """A finding that an exemption may concern: less sure, and nothing is done about it unasked."""
         return msgspec.structs.replace(
             finding,
             because=f"unless {because_of}: {', '.join(doubt.facts)} is unknown",
             confidence=CONFIDENCES[min(CONFIDENCES.index(finding.confidence) + 1, len(CONFIDENCES) - 1)],
-            unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
+            unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
             fixes=tuple(msgspec.structs.replace(fix, safety="caution") if fix.safety == "safe" else fix for fix in finding.fixes),
         )
 
-    def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, subject: Subject) -> None:
-        self.outcomes.append(
-            Outcome(
-                rule.rule.id,
-                "unknown",
-                rule.severity,
-                rule.rule.scope,
-                rule.rule.title,
-                subject.name,
-                confidence=rule.rule.confidence,
-                evidence=self._ledger.evidence(scope.touched or {}, subject.item),
-                unknown=self._ledger.gaps(doubt.facts, doubt.reads, subject.item),
-                **_identities(rule, subject),
-            )
+    def _undecided(self, rule: Compiled, scope: Scope, doubt: Unknown, item: Item) -> None:
+        subject = item.subject()
+        finding = Finding(
+            rule.rule.id,
+            "unknown",
+            rule.severity,
+            rule.rule.scope,
+            rule.rule.title,
+            subject,
+            confidence=rule.rule.confidence,
+            evidence=self._ledger.evidence(scope.touched or {}, item.value),
+            unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
+            **_names(rule, subject),
         )
+        self._keep(finding, rule, item)
 
-    def _outcome(self, rule: Compiled, state: State, scope: Scope, subject: Subject, guard: str = "") -> Outcome:
-        evidence = self._ledger.evidence(scope.touched or {}, subject.item)  # before the message touches more
-        return Outcome(
+    def _keep(self, finding: Finding, rule: Compiled, item: Item) -> None:
+        self.answers.append(Answer(finding, rule, item))
+
+    def _outcome(self, rule: Compiled, state: State, scope: Scope, item: Item, guard: str = "") -> Finding:
+        subject = item.subject()
+        evidence = self._ledger.evidence(scope.touched or {}, item.value)  # before the message touches more
+        return Finding(
             rule.rule.id,
             state,
             rule.severity,
             rule.rule.scope,
             rule.rule.title,
-            subject.name,
+            subject,
             message=rule.message().fill(scope),
             why=rule.rule.explain.strip(),
             because=guard,
@@ -167,7 +196,8 @@ class Judge:
             fixes=_remedies(rule, scope) if state == "finding" else (),
             impact=rule.rule.impact,
             refs=rule.rule.refs,
-            **_identities(rule, subject),
+            explains=rule.rule.explains,
+            **_names(rule, subject),
         )
 
 
@@ -177,15 +207,10 @@ def _remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     return remedies(rule, scope)
 
 
-def _identities(rule: Compiled, subject: Subject) -> Fields:
-    """Which very subject an outcome is about, and what stays the same of it."""
-    return {
-        "key": subject.key(rule.rule.id),
-        "fingerprint": subject.fingerprint(rule.rule.id),
-        "program": subject.program,
-        "user": subject.user,
-        "witness": rule.rule.witness,
-    }
+def _names(rule: Compiled, subject: Subject) -> Fields:
+    """Return this rule about this very subject, and what stays the same of that from run to run."""
+    name = fingerprint(rule.rule.id, subject.lasting_name)
+    return {"key": f"{rule.rule.id}@{subject.identity}", "fingerprint": name, "witness": rule.rule.witness}
 
 
 class _Guard(Record):
@@ -216,14 +241,14 @@ def scope_names(snapshot: Snapshot) -> dict[str, Value]:
     return names
 
 
-def rank(outcome: Outcome) -> tuple[int, int, int, str, str]:
+def rank(outcome: Finding) -> tuple[int, int, int, str, str]:
     """What costs most and is surest comes first; a measured or documented effect before an opinion."""
     basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
     weight = basis.index(outcome.impact.basis) if outcome.impact else len(basis)
-    return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.subject)
+    return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.about)
 
 
-def at_least(outcomes: Iterable[Outcome], severity: str) -> bool:
+def at_least(outcomes: Iterable[Finding], severity: str) -> bool:
     """Whether there is a finding of this severity or a worse one."""
     worst = SEVERITIES.index(severity)
-    return any(outcome.state == "finding" and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)
+    return any(outcome.holds and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)

@@ -8,8 +8,8 @@ import msgspec
 
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.scope import Scope
+from sysperf.model.finding import Remedy, SourceFix, Start
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
-from sysperf.model.outcome import Remedy
 from sysperf.model.rule import Advice, Affinity, AnyFix, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
 from sysperf.model.setting import Setting
 from sysperf.model.text import for_shell, neutral, quoted
@@ -27,8 +27,15 @@ def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     return tuple(_remedy(fix, fill, scope) for fix in rule.fixes)
 
 
+def source_fix(file: str, rule: str) -> Remedy:
+    """What `sysperf lint --fix` changes in a source: it shows a diff, and asks."""
+    command = f"sysperf lint {quoted(file)} --select {rule} --fix"
+    return Remedy("advice", "as a diff of the source, which is shown first", "caution", command, source=SourceFix(file, rule))
+
+
 def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:
-    command, undo, title, needs = _COMMANDS[type(fix)](fix, fill, scope)
+    start = _start(fix, fill, scope)
+    command, undo, title, needs = _of_start(fix, start) if start is not None else _COMMANDS[type(fix)](fix, fill, scope)
     return Remedy(
         kind=str(type(fix).__struct_config__.tag),
         title=fill(fix.title) or title,
@@ -39,6 +46,7 @@ def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:
         note=_note(fix, fill),
         numerics=fix.numerics,
         setting=_setting(fix, fill, scope),
+        start=start,
     )
 
 
@@ -96,25 +104,28 @@ def _migrate(fix: MigratePages, fill: Filler, scope: Scope) -> Parts:
     return f"migratepages {pid} all {fill(fix.nodes, quote=True)}", "", "move its memory beside its CPUs", ""
 
 
-def _env(fix: Env, fill: Filler, _scope: Scope) -> Parts:
-    unset = [f"-u {name}" for name in fix.unset]
-    given = [f"{name}={fill(value, quote='{' in value)}" if "{" in value else f"{name}={quoted(value)}" for name, value in fix.set.items()]
-    title = " and ".join(part for part in (fix.set and f"set {', '.join(fix.set)}", fix.unset and f"unset {', '.join(fix.unset)}") if part)
-    return " ".join(("env", *unset, *given, "python …")), "start it without this prefix", title, "restart"
+def _start(fix: Fix, fill: Filler, scope: Scope) -> Start | None:
+    """How a fix starts the program; None where it does something else, or lacks a library for it."""
+    if isinstance(fix, Env):
+        return Start({name: fill(value) if "{" in value else value for name, value in fix.set.items()}, fix.unset)
+    if isinstance(fix, Preload):
+        paths = {library.name: library.path for library in getattr(scope.names.get("allocator"), "libraries", None) or ()}
+        return Start({"LD_PRELOAD": paths[fix.library]}) if paths.get(fix.library) else None
+    if isinstance(fix, Bind):  # `sysperf wrap` finds the place by itself; for a running process, how it would have been started
+        command = for_shell(getattr(scope.names.get("proc"), "command", None) or "python …")
+        return Start(wrap=(), program=neutral(command, MAX_COMMAND))
+    return None
 
 
-def _preload(fix: Preload, _fill: Filler, scope: Scope) -> Parts:
-    paths = {library.name: library.path for library in getattr(scope.names.get("allocator"), "libraries", None) or ()}
-    path = paths.get(fix.library)
-    if path is None:
-        return "", "", f"install {fix.library}, then start the program with it preloaded", "restart"
-    return f"env LD_PRELOAD={quoted(path)} python …", "start it without this prefix", f"preload {fix.library}", "restart"
+def _of_start(fix: Fix, start: Start) -> Parts:
+    if isinstance(fix, Bind):
+        return start.command(), "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
+    title = f"preload {fix.library}" if isinstance(fix, Preload) else start.title()
+    return start.command(), "start it without this prefix", title, "restart"
 
 
-def _bind(fix: Bind, _fill: Filler, scope: Scope) -> Parts:
-    """`sysperf wrap` finds the place by itself; for a running process, how it would have been started."""
-    program = neutral(for_shell(getattr(scope.names.get("proc"), "command", None) or "python …"), MAX_COMMAND)
-    return f"sysperf wrap -- {program}", "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
+def _missing_library(fix: Preload, _fill: Filler, _scope: Scope) -> Parts:
+    return "", "", f"install {fix.library}, then start the program with it preloaded", "restart"
 
 
 def _advice(fix: Advice, fill: Filler, _scope: Scope) -> Parts:
@@ -128,9 +139,7 @@ _COMMANDS: dict[type[Fix], Callable[..., Parts]] = {
     Nvml: _nvml,
     Affinity: _affinity,
     MigratePages: _migrate,
-    Env: _env,
-    Preload: _preload,
-    Bind: _bind,
+    Preload: _missing_library,
     Advice: _advice,
 }
 

@@ -21,7 +21,7 @@ MAX_CACHES = 8
 
 
 def cache_path(kind: str, rule_file: str) -> str:
-    """Where one installation of this version keeps its decoded rules: two checkouts or versions do not evict each other's."""
+    """Return where one installation of this version keeps its decoded rules: two checkouts or versions do not evict each other's."""
     place = os.path.dirname(os.path.abspath(rule_file)).replace("/", "-")[-MAX_PLACE:]
     return f"{paths.cache_folder()}/{kind}-{__version__}{place}.json"
 

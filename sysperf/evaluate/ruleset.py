@@ -12,7 +12,7 @@ from sysperf.evaluate.rule_cache import read_cached
 from sysperf.evaluate.rule_files import read_file
 from sysperf.evaluate.schema import Schema, field, suggest
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, TypeForm
 from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
@@ -108,7 +108,7 @@ class Ruleset:
             self._compiled[key] = Compiled(rule, self._schema, self._overrides.get(rule.id), self.tables.get("acts"))
         return self._compiled[key]
 
-    def of(self, outcome: Outcome) -> Compiled:
+    def of(self, outcome: Finding) -> Compiled:
         """Return the rule that an outcome is of."""
         return self.compiled(outcome.rule_key)
 

@@ -12,9 +12,9 @@ from sysperf.evaluate.judge import Judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.schema import Schema, element, fields, is_record, suggest
 from sysperf.evaluate.scope import Scope, Value
-from sysperf.evaluate.subject import Subject
+from sysperf.evaluate.subject import Item
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.record import Record, TypeForm, convert, origin_of
 from sysperf.model.rule import ITEMS, Override, Rule, Test
 from sysperf.model.snapshot import Snapshot
@@ -64,26 +64,26 @@ def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Itera
     yield from (f"the fix has no {text!r}: {done[:300]}" for text in test.fix_has if text not in done)
 
 
-def firing(rule: Rule, ruleset: Ruleset, schema: Schema) -> Iterator[Outcome]:
+def firing(rule: Rule, ruleset: Ruleset, schema: Schema) -> Iterator[Finding]:
     """The findings of a rule's own examples, as a user would see them."""
     for test in rule.test:
         compiled = Compiled(rule, schema, Override(rule.id, params=test.params))
         yield from (outcome for state, outcome in _answers(compiled, test, ruleset, schema) if outcome and state == "fire")
 
 
-def _text(outcome: Outcome) -> str:
-    return f"{outcome.subject} {outcome.message} {outcome.because} {' '.join(gap.fact for gap in outcome.unknown)}"
+def _text(outcome: Finding) -> str:
+    return f"{outcome.about} {outcome.message} {outcome.because} {' '.join(gap.fact for gap in outcome.unknown)}"
 
 
-def _fixes(outcome: Outcome) -> str:
+def _fixes(outcome: Finding) -> str:
     return " ".join(f"{fix.title} {fix.command} {fix.undo} {fix.note}" for fix in outcome.fixes)
 
 
-def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Outcome | None]]:
+def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Finding | None]]:
     names = machine(test.given, compiled.rule.scope, schema)
-    for subject in _subjects(compiled, names, ruleset):
+    for item in _items(compiled, names, ruleset):
         judge = Judge(names, ruleset.tables, Ledger(Snapshot(taken_at="", areas={})))
-        judge.subject(compiled, subject) if subject else judge.rule(compiled)
+        judge.item(compiled, item) if item else judge.rule(compiled)
         if judge.outcomes:
             (outcome,) = judge.outcomes
             yield {"finding": "fire", "suppressed": "skip", "unknown": "unknown"}[outcome.state], outcome
@@ -91,12 +91,12 @@ def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -
             yield ("pass" if judge.passed else "skip"), None
 
 
-def _subjects(compiled: Compiled, names: dict[str, Value], ruleset: Ruleset) -> list[Subject | None]:
+def _items(compiled: Compiled, names: dict[str, Value], ruleset: Ruleset) -> list[Item | None]:
     """The items to judge one by one; None where the rule itself must say what it makes of the whole."""
     items = compiled.items(Scope(dict(names), ruleset.tables)) if compiled.loop else None
     if items is None or isinstance(items, Unknown):
         return [None]
-    return [Subject(compiled.loop, item, index) for index, item in enumerate(items)]
+    return [Item(compiled.loop, item, index) for index, item in enumerate(items)]
 
 
 def machine(given: dict[str, Value], scope: str, schema: Schema) -> dict[str, Value]:

@@ -1,11 +1,14 @@
-"""What a rule is judged about: its name for people, its identity now, and its identity from run to run."""
+"""What a rule is judged about, and a name of a finding that stays the same from run to run."""
 
 from __future__ import annotations
 
 import os.path
+from typing import NamedTuple
+
+import msgspec
 
 from sysperf.evaluate.scope import Value
-from sysperf.model.record import Record
+from sysperf.model.finding import MACHINE, Finding, Subject
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -15,63 +18,51 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of the interpreter whose value is a word of its own."""
 
 
-class Subject(Record):
-    """The machine, or one item of a list; `bound` is the name that conditions have for the item, `place` where it stands in its list."""
+class Item(NamedTuple):
+    """What a rule is judged on: the machine, or one item of a list, by the name that conditions have for it and its place in the list."""
 
     bound: str = ""
-    item: Value = None
+    value: Value = None
     place: int = 0
 
-    @property
-    def name(self) -> str:
-        """What a person calls it: ``GPU 3 (NVIDIA H100)``, ``python (pid 4242)``, ``/opt/venv``; empty for the machine."""
-        return subject_name(self.bound, self.item, self.place) if self.bound else ""
-
-    @property
-    def program(self) -> str:
-        """What a process runs; empty for everything else."""
-        return program_of(getattr(self.item, "command", None) or "") if self.bound == "proc" else ""
-
-    @property
-    def user(self) -> int | None:
-        """The owner of a process."""
-        return getattr(self.item, "user", None) if self.bound == "proc" else None
-
-    def key(self, rule_id: str) -> str:
-        """This rule about this very subject: a process by its number and its start, so that no later process is taken for it."""
-        return f"{rule_id}@{self._identity()}"
-
-    def fingerprint(self, rule_id: str) -> str:
-        """This kind of finding over time: a process by its name, program and owner, everything else by its name."""
-        if self.bound != "proc":
-            return fingerprint(rule_id, self.name)
-        return fingerprint(rule_id, f"{getattr(self.item, 'name', None) or 'process'}\0{self.program}\0{self.user}")
-
-    def _identity(self) -> str:
-        if self.bound == "proc":
-            return process_identity(self.item)
+    def subject(self) -> Subject:
+        """What a finding says of it."""
+        if not self.bound:
+            return MACHINE
         if self.bound == "gpu":
-            return f"gpu:{getattr(self.item, 'bus_id', None) or getattr(self.item, 'index', self.place)}"
-        return self.name
+            return Subject("gpu", self._text("name"), self._fact("index", self.place), self._text("bus_id"))
+        return process_subject(self.value) if self.bound == "proc" else Subject("item", self._name())
+
+    def _fact(self, name: str, otherwise: Value = None) -> Value:
+        return getattr(self.value, name, otherwise)
+
+    def _text(self, name: str) -> str:
+        return str(self._fact(name) or "")
+
+    def _name(self) -> str:
+        for key in ("prefix", "name", "path", "address", "target", "id"):
+            value = self._fact(key)
+            if value is not None:
+                return neutral(str(value), 120)
+        return f"#{self.place}"
 
 
-def process_identity(process: Value) -> str:
-    """``process:PID:START``: the number of a process and when it started, so that no later process is taken for it."""
-    started = getattr(process, "start_time", None)
-    return f"process:{getattr(process, 'pid', '?')}:{'?' if started is None else started}"
+def named(finding: Finding, subject: Subject) -> Finding:
+    """The finding about this subject, with the names that follow from it."""
+    name = fingerprint(finding.rule, subject.lasting_name)
+    return msgspec.structs.replace(finding, subject=subject, key=f"{finding.rule}@{subject.identity}", fingerprint=name)
 
 
-def subject_name(bound: str, item: Value, index: int) -> str:
-    """What a finding is about: ``GPU 3 (NVIDIA H100)``, ``python (pid 4242)``, ``/opt/venv``."""
-    if bound == "gpu":
-        return neutral(f"GPU {getattr(item, 'index', index)} ({getattr(item, 'name', None) or 'unknown model'})", 80)
-    if bound == "proc":
-        return neutral(f"{getattr(item, 'name', None) or 'process'} (pid {getattr(item, 'pid', '?')})", 80)
-    for key in ("prefix", "name", "path", "address", "target", "id"):
-        value = getattr(item, key, None)
-        if value is not None:
-            return neutral(str(value), 120)
-    return f"#{index}"
+def process_subject(process: Value) -> Subject:
+    """A process, by its number and start, its name, program and owner."""
+    return Subject(
+        "process",
+        getattr(process, "name", None) or "",
+        pid=getattr(process, "pid", None),
+        start_time=getattr(process, "start_time", None),
+        program=program_of(getattr(process, "command", None) or ""),
+        user=getattr(process, "user", None),
+    )
 
 
 def program_of(command: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import fingerprint
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding, Subject
 from sysperf.model.record import Record, fact
 
 
@@ -26,12 +26,13 @@ class Waiver(Record):
     program: Annotated[str, fact("pattern of what a process runs: python */serve.py")] = "*"
     user: Annotated[str, fact("owner of a process: a name, or a number")] = "*"
 
-    def covers(self, outcome: Outcome) -> bool:
+    def covers(self, outcome: Finding) -> bool:
         """Whether the subject of a finding is one that it speaks of."""
+        program, user = outcome.subject.program, outcome.subject.user
         return (
-            fnmatchcase(outcome.subject, self.subject)
-            and (self.program == "*" or (bool(outcome.program) and fnmatchcase(outcome.program, self.program)))
-            and (self.user == "*" or (outcome.user is not None and self.user in (str(outcome.user), user_name(outcome.user))))
+            fnmatchcase(outcome.about, self.subject)
+            and (self.program == "*" or (bool(program) and fnmatchcase(program, self.program)))
+            and (self.user == "*" or (user is not None and self.user in (str(user), user_name(user))))
         )
 
     def reach(self) -> str:
@@ -41,12 +42,12 @@ class Waiver(Record):
         return " of ".join(named) or "every subject"
 
 
-def waiver_for(outcome: Outcome, reason: str, expires: datetime.date | None = None) -> Waiver:
+def waiver_for(outcome: Finding, reason: str, expires: datetime.date | None = None) -> Waiver:
     """A waiver of this rule for this subject only: a process by program and owner, since its number does not come again."""
-    if not outcome.program:
-        return Waiver(outcome.rule, reason, expires, subject=literal(outcome.subject) or "*")
-    owner = "*" if outcome.user is None else str(outcome.user)
-    return Waiver(outcome.rule, reason, expires, program=literal(outcome.program), user=owner)
+    if not outcome.subject.program:
+        return Waiver(outcome.rule, reason, expires, subject=literal(outcome.about) or "*")
+    owner = "*" if outcome.subject.user is None else str(outcome.subject.user)
+    return Waiver(outcome.rule, reason, expires, program=literal(outcome.subject.program), user=owner)
 
 
 def literal(text: str) -> str:
@@ -86,7 +87,7 @@ class Baseline(Record):
     accepted: tuple[Accepted, ...] = ()
 
 
-def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> list[Outcome]:
+def apply_waivers(outcomes: Sequence[Finding], waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> list[Finding]:
     """Suppress what was accepted; a waiver or baseline entry that suppresses nothing is itself a finding."""
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     used: set[int] = set()
@@ -101,13 +102,13 @@ def apply_waivers(outcomes: Sequence[Outcome], waivers: Sequence[Waiver], baseli
     return kept
 
 
-def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Outcome]) -> frozenset[str]:
+def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Finding]) -> frozenset[str]:
     """The ids that a waiver names: of rules, and of findings about our own lists."""
     known = ruleset.known_ids | {outcome.rule for outcome in outcomes}
     return frozenset(rule for rule in known if fnmatchcase(rule, waiver.rule))
 
 
-def _waived(outcome: Outcome, waivers: Sequence[tuple[Waiver, frozenset[str]]], today: datetime.date, used: set[int]) -> Outcome:
+def _waived(outcome: Finding, waivers: Sequence[tuple[Waiver, frozenset[str]]], today: datetime.date, used: set[int]) -> Finding:
     if outcome.state != "finding":
         return outcome
     for index, (waiver, rules) in enumerate(waivers):
@@ -116,13 +117,13 @@ def _waived(outcome: Outcome, waivers: Sequence[tuple[Waiver, frozenset[str]]], 
         used.add(index)
         if waiver.expires is None or today <= waiver.expires:
             until = f" (until {waiver.expires})" if waiver.expires else ""
-            whom = f" for {waiver.reach()}" if outcome.program else ""
+            whom = f" for {waiver.reach()}" if outcome.subject.program else ""
             return msgspec.structs.replace(outcome, state="suppressed", because=f"waived{whom}: {waiver.reason}{until}")
         return msgspec.structs.replace(outcome, because=f"its waiver expired on {waiver.expires}: {waiver.reason}")
     return outcome
 
 
-def _stale(waiver: Waiver) -> Outcome:
+def _stale(waiver: Waiver) -> Finding:
     return _about(
         "waiver.stale",
         waiver.rule,
@@ -131,7 +132,7 @@ def _stale(waiver: Waiver) -> Outcome:
     )
 
 
-def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) -> list[Outcome]:
+def _against(baseline: Baseline, outcomes: list[Finding], in_force: set[str]) -> list[Finding]:
     accepted = {entry.fingerprint for entry in baseline.accepted}
     present = {name for outcome in outcomes for name in _names(outcome, baseline)}
     kept = [_accepted(outcome, accepted, baseline) for outcome in outcomes]
@@ -149,7 +150,7 @@ def _against(baseline: Baseline, outcomes: list[Outcome], in_force: set[str]) ->
     return kept
 
 
-def _accepted(outcome: Outcome, accepted: set[str], baseline: Baseline) -> Outcome:
+def _accepted(outcome: Finding, accepted: set[str], baseline: Baseline) -> Finding:
     names = _names(outcome, baseline)
     if outcome.state != "finding" or accepted.isdisjoint(names):
         return outcome
@@ -157,15 +158,11 @@ def _accepted(outcome: Outcome, accepted: set[str], baseline: Baseline) -> Outco
     return msgspec.structs.replace(outcome, state="suppressed", because=f"in the baseline{'' if outcome.fingerprint in accepted else old}")
 
 
-def _names(outcome: Outcome, baseline: Baseline) -> set[str]:
+def _names(outcome: Finding, baseline: Baseline) -> set[str]:
     """The fingerprints under which a baseline may have this finding."""
     if baseline.schema > 1 or outcome.scope != "process":
         return {outcome.fingerprint}
-    return {outcome.fingerprint, fingerprint(outcome.rule, _without_pid(outcome.subject))}
-
-
-def _without_pid(subject: str) -> str:
-    return subject.partition(" (pid ")[0]
+    return {outcome.fingerprint, fingerprint(outcome.rule, outcome.subject.common_name)}
 
 
 OWN_FINDINGS = {
@@ -183,15 +180,15 @@ OWN_FINDINGS = {
 _TITLES = {"waiver.stale": "A waiver suppresses nothing", "baseline.stale": "The baseline lists findings that are gone"}
 
 
-def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
+def _about(rule: str, subject: str, message: str, why: str) -> Finding:
     """A finding about our own lists."""
-    return Outcome(
+    return Finding(
         rule,
         "finding",
         "info",
         "host",
         _TITLES[rule],
-        subject,
+        Subject("item", subject),
         message,
         why,
         confidence="high",
@@ -200,7 +197,7 @@ def _about(rule: str, subject: str, message: str, why: str) -> Outcome:
     )
 
 
-def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str) -> tuple[Baseline, list[Outcome]]:
+def shrink(baseline: Baseline | None, outcomes: Sequence[Finding], now: str) -> tuple[Baseline, list[Finding]]:
     """The baseline without what is gone, and the findings that are not in it. The first baseline takes everything."""
     seen = [outcome for outcome in outcomes if not outcome.rule.startswith(("waiver.", "baseline."))]
     findings = [outcome for outcome in seen if outcome.state == "finding"]
@@ -212,9 +209,10 @@ def shrink(baseline: Baseline | None, outcomes: Sequence[Outcome], now: str) -> 
     return _written(kept, now), [outcome for outcome in findings if accepted.isdisjoint(_names(outcome, baseline))]
 
 
-def _written(outcomes: Sequence[Outcome], now: str) -> Baseline:
+def _written(outcomes: Sequence[Finding], now: str) -> Baseline:
     entries = {
-        outcome.fingerprint: Accepted(outcome.rule, _without_pid(outcome.subject), outcome.fingerprint, outcome.program, outcome.user)
+        outcome.fingerprint: Accepted(outcome.rule, subject.common_name, outcome.fingerprint, subject.program, subject.user)
         for outcome in outcomes
+        for subject in (outcome.subject,)
     }
     return Baseline(schema=2, written_at=now, accepted=tuple(entries.values()))

@@ -1,4 +1,4 @@
-"""Who else sets what sysperf would set: daemons that tune, and files in which an administrator chose.
+"""Other setters of what sysperf would set: daemons that tune, and files in which an administrator chose.
 
 Reads   /proc/*/comm  /etc/tuned/active_profile  tuned's profiles  /etc/sysctl.d  /run/sysctl.d  /etc/sysctl.conf  /proc/cmdline
 """
@@ -47,7 +47,7 @@ _OURS = "90-sysperf-"
 
 
 def find(host: Host, changes: Sequence[Change]) -> tuple[Conflict, ...]:
-    """Who else sets the knobs of these changes."""
+    """Return who else sets the knobs of these changes."""
     knobs = {change.knob: KNOBS[change.knob] for change in changes}
     if not knobs:
         return ()
@@ -55,7 +55,7 @@ def find(host: Host, changes: Sequence[Change]) -> tuple[Conflict, ...]:
 
 
 def setters(host: Host, knob: str) -> tuple[str, ...]:
-    """Who may have written a setting: the running daemons that set it."""
+    """Return who may have written a setting: the running daemons that set it."""
     return tuple(conflict.who for conflict in _daemons(host, {knob: KNOBS[knob]})) if knob in KNOBS else ()
 
 

@@ -33,7 +33,7 @@ _NAME = lazy(r"([0-9]{6})\.jsonl")
 
 
 class _NotThere(JournalError):
-    """There is no transaction of this number."""
+    """Error: there is no transaction of this number."""
 
 
 class Journal:
@@ -92,8 +92,8 @@ class Journal:
         """Another one when something was written since: a transaction is a new file, and whoever held the lock touches it."""
         return _changed_at(self.folder), _changed_at(f"{self.folder}/lock")
 
-    def begin(self, *, boot: str, by: str, why: str, taken_at: str, lease: Lease | None = None) -> Log:
-        """A new transaction with the next number. Only under `locked`."""
+    def begin(self, *, boot: str, by: str, why: str, taken_at: str, lease: Lease | None = None, steps: int = 0) -> Log:
+        """A new transaction of so many steps (0: nobody knows) with the next number. Only under `locked`."""
         self._forget()
         number = max(self.numbers(), default=0) + 1
         if number > _MAX_NUMBER:
@@ -101,7 +101,7 @@ class Journal:
                 f"{self.folder}: all {_MAX_NUMBER} numbers are taken", "move the files of transactions that are over elsewhere"
             )
         log = Log(self.path(number), number, new=True)
-        first = Begin(version=VERSION, number=number, taken_at=taken_at, boot=boot, by=by, why=why, leased=lease is not None)
+        first = Begin(version=VERSION, number=number, taken_at=taken_at, boot=boot, by=by, why=why, leased=lease is not None, steps=steps)
         try:
             log.add(*([first, LeaseSet(lease)] if lease else [first]))
         except JournalError:

@@ -37,10 +37,12 @@ class Begin(Record, tag="begin", tag_field="line", kw_only=True):
     why: str = ""
     leased: bool = False
     """Whether a lease belongs to it: when that line is damaged, it has ended."""
+    steps: int = 0
+    """How many steps it is to have, so that one whose line is damaged is missed; 0 when that is not known."""
 
 
 class StepStarted(Record, tag="step-started", tag_field="line"):
-    """This step begins now."""
+    """The begin of a step."""
 
     step: int
     change: Change
@@ -65,7 +67,7 @@ class BeforeRewritten(Record, tag="before-rewritten", tag_field="line"):
 
 
 class LeaseSet(Record, tag="lease-set", tag_field="line"):
-    """Until when it holds; a later line replaces an earlier one."""
+    """The end of a lease; a later line replaces an earlier one."""
 
     lease: Lease
 
@@ -80,6 +82,8 @@ class End(Record, tag="end", tag_field="line"):
     """All steps are done, or were undone because one failed."""
 
     state: Literal["applied", "rolled-back"]
+    steps: int = 0
+    """How many of them began; 0 when that is not known."""
 
 
 Line = Begin | StepStarted | StepResult | BeforeRewritten | LeaseSet | KeeperStarted | End

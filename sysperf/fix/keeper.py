@@ -44,7 +44,7 @@ def start(host: Host, journal: Journal, number: int) -> Keeper:
 
 
 def _stay(host: Host, journal: Journal, number: int, ready: int) -> None:
-    """In the child: let go of the terminal and the parent, say who we are, wait. Never returns."""
+    """Let go of the terminal and the parent, in the child; say who we are, wait. Never returns."""
     code = 1
     try:
         for name in (signal.SIGINT, signal.SIGHUP):
@@ -63,7 +63,7 @@ def _stay(host: Host, journal: Journal, number: int, ready: int) -> None:
 
 
 def _wait(host: Host, journal: Journal, number: int) -> int:
-    """Until the lease ends (it may be renewed meanwhile) or somebody else has taken it back."""
+    """Wait until the lease ends (it may be renewed meanwhile) or somebody else has taken it back."""
     while True:
         transaction = journal.read(number)
         if transaction.state != "open" and not transaction.live:
@@ -87,7 +87,7 @@ def _end(host: Host, journal: Journal, number: int) -> None:
 
 
 def _anew(journal: Journal) -> None:
-    """As a new program: NVML's connection to the driver does not survive a fork. Does not return."""
+    """Start as a new program: NVML's connection to the driver does not survive a fork. Does not return."""
     environment = {
         **os.environ,
         "STATE_DIRECTORY": os.path.dirname(journal.folder),

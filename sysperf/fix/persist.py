@@ -31,7 +31,7 @@ class Drop(Target):
         self.path = knob.path.replace("{item}", item)
 
     def read(self) -> str:
-        """Its content."""
+        """Return its content."""
         text = self.host.text(self.path)
         if text is None and self.host.exists(self.path):
             raise OSError(self.host.sources[-1].error or "it can not be read")

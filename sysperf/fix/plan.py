@@ -1,4 +1,4 @@
-"""From requested settings to changes: what is there now, what would be, and what can not be done here and why."""
+"""Changes out of requested settings: what is there now, what would be, and what can not be done here and why."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _MIN_SHARE_WITH_FILES = 0.2
 
 
 def start_time(host: Host, pid: int) -> int:
-    """When a process started, in clock ticks since boot: tells it from a later one of the same number. Raises OSError."""
+    """Return when a process started, in clock ticks since boot: tells it from a later one of the same number. Raises OSError."""
     text = host.text(f"/proc/{pid}/stat")
     if text is None:
         raise ProcessLookupError(errno.ESRCH, "the process has ended")

@@ -94,13 +94,13 @@ def _undo(host: Host, journal: Journal, number: int, *, force: bool = False, end
             undone.append(Undone(number, Step(step.change, result.state or step.state, step.read, result.reason), result.reason))
         left = any(item.step.state in LIVE for item in undone)
         if transaction.state in ("open", "damaged") and not problem and not left:
-            log.add(End("rolled-back"))
+            log.add(End("rolled-back", len(transaction.steps)))
     if not left:
         dismiss(undoing.keeper)
         lease_timer.stop(journal, number)
     if problem:
         raise JournalError(f"{problem} ({_back(undone)}; the journal does not say so yet)", problem.hint)
-    return undone + _lost(transaction)
+    return undone + _lost(journal, transaction)
 
 
 def _back(undone: list[Undone]) -> str:
@@ -113,14 +113,24 @@ def _back(undone: list[Undone]) -> str:
     )
 
 
-def _lost(transaction: Transaction) -> list[Undone]:
+def _lost(journal: Journal, transaction: Transaction) -> list[Undone]:
     """What a damaged journal does not tell any more."""
     steps = [step for step in transaction.steps if step.state == "lost"]
-    if not steps and transaction.damaged_lines:
+    doubtful = transaction.doubt == "steps" or (transaction.doubt == "before" and _may_go_further_back(journal, transaction))
+    if not steps and doubtful:
         lines = ", ".join(map(str, transaction.damaged_lines[:20]))
         change = Change("unreadable", "", f"line {lines} of the journal", before="", after="")
         steps = [Step(change, "lost", reason="it is damaged, and its content is not known: compare the settings with what you expect")]
     return [Undone(transaction.number, step, step.reason) for step in steps]
+
+
+def _may_go_further_back(journal: Journal, transaction: Transaction) -> bool:
+    """Whether an earlier transaction about the same, undone or forgotten since, may have handed its values over to this one."""
+    earlier = [number for number in journal.numbers() if number < transaction.number]
+    if len(earlier) < transaction.number - 1:
+        return True
+    keys = {key_of(step.change) for step in transaction.steps}
+    return any(key_of(step.change) in keys or step.state == "lost" for number in earlier for step in journal.read(number).steps)
 
 
 def write_result(log: Log, index: int, step: Step, result: UndoResult) -> JournalError | None:

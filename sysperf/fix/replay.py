@@ -8,6 +8,7 @@ from sysperf.fix.journal_lines import (
     BeforeRewritten,
     Begin,
     DamagedLine,
+    End,
     KeeperStarted,
     LeaseSet,
     Line,
@@ -17,13 +18,14 @@ from sysperf.fix.journal_lines import (
     decode,
     is_checked,
 )
-from sysperf.model.change import Change, Keeper, Lease, Step, SupersededStep, Transaction, TransactionState
+from sysperf.model.change import Change, Doubt, Keeper, Lease, Step, SupersededStep, Transaction, TransactionState
 from sysperf.startup import lazy
 
 MAX_BYTES = 16 << 20
 MAX_STEPS = 10_000
 _TORN = lazy(rb"[0-9a-f]{1,8}|[0-9a-f]{8} (?:\{[^\0-\x1f]*)?|\{[^\0-\x1f]*")
 """The beginning of a line, which a crash cut short: it announces a step that never began. Anything else at the end is damage."""
+_NOTHING_LEFT = ("refused", "undone", "gone")
 _ENDED = Lease(boot="", until_s=0.0)
 """Of a lease whose end is not known: nothing may stay because its line is damaged."""
 
@@ -63,7 +65,9 @@ class _Replay:
         self.steps: dict[int, Step] = {}
         self.lease: Lease | None = None
         self.keeper: Keeper | None = None
-        self.ended = ""
+        self.end: End | None = None
+        self.last_step = self.end_at = 0
+        """The lines of the last step that began, and of the end; 0 when there is none."""
         self.unreadable: list[int] = []
         """Lines that cannot be read."""
         self.damaged: list[int] = []
@@ -74,7 +78,7 @@ class _Replay:
             if not line and not is_checked(lines[0]):
                 continue  # version 1 began a new line after one that was cut short
             try:
-                self._line(decode(line))
+                self._line(decode(line), index + 1)
             except NewerVersion:
                 return Transaction(number=self.number, state="damaged", problem="a newer sysperf wrote it: update this one to undo it")
             except DamagedLine:
@@ -85,7 +89,9 @@ class _Replay:
         return self._transaction(self.begin or Begin(version=0, number=self.number, taken_at="", boot="", by=""))
 
     def _transaction(self, begin: Begin) -> Transaction:
-        steps = tuple(self.steps.get(index) or _lost(index) for index in range(max(self.steps, default=-1) + 1))
+        known = max(self.steps, default=-1) + 1
+        begun = max(known, self.end.steps) if self.end else known
+        steps = tuple(self.steps.get(index) or _lost(index) for index in range(min(begun, MAX_STEPS)))
         return Transaction(
             number=self.number,
             state=self._state({step.state for step in steps}),
@@ -99,9 +105,20 @@ class _Replay:
             persisted=tuple(step.change.target for step in steps if step.change.knob.startswith("persist.") and step.state == "applied"),
             problem=self._problem(),
             damaged_lines=tuple(self.damaged),
+            doubt=self._doubt(begin, known),
         )
 
-    def _line(self, line: Line) -> None:
+    def _doubt(self, begin: Begin, known: int) -> Doubt:
+        """What damaged lines may have said. A step of which a line is left is known, or known to be lost, and in no doubt."""
+        if not self.damaged:
+            return ""
+        counted = bool(self.end and self.end.steps) or 0 < begin.steps <= known
+        if not counted:
+            return "steps"
+        late = [line for line in self.damaged if line > (self.end_at or self.last_step)]
+        return "before" if len(late) > (self.end is None) else ""  # what goes further back was handed over after the end, which is one line
+
+    def _line(self, line: Line, number: int) -> None:
         if isinstance(line, Begin):
             self.begin = line
         elif isinstance(line, LeaseSet):
@@ -112,16 +129,17 @@ class _Replay:
             if not 0 <= line.step < MAX_STEPS:
                 raise DamagedLine
             self._step(line)
+            self.last_step = number if isinstance(line, StepStarted) else self.last_step
         else:
-            self.ended = line.state
+            self.end, self.end_at = line, number
 
     def _step(self, line: StepStarted | StepResult | BeforeRewritten) -> None:
         step = self.steps.get(line.step) or _lost(line.step)
         if isinstance(line, StepStarted):
             step = Step(line.change)
         elif isinstance(line, StepResult):
-            lost = step.state == "lost"  # what it was about is not known, whatever became of it
-            state = step.state if lost and line.state != "refused" else line.state
+            lost = step.state == "lost"  # what it was about is not known, but whether something of it is left may be
+            state = step.state if lost and line.state not in _NOTHING_LEFT else line.state
             step = msgspec.structs.replace(
                 step, state=state, read=line.read or step.read, reason=line.reason or (step.reason if lost else "")
             )
@@ -132,10 +150,10 @@ class _Replay:
         self.steps[line.step] = step
 
     def _state(self, states: set[str]) -> TransactionState:
-        if not self.ended:
+        if self.end is None:
             return "damaged" if self.damaged else "open"  # what ends it may be what is damaged: a person decides
         live = states & {"applied", "intended"}
-        if self.ended == "rolled-back" and "lost" not in states:
+        if self.end.state == "rolled-back" and "lost" not in states:
             return "partly-undone" if live else "rolled-back"
         if live:
             return "partly-undone" if states & {"undone", "gone", "foreign"} else "applied"

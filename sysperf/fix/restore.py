@@ -103,7 +103,7 @@ def ours(target: Target, now: str, step: Step) -> bool:
 
 
 def foreign(host: Host, change: Change, now: str) -> str:
-    """That somebody has changed it, and who that may be."""
+    """Say that somebody has changed it, and who that may be."""
     if lasts(change):
         return "somebody has edited it since"
     who = conflicts.setters(host, change.knob)

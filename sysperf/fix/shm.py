@@ -63,7 +63,7 @@ class SharedMemory(Target):
         return (stat.f_blocks - stat.f_bfree) * stat.f_frsize
 
     def _options(self) -> list[str]:
-        """Its mount options, without those of the tmpfs itself. Raises OSError when it is no tmpfs of its own."""
+        """Return its mount options, without those of the tmpfs itself. Raises OSError when it is no tmpfs of its own."""
         mounts = mountinfo.parse(self.host.text("/proc/self/mountinfo", limit=4 << 20) or "")
         top = next((mount for mount in reversed(mounts) if mount.point == self.path), None)  # the last one lies on top
         if top is not None and top.fstype == "tmpfs" and top.root == "/":  # a part of a larger one has another root

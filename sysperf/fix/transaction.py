@@ -26,7 +26,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _nobody_guards(_: int) -> None:
-    """No lease, or nobody beside its keeper."""
+    """Guard nothing: no lease, or nobody beside its keeper."""
 
 
 def _nobody_watches(_: Change) -> None:
@@ -34,7 +34,7 @@ def _nobody_watches(_: Change) -> None:
 
 
 class Request(NamedTuple):
-    """Who asks for changes, for how long, and who hears of each step."""
+    """A request for changes: who asks, for how long, and who hears of each step."""
 
     by: str
     why: str
@@ -56,15 +56,17 @@ def apply(host: Host, journal: Journal, plan: Plan, request: Request) -> Transac
     with journal.locked():
         recover(host, journal)
         lease = lease_of(request.lease_s) if request.lease_s is not None else None
-        with journal.begin(boot=boot_id(), by=request.by, why=request.why, taken_at=request.taken_at, lease=lease) as log:
+        steps = len(_changes(plan, 0, request))
+        with journal.begin(boot=boot_id(), by=request.by, why=request.why, taken_at=request.taken_at, lease=lease, steps=steps) as log:
             done = False
             try:
                 request.guard(log.number)
-                done = all(_do(host, log, index, change, request.progress) for index, change in enumerate(_changes(plan, log, request)))
+                changes = _changes(plan, log.number, request)
+                done = all(_do(host, log, index, change, request.progress) for index, change in enumerate(changes))
                 if done and request.keep:
                     log.add(KeeperStarted(request.keep(log.number)))
                 if done:
-                    log.add(End("applied"))
+                    log.add(End("applied", steps))
             except BaseException:
                 done = False
                 raise
@@ -74,8 +76,9 @@ def apply(host: Host, journal: Journal, plan: Plan, request: Request) -> Transac
     return journal.read(log.number)
 
 
-def _changes(plan: Plan, log: Log, request: Request) -> list[Change]:
-    lasting = persist.files(filter(persist.lasting, plan.changes), log.number) if request.persist else ()
+def _changes(plan: Plan, number: int, request: Request) -> list[Change]:
+    """The steps of transaction `number`."""
+    lasting = persist.files(filter(persist.lasting, plan.changes), number) if request.persist else ()
     return [*plan.changes, *lasting]
 
 
@@ -138,14 +141,15 @@ def _roll_back(host: Host, log: Log) -> None:
     """Undo all steps, also when the journal cannot be written any more: the values matter more."""
     with _undisturbed():
         left = False
-        for index, step in reversed([*enumerate(log.read().steps)]):
+        steps = log.read().steps
+        for index, step in reversed([*enumerate(steps)]):
             if step.state in LIVE:
                 result = restore(host, step, Undoing())
                 write_result(log, index, step, result)
                 left |= (result.state or step.state) in LIVE
         if not left:  # what is left is tried again by whoever recovers next
             with contextlib.suppress(JournalError):
-                log.add(End("rolled-back"))
+                log.add(End("rolled-back", len(steps)))
 
 
 @contextlib.contextmanager

@@ -211,7 +211,7 @@ class Host:
         return answer
 
     def owner(self, path: str) -> dict[str, int] | None:
-        """Who owns a file and how large it is: {uid, mode, size_bytes}."""
+        """Return who owns a file and how large it is: {uid, mode, size_bytes}."""
         answer: dict[str, int] | None = self.call(f"owner:{path}", lambda: _owner(path), dict[str, int])
         return answer
 

@@ -210,7 +210,7 @@ def _text(raw: bytes | bytearray) -> str:
 
 
 def _data_start(raw: bytes | bytearray, at: int, kind: bytes) -> int:
-    """Behind the header, and behind the further headers of a sparse file."""
+    """Return the place behind the header, and behind the further headers of a sparse file."""
     more = kind == _SPARSE and raw[at + 482]
     at += _BLOCK
     while more:

@@ -161,7 +161,7 @@ def _found(program: str) -> str:
 
 
 def _owners(python: str) -> set[int]:
-    """Whose files an interpreter runs: its own, its environment's and its packages'."""
+    """Return whose files an interpreter runs: its own, its environment's and its packages'."""
     return {file.lstat().st_uid for file in _files(python)}
 
 

@@ -34,7 +34,7 @@ _MAX_STATUS_BYTES = 64 << 10
 
 
 class Credentials(Record):
-    """With whose rights files are opened."""
+    """The rights with which files are opened."""
 
     uid: int
     gid: int

@@ -84,7 +84,7 @@ def _installer(text: str) -> str:
 
 
 def _editable(text: str) -> str:
-    """Where the sources of an editable torch lie: the first line of a path file, or the entry of a finder."""
+    """Return where the sources of an editable torch lie: the first line of a path file, or the entry of a finder."""
     first = text.partition("\n")[0].strip()
     return first if _FOLDER.fullmatch(first) else _lines(match[0] for match in _SOURCE.finditer(text))
 

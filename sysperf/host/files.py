@@ -6,15 +6,24 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import IO
 
+from sysperf import paths
 from sysperf.host.links import OwnedLinks, absolute, open_folder
 from sysperf.model.errors import UsageError
 from sysperf.ownership import trusted
 
 Write = Callable[[IO[bytes]], object]
+READER_S = 5.0
+"""So long whoever reads a pipe may come after whoever writes into it."""
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder of sysperf's own, and its parents: for its user alone, but the machine's, in which all may read what was changed."""
+    os.makedirs(folder, mode=0o755 if folder == paths.SYSTEM_STATE else 0o700, exist_ok=True)
 
 
 def replace(path: str, content: bytes) -> None:
@@ -26,12 +35,33 @@ def replace(path: str, content: bytes) -> None:
         before = _status(folder, name)
         if before is not None and not stat.S_ISREG(before.st_mode):
             _refuse_foreign_pipe(before)
-            # O_CREAT has the kernel refuse another user's pipe in /tmp
-            with open(os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW, 0o666, dir_fd=folder), "wb") as file:
+            with open(_open_special(folder, name), "wb") as file:
                 file.write(content)
             return
         mode = stat.S_IMODE(before.st_mode) if before and before.st_uid == os.geteuid() else 0o666
         _write_whole(folder, name, lambda file: file.write(content), mode=mode)
+
+
+def _open_special(folder: int, name: str) -> int:
+    """What is no plain file, open to be written. Raises OSError, also where nobody comes to read a pipe."""
+    end = time.monotonic() + READER_S
+    while (handle := _open_unless_unread(folder, name)) is None:
+        if time.monotonic() > end:
+            raise OSError(errno.ENXIO, "nobody reads this pipe, or it is a socket")
+        time.sleep(0.05)
+    os.set_blocking(handle, True)
+    return handle
+
+
+def _open_unless_unread(folder: int, name: str) -> int | None:
+    # O_CREAT has the kernel refuse another user's pipe in /tmp
+    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(name, flags, 0o666, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
 
 
 def check_replace(path: str) -> None:
@@ -80,7 +110,7 @@ def _write_whole(folder: int, name: str, write: Write, *, mode: int, exact: bool
 
 
 def write_new(path: str, write: Write, *, mode: int = 0o666, sync: bool = False) -> int:
-    """As `write_whole`, but never in place of another file. Raises FileExistsError."""
+    """Write as `write_whole`, but never in place of another file. Raises FileExistsError."""
     with _folder_of(path) as (folder, name):
         temporary, size_bytes = _write_temporary(folder, write, mode=mode, sync=sync)
         try:

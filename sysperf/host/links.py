@@ -78,7 +78,7 @@ def _parent(inside: str, path: str) -> str:
 
 
 class OwnedLinks(LinkResolver):
-    """This machine's links, followed one by one, and whose they are. What is not there is no link."""
+    """The links of this machine, followed one by one, and whose they are. What is not there is no link."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ class Live:
 
     @contextlib.contextmanager
     def _offered(self, path: str) -> Iterator[tuple[str, str]]:
-        """(where `path` is opened, its path within the process that offers it or "") with the rights of who decides what it means.
+        """Yield (where `path` is opened, its path within the process that offers it or "") with the rights of who decides what it means.
 
         The process's folder stays open: its number may become that of another process.
         """

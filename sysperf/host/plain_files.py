@@ -14,7 +14,8 @@ from sysperf.model.path import StrPath
 from sysperf.ownership import trusted
 
 ASTRAY = "a link that another user made leads there, who may not read it"
-_OF_THIS_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_AS_THEY_ARE = ("/dev/null", "/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""What a user names for nothing, and what his shell has opened for this process."""
 
 
 def open_plain(path: str, inside: str = "") -> int:
@@ -50,11 +51,11 @@ def read_named(path: StrPath, limit: int) -> bytes:
 def open_named(path: StrPath) -> int:
     """The same, open for reading. Raises OSError."""
     text = os.fspath(path)
-    return os.open(text, os.O_RDONLY | os.O_CLOEXEC) if text.startswith(_OF_THIS_PROCESS) else open_plain(text)
+    return os.open(text, os.O_RDONLY | os.O_CLOEXEC) if text.startswith(_AS_THEY_ARE) else open_plain(text)
 
 
 def read_orders(path: StrPath, limit: int) -> bytes:
-    """As `read_named`, of what says how sysperf judges or starts programs: root takes that from files of root's alone."""
+    """Read, as `read_named`, what says how sysperf judges or starts programs: root takes that from files of root's alone."""
     handle = open_named(path)
     if problem := foreign(os.fstat(handle)):
         os.close(handle)
@@ -72,10 +73,12 @@ def foreign(status: os.stat_result) -> str:
         return ""
     if status.st_uid != 0:
         return f"owned by uid {status.st_uid}, and root takes orders from root's files only"
-    return "others may write it, and root takes orders from files that only root can write" if status.st_mode & _OTHERS_WRITE else ""
+    return "others may write it, and root takes orders from files that only root can write" if _others_write(status.st_mode) else ""
 
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+def _others_write(mode: int) -> bool:
+    """Whether others can write what is read later: what is written to /dev/null is not."""
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def open_found(peek: int, path: str) -> int:

@@ -17,7 +17,7 @@ _SECRET_LAST = frozenset(
 )
 _NOT_SECRET = frozenset((
     "max", "min", "num", "per", "eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "special", "image",
-    "sort", "rng", "text", "caption", "label", "input", "output", "data", "column", "query", "primary", "foreign", "public",
+    "sort", "rng", "text", "caption", "img", "label", "input", "output", "data", "column", "query", "primary", "foreign", "public",
 ))  # fmt: skip
 _WORDS = lazy(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -44,9 +44,15 @@ _SCHEME = lazy(r"(?i)\b((?:bearer|basic|digest)[ \0]+)[^\s\0\"']+")
 # What a secret looks like
 _SHAPE = lazy(
     r"(?<![A-Za-z0-9])(?:"
-    r"(?:hf|gh[pousr]|npm|r8|gsk|lip)_(?:[A-Za-z0-9]{16,}|(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,})|github_pat_\w{10,}|dop_v1_\w{10,}|[sprw]k_(?:live|test)_\w{10,}"
-    r"|sk-(?=[\w-]{0,99}\d)[\w-]{12,}|(?:glpat|nvapi|xox[abeoprs]|tskey|pypi-Ag)-?[\w-]{10,}"
+    r"(?:hf|gh[pousr]|npm|r8|gsk|lip)_(?:[A-Za-z0-9]{16,}|(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,})|github_pat_\w{10,}|[sprw]k_(?:live|test)_\w{10,}"
+    r"|sk-(?=[\w-]{0,99}\d)[\w-]{6,}|gl[a-z]{2,5}-[\w-]{6,}|(?:nvapi|xox[abeoprs]|tskey|pypi-Ag|xapp)-?[\w-]{10,}"
     r"|(?:AKIA|ASIA|AGPA|AROA|AIDA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}|hv[bs]\.[\w-]{20,}|SG\.[\w-]{10,}\.[\w-]{10,}"
+    # prefixes of services, before what chance wrote
+    r"|(?:GOCSPX|HRKU|PMAK|NRAK|pplx|xai|pul|key|ak|AGE-SECRET-KEY)-(?=[\w-]{0,99}\d)[\w-]{20,}"
+    r"|(?:dop_v1|dckr_pat|shp(?:at|ss|ca)|sntry[su]|gl(?:sa|c)|figd|nfp|fo1|fw|pcsk|lsv2|lin_api|ntn|rpa|hcai?k|rubygems|wandb_v1|api_org|secret|ops)"
+    r"_(?=[\w+/-]{0,99}\d)[\w+/-]{20,}"
+    r"|(?:ATATT|ATBB|AKCp|LTAI|AKID|dapi|EAA[A-Z])(?=[A-Za-z]{0,99}\d)[\w-]{16,}|sq0[a-z]{3}-[\w-]{16,}|dp\.[a-z]{2}\.\w{20,}"
+    r"|pat\w{14}\.\w{20,}|\w{14}\.atlasv1\.[\w-]{20,}|\w{3}8Q~[\w~.-]{20,}|u\+[\w-]{18}"
     r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}[\w.-]*)"
     r"|-----BEGIN [A-Z ]{3,40}-----(?:(?!-----END).){1,20000}(?:-----END [A-Z ]{3,40}-----)?",
     re.DOTALL,

@@ -44,7 +44,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object]) -> NoReturn:
-    """In the child: become the program, with signals as Python found them."""
+    """Become the program, in the child, with signals as Python found them."""
     code = start.NOT_EXECUTABLE
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # which a script's programs in the background inherit

@@ -147,7 +147,7 @@ def _numactl(words: Words, fields: Fields) -> None:
 
 
 def _hwloc_bind(words: Words, fields: Fields) -> None:
-    """Its places are a language of their own: it decides, and how many CPUs that are is not known."""
+    """Leave the decision to hwloc: its places are a language of their own, and how many CPUs that are is not known."""
     fields.update(cpu_tool="hwloc-bind")
     while words.rest and words.rest[0] != "--":
         words.rest.pop(0)

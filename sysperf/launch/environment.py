@@ -68,7 +68,7 @@ def threads_variable(env: Mapping[str, str], injected: Iterable[str]) -> str:
 def shown(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that are facts: bounded, harmless to print, and without secrets."""
     kept = [name for name in env if (redact.keeps(name) or name in NAMES) and name not in PLACES]
-    return {name: neutral(redact.text(env[name][:4096]), 1_000) for name in kept[:MAX_SHOWN]}
+    return {name: neutral(redact.variable(name, env[name][:4096]), 1_000) for name in kept[:MAX_SHOWN]}
 
 
 def of_instance(number: int, count: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where the environment lies in which a runner starts a program: `conda run`, `uv run`, `poetry run` and the like.
+"""The environment in which a runner starts a program: `conda run`, `uv run`, `poetry run` and the like.
 
 conda   https://docs.conda.io/projects/conda/en/stable/user-guide/configuration/custom-env-and-pkg-locations.html
 uv      https://docs.astral.sh/uv/concepts/projects/config/ (UV_PROJECT_ENVIRONMENT, .venv beside the project or its workspace)

@@ -1,4 +1,4 @@
-"""Beside which memory node the GPUs of a process lie, and how ranks whose GPUs share a node divide it."""
+"""The memory nodes beside the GPUs of a process, and how ranks whose GPUs share a node divide it."""
 
 from sysperf.launch.cores import CoreMap
 from sysperf.launch.gpus import MIXED, PlacedGpu, VisibleGpus, part
@@ -35,7 +35,7 @@ class GpuNodes:
         return list({node.id: node for node in beside if node}.values())
 
     def share(self) -> NodeShare | None:
-        """This rank's part: ranks whose GPUs share a node divide it. None where that is unknown."""
+        """Return this rank's part: ranks whose GPUs share a node divide it. None where that is unknown."""
         size, visible = self.ranks.size or 1, self.gpus.visible
         if not self.nodes() or not visible:
             return None

@@ -75,7 +75,7 @@ def _gpu(device: Facts) -> PlacedGpu:
 
 
 def _given(host: Host, placed: list[PlacedGpu]) -> list[PlacedGpu]:
-    """Those that a container was given: /sys shows all GPUs of the machine, /proc/driver/nvidia and /dev only the container's."""
+    """Return those that a container was given: /sys shows all GPUs of the machine, /proc/driver/nvidia and /dev only the container's."""
     if not placed or not host.exists(GPUS):
         return placed
     return [gpu for gpu in placed if _minor_there(host, gpu.bus_id)]

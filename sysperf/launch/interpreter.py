@@ -156,7 +156,7 @@ def _openmp(libraries: Iterable[str]) -> str:
 
 
 def _in_environment(host: Host, command: Command, env: Mapping[str, str], cwd: str) -> ProgramFile:
-    """By the runner's rules; with packages laid over the environment, those that it lacks are unknown."""
+    """Find the environment by the runner's rules; with packages laid over it, those that it lacks are unknown."""
     from sysperf.launch.environments import prefixes  # noqa: PLC0415 - few commands have a runner
 
     for prefix in prefixes(host, command.runner, env, cwd):

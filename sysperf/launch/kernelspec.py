@@ -25,12 +25,12 @@ MAX_BYTES = 1 << 20
 
 
 def user_folder(env: Mapping[str, str]) -> str:
-    """Where a user's kernels lie."""
+    """Return where a user's kernels lie."""
     return f"{env.get('JUPYTER_DATA_DIR') or f'{paths.data_home(env)}/jupyter'}/kernels"
 
 
 def folders(env: Mapping[str, str]) -> list[str]:
-    """Where kernels are looked for, in Jupyter's order."""
+    """Return where kernels are looked for, in Jupyter's order."""
     extra = [path for path in env.get("JUPYTER_PATH", "").split(":") if path]
     prefixes = [f"{prefix}/share/jupyter" for prefix in (env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"), sys.prefix) if prefix]
     return list(

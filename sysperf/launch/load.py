@@ -23,7 +23,7 @@ def runnable(host: Host) -> int | None:
 
 
 def steady(first: int | None, second: int | None) -> int | None:
-    """Of two looks some milliseconds apart, what was there both times: a moment's wake-ups are no load."""
+    """Return the smaller of two samples of run queues some milliseconds apart: a moment's wake-ups are no load."""
     return min(first, second) if first is not None and second is not None else None
 
 

@@ -1,4 +1,4 @@
-"""To which CPUs OpenMP's variables bind the main thread when torch is imported: every process that it starts inherits them.
+"""The CPUs to which OpenMP's variables bind the main thread when torch is imported: every process that it starts inherits them.
 
 libgomp  https://gcc.gnu.org/onlinedocs/libgomp/Environment-Variables.html
 OpenMP   https://www.openmp.org/spec-html/5.2/openmpse66.html (OMP_PLACES)

@@ -1,4 +1,4 @@
-"""Where a program runs best: which CPUs, which memory, how many threads. A pure function of what is known of the machine.
+"""The best place for a program: which CPUs, which memory, how many threads. A pure function of what is known of the machine.
 
 1. Allowed: the process's mask, which lies inside its cpuset, and never more.
 2. Budget: no more threads than the CPU quota has CPUs, rounded up (at 1.5 CPUs two threads are 1.36 to 1.39 times as fast as one).
@@ -53,7 +53,7 @@ class Refused(ValueError):
 
 
 class Placement(Record):
-    """Where the program goes."""
+    """The place of a program."""
 
     allowed: CpuSet | None = None
     cpus: CpuSet | None = None
@@ -94,7 +94,7 @@ class _Placer:
         return self.machine.allowed & self.machine.online or self.machine.allowed
 
     def _balanced(self) -> CpuSet:
-        """Without isolated CPUs, where threads stay on the CPU they start on; with them when we are on those alone, or the user chooses."""
+        """Return the CPUs between which the kernel balances: without isolated ones, unless we are on those alone, or the user chooses."""
         isolated = self.mask & (self.machine.isolated or CpuSet())
         if not isolated or isolated == self.mask or self.requested.cpus is not None or self.requested.node is not None:
             return self.mask
@@ -296,7 +296,7 @@ class _Placer:
         return numbers
 
     def _share_of_budget(self, cpus: CpuSet, parts: int) -> int:
-        """This rank's part of the quota; the first ranks get what does not divide evenly."""
+        """Return this rank's part of the quota; the first ranks get what does not divide evenly."""
         if not self.machine.quota:
             return len(cpus)
         whole = math.ceil(self.machine.quota)

@@ -116,7 +116,7 @@ class _Merger:
         self.kept.append(DeclinedChange(change.rule, change.name, value, because))
 
     def _decided(self, name: str) -> str:
-        """Who decided on a variable already; "" when nobody did."""
+        """Return who decided on a variable already; "" when nobody did."""
         if self.command.clears or name in self.command.unset or name in self.command.env:
             return IN_COMMAND
         return "" if name not in self.given or name in self.free else IN_ENVIRONMENT

@@ -1,4 +1,4 @@
-"""This process among the ranks of its job: what its launcher says, and what that launcher did to CPUs and variables.
+"""The rank of this process in its job: what its launcher says, and what that launcher did to CPUs and variables.
 
 Reads   the environment  /proc/[pid]/{status,environ} of the processes above
 """
@@ -21,7 +21,7 @@ MAX_ABOVE = 8
 
 
 class Ranks(Record):
-    """This process among those of its job on this machine. A size of 1 is a process of its own."""
+    """The place of this process among those of its job on this machine. A size of 1 is a process of its own."""
 
     source: str = ""
     """The launcher; empty for a process of its own."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sysperf.launch.plan import LaunchPlan
 from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.children import parse as parse_children
 from sysperf.startup import lazy
 
 LOOK_EVERY_S = 0.5
@@ -71,8 +72,8 @@ def look(program: int) -> Seen | None:
         for thread in _threads(pid):
             if len(masks) < MAX_THREADS and (allowed := _ALLOWED.search(_text(f"/proc/{pid}/task/{thread}/status"))):
                 masks.append(CpuSet.parse(allowed[1]))
-            children = map(int, _text(f"/proc/{pid}/task/{thread}/children").split())
-            processes += [child for child in children if len(processes) < MAX_PROCESSES]
+            listed = parse_children(_text(f"/proc/{pid}/task/{thread}/children"))
+            processes += listed[: MAX_PROCESSES - len(processes)]
         for node, count in _PAGES.findall(_text(f"/proc/{pid}/numa_maps")):
             pages[int(node)] = pages.get(int(node), 0) + int(count)
     return Seen(len(processes), tuple(masks), pages) if masks else None

@@ -70,7 +70,7 @@ class Witness:
 
 
 def _watch(parent: int, target: int) -> NoReturn:
-    """In the witness: write the number of each signal, until the parent kills us or ends."""
+    """Write the number of each signal, in the witness, until the parent kills us or ends."""
     try:
         close_all_but({target})
         while os.getppid() == parent:

@@ -19,16 +19,17 @@ from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, Judge, scope_names
+from sysperf.evaluate.judge import JUDGED, judge
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.subject import process_identity
+from sysperf.evaluate.subject import process_subject
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
 from sysperf.live.process_facts import PROGRAMS_AT_ONCE, ProcessFacts
 from sysperf.live.scan import Change, Scanner
+from sysperf.model.change import Transaction
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot, Source
 
@@ -57,7 +58,7 @@ class AuditPass(NamedTuple):
     refreshed: frozenset[str]
     rules: Mapping[str, Rule]
     """The rules that were judged."""
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[Finding]
     present: Mapping[str, Collection[str]]
     """The subjects that exist, by scope."""
     snapshot: Snapshot
@@ -93,7 +94,7 @@ class Auditor:
     def use(self, terms: Terms) -> None:
         """Judge by these from now on."""
         self._terms = terms
-        rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED]
+        rules = [rule for rule in terms.ruleset.rules if rule.scope in JUDGED and _is_right(terms.ruleset, rule)]
         shared: dict[frozenset[str], frozenset[str]] = {}  # hundreds of rules look at a few dozens of combinations
         areas = {rule.id: looks_at(terms.ruleset, rule.id) for rule in rules}
         self._looks_at = {rule: shared.setdefault(names, names) for rule, names in areas.items()}
@@ -106,7 +107,7 @@ class Auditor:
 
     @property
     def idle(self) -> bool:
-        """No PyTorch runs."""
+        """Tell whether no PyTorch runs."""
         return not self._scanner.torch
 
     @property
@@ -136,6 +137,14 @@ class Auditor:
     def invalidate(self, *areas: str) -> None:
         """Read these with the next audit pass; all of them when none is named. May be called from the other thread."""
         self._invalid += areas or AREAS
+
+    def changed(self, transactions: Iterable[Transaction]) -> set[str]:
+        """Something was changed or taken back: the next pass reads what the rules behind it look at. Returns those rules."""
+        rules = {step.change.rule for transaction in transactions for step in transaction.steps}
+        areas = {area for rule in rules for area in self.areas_of(rule)}
+        if rules:
+            self.invalidate(*(areas if all(map(self.areas_of, rules)) else ()))
+        return rules
 
     def due(self) -> bool:
         """Whether an audit pass would do anything."""
@@ -256,7 +265,7 @@ class Auditor:
         self._spread(len(unread), time.thread_time() - start)
 
     def _spread(self, unread: int, took_s: float) -> None:
-        """When those that were not read yet are read."""
+        """Choose when those that were not read yet are read."""
         self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if unread > PROGRAMS_AT_ONCE else math.inf
 
     def _read_programs(self, pids: list[int]) -> None:
@@ -292,24 +301,26 @@ class Auditor:
         areas = {area: self._areas[area] for area in AREAS if area in self._areas}
         return with_drift(Snapshot(taken_at=reading.now(), areas=areas), self._terms.reference, self._terms.ruleset)
 
-    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Outcome]:
-        """What these rules say; a rule that cannot be compiled says nothing."""
+    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Finding]:
+        """What these rules say."""
         self.doing = "judging"
         sources = (source for known in self._sources.values() for source in known.values())
-        judge = Judge(scope_names(snapshot), self._terms.ruleset.tables, Ledger(snapshot, sources))
-        for rule in rules:
-            with contextlib.suppress(RuleError):
-                if not judge.has_none(rule.scope):
-                    judge.rule(self._terms.ruleset.compiled(rule.key))
-        outcomes = apply_waivers(judge.outcomes, self._terms.waivers, None, self._terms.ruleset) if self._terms.waivers else judge.outcomes
+        outcomes = judge(self._terms.ruleset, snapshot, JUDGED, Ledger(snapshot, sources), rules=rules).outcomes
+        if self._terms.waivers:
+            outcomes = apply_waivers(outcomes, self._terms.waivers, None, self._terms.ruleset)
         return [outcome for outcome in outcomes if outcome.rule != "waiver.stale"]
+
+
+def _is_right(ruleset: Ruleset, rule: Rule) -> bool:
+    """Whether a rule can be judged: one that names what is no fact says nothing, and the others go on."""
+    with contextlib.suppress(RuleError):
+        return bool(ruleset.compiled(rule.key).when)
+    return False
 
 
 def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:
     """The areas whose facts a rule's conditions name."""
-    named: frozenset[str] = frozenset()
-    with contextlib.suppress(RuleError):  # a rule that cannot be compiled says nothing
-        named = named.union(*(ruleset.compiled(rule.key).areas for rule in ruleset.witnesses(rule_id) if rule.scope in JUDGED))
+    named = frozenset[str]().union(*(ruleset.compiled(rule.key).areas for rule in ruleset.witnesses(rule_id) if rule.scope in JUDGED))
     return named.intersection(AREAS) or frozenset(("kernel",))  # what differs from a good machine seldom changes
 
 
@@ -318,7 +329,7 @@ def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
     area = snapshot.areas.get("process")
     if area is None or area.facts is None:
         return {}
-    return {"process": {process_identity(process) for process in area.facts.processes}}
+    return {"process": {process_subject(process).identity for process in area.facts.processes}}
 
 
 def _no_processes(area: Area) -> Area:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from sysperf.evaluate.judge import rank
 from sysperf.live.tracked_finding import NO_PAST, Past, Times, TrackedFinding, Transition
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.rule import Hold, Rule
 
 ONCE = Hold()
@@ -33,7 +33,7 @@ class _History:
 
     __slots__ = ("active", "changed_s", "fired", "fired_s", "first_seen", "flaps", "last_seen", "outcome", "quiet", "quiet_s")
 
-    def __init__(self, outcome: Outcome, times: Times) -> None:
+    def __init__(self, outcome: Finding, times: Times) -> None:
         self.outcome = outcome
         self.active = False
         self.fired = self.quiet = self.flaps = 0
@@ -51,7 +51,7 @@ class _History:
         state: Literal["active", "gone"] = "active" if self.active else "gone"
         return TrackedFinding(self.outcome, self.first_seen, self.last_seen, state, self.fired if self.active else 0)
 
-    def on_fire(self, outcome: Outcome, times: Times, need: Hold, past: Past) -> list[Transition]:
+    def on_fire(self, outcome: Finding, times: Times, need: Hold, past: Past) -> list[Transition]:
         """The condition held."""
         if not self.fired:
             self.fired_s = times.now_s
@@ -98,7 +98,7 @@ class FindingTracker:
         self,
         times: Times,
         rules: Mapping[str, Rule],
-        outcomes: Iterable[Outcome],
+        outcomes: Iterable[Finding],
         period_s: Callable[[Rule], float] = lambda _: 0.0,
         present: Mapping[str, Collection[str]] | None = None,
         touched: Collection[str] = (),
@@ -137,7 +137,7 @@ class FindingTracker:
         gone = [history.finding() for history in self._known.values() if not history.active and history.came_before]
         return (*self.active(), *sorted(gone, key=lambda finding: -finding.last_seen)[:MAX_GONE])
 
-    def _history(self, key: str, outcome: Outcome, times: Times) -> _History | None:
+    def _history(self, key: str, outcome: Finding, times: Times) -> _History | None:
         """What is known of this finding, from now on at least; None when there are too many."""
         if key not in self._known and len(self._known) < MAX_FINDINGS:
             self._known[key] = _History(outcome, times)
@@ -151,9 +151,9 @@ class FindingTracker:
         return history.on_clear(times, need, ended=ended)
 
 
-def _is_present(outcome: Outcome, present: Mapping[str, Collection[str]] | None) -> bool:
+def _is_present(outcome: Finding, present: Mapping[str, Collection[str]] | None) -> bool:
     """Whether the subject still exists; where nobody lists those of its scope, it does."""
-    subject = outcome.key.partition("@")[2]
+    subject = outcome.subject.identity
     return present is None or subject in present.get(outcome.scope, (subject,))
 
 

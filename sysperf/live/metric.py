@@ -46,7 +46,7 @@ class Metric(NamedTuple):
 
     @property
     def prometheus_name(self) -> str:
-        """Its name in Prometheus, which ends with the unit."""
+        """Return its name in Prometheus, which ends with the unit."""
         words = f"{self.area}_{self.name}".replace(".", "_")
         return self.prometheus or f"{words.removesuffix(self.unit.ending)}{self.unit.prometheus}"
 

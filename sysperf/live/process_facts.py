@@ -42,7 +42,7 @@ class ProcessFacts:
         return self._sources
 
     def unread(self, pids: Iterable[int]) -> list[int]:
-        """Those of which nothing was read yet."""
+        """Return those of which nothing was read yet."""
         return sorted(set(pids) - self._seen)
 
     def keep(self, pids: Collection[int]) -> None:

@@ -17,6 +17,7 @@ from sysperf.live.metric import BYTES, BYTES_PER_S, COUNT, PER_S, SHARE, Metric
 from sysperf.live.open_file import OpenFile
 from sysperf.live.system import PAGE_BYTES, Rates
 from sysperf.procfs import schedstat
+from sysperf.procfs.children import parse as parse_children
 from sysperf.procfs.stat import parse as parse_stat
 
 _metric = partial(Metric, "process", per_item=True)
@@ -81,7 +82,7 @@ class Programs:
         return {f"/proc/[pid]/{name}": f"{problem} ({failed.count((name, problem))} processes)" for name, problem in failed}
 
     def watch(self, pids: Iterable[int]) -> None:
-        """These and no others, the first ones where there are very many."""
+        """Watch these and no others, the first ones where there are very many."""
         wanted = list(dict.fromkeys(pids))[:MAX_PROGRAMS]
         for pid in self._programs.keys() - set(wanted):
             self.forget(pid)
@@ -284,7 +285,7 @@ class _Program:
 
     def _children(self, pid: str) -> list[str] | None:
         raw = _read(f"{self._proc}/{pid}/task/{pid}/children", absent=b"?")
-        return None if raw == b"?" else [word.decode() for word in raw.split()[:MAX_CHILDREN] if word.isdigit()]
+        return None if raw == b"?" else [str(child) for child in parse_children(raw)[:MAX_CHILDREN]]
 
     def _comm(self, pid: str, before: dict[str, str]) -> str:
         """The name of a child. A worker gets its name a moment after its start, so only that name is taken as final."""

@@ -103,7 +103,7 @@ class Scanner:
         self.unreadable.discard(pid)
 
     def tree(self, pids: Iterable[int]) -> Live:
-        """This machine for the collector of processes: only these are listed."""
+        """Return this machine for the collector of processes: only these are listed."""
         return _Narrow(sorted(pids))
 
     # ------------------------------------------------------------------ inside
@@ -154,7 +154,7 @@ class Scanner:
 
 
 class _Narrow(Live):
-    """This machine, whose /proc lists only these processes."""
+    """A host of this machine whose /proc lists only these processes."""
 
     def __init__(self, pids: list[int]) -> None:
         super().__init__()

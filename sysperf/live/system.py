@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable
 
 from sysperf.live.metric import BYTES, BYTES_PER_S, COUNT, MHZ, PER_S, SHARE, Metric
 from sysperf.live.open_file import OpenFile
-from sysperf.procfs import psi
+from sysperf.procfs import cpu_ticks, diskstats, net_dev, psi, vmstat
+from sysperf.procfs.cpu_ticks import CpuTicks
+from sysperf.procfs.numbers import after
 
 METRICS = (
     Metric("cpu", "busy", SHARE, "share of all CPUs' time that was used; waiting for disks is not use"),
@@ -57,7 +59,16 @@ SLOW_S = 10.0
 """What seldom changes, or costs an interrupt on each CPU, is read this often."""
 FEW_CPUS = 8
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
-SECTOR_BYTES = 512  # of diskstats, whatever the disk's own sectors are
+_PAGE_RATES = {
+    # meter: the counter of /proc/vmstat, and what one of it is
+    "memory.major_faults_per_s": ("pgmajfault", 1),
+    "memory.swap_in_bytes_per_s": ("pswpin", PAGE_BYTES),
+    "memory.swap_out_bytes_per_s": ("pswpout", PAGE_BYTES),
+    "numa.misses_per_s": ("numa_miss", 1),
+    "numa.hint_faults_per_s": ("numa_hint_faults", 1),
+    "numa.migrated_pages_per_s": ("numa_pages_migrated", 1),
+}
+_PAGE_COUNTERS = (*(counter for counter, _ in _PAGE_RATES.values()), "oom_kill")
 
 
 class Rates:
@@ -88,8 +99,8 @@ class System:
         self._root = root
         self._rates = Rates()
         self._kept: dict[str, OpenFile] = {}
-        self._cpu_last: tuple[int, ...] = ()
-        self._cpus_last: dict[int, tuple[int, int]] = {}
+        self._cpu_last: CpuTicks | None = None
+        self._cpus_last: dict[int, CpuTicks] = {}
         self._slow_at = -SLOW_S
         self._cards: frozenset[str] | None = None
         self._disks: frozenset[str] | None = None
@@ -128,18 +139,10 @@ class System:
     def per_cpu(self) -> dict[int, float]:
         """The busy share of each CPU since the last call; empty on the first. For a view that is open only."""
         busy: dict[int, float] = {}
-        for line in (self._file("/proc/stat").read() or b"").splitlines():
-            name, *numbers = line.split()
-            if not name.startswith(b"cpu") or not name[3:].isdigit():
-                continue
-            cpu, ticks = int(name[3:]), [int(number) for number in numbers[:8] if number.isdigit()]
-            if len(ticks) < 5:
-                continue
-            total, idle = sum(ticks), ticks[3] + ticks[4]
-            before = self._cpus_last.get(cpu)
-            self._cpus_last[cpu] = (total, idle)
-            if before and total > before[0]:
-                busy[cpu] = min(1.0, max(0.0, 1 - (idle - before[1]) / (total - before[0])))
+        before, self._cpus_last = self._cpus_last, cpu_ticks.of_each(self._file("/proc/stat").read())
+        for cpu, now in self._cpus_last.items():
+            if cpu in before and (total := sum(now) - sum(before[cpu])) > 0:
+                busy[cpu] = min(1.0, max(0.0, 1 - (now.unused - before[cpu].unused) / total))
         return busy
 
     def watch_groups(self, files: Iterable[str]) -> None:
@@ -168,75 +171,58 @@ class System:
             out[name] = rate * scale
 
     def _stat(self, data: bytes, out: dict[str, float]) -> None:
-        ticks = tuple(int(word) for word in data[: data.index(b"\n")].split()[1:9])
-        before, self._cpu_last = self._cpu_last, ticks
-        if len(before) == len(ticks) and sum(ticks) > sum(before):
-            user, nice, system, idle, iowait, irq, softirq, steal, *_ = (now - then for now, then in zip(ticks, before, strict=True))
-            total = max(1, sum(ticks) - sum(before))
-            for name, spent in (
-                ("busy", total - idle - iowait),
-                ("user", user + nice),
-                ("system", system),
-                ("iowait", iowait),
-                ("irq", irq + softirq),
-                ("steal", steal),
+        now, before = cpu_ticks.of_all(data), self._cpu_last
+        if now is None:
+            raise ValueError("no times of all CPUs")
+        self._cpu_last = now
+        if before is not None and sum(now) > sum(before):
+            spent = CpuTicks(*(ticks - earlier for ticks, earlier in zip(now, before, strict=True)))
+            total = sum(spent)
+            for name, part in (
+                ("busy", total - spent.unused),
+                ("user", spent.user + spent.nice),
+                ("system", spent.system),
+                ("iowait", spent.iowait),
+                ("irq", spent.irq + spent.softirq),
+                ("steal", spent.steal),
             ):
-                out[f"cpu.{name}"] = min(1.0, max(0.0, spent / total))
-        running = _field(data, b"procs_running ")
+                out[f"cpu.{name}"] = min(1.0, max(0.0, part / total))
+        running = cpu_ticks.running(data)
         if running is not None:
             out["cpu.runnable"] = running
 
     def _meminfo(self, data: bytes, out: dict[str, float]) -> None:
         for name, field in (("available", b"MemAvailable:"), ("dirty", b"Dirty:")):
-            kib = _field(data, field)
+            kib = after(data, field)
             if kib is not None:
                 out[f"memory.{name}_bytes"] = kib << 10
-        total, free = _field(data, b"SwapTotal:"), _field(data, b"SwapFree:")
+        total, free = after(data, b"SwapTotal:"), after(data, b"SwapFree:")
         if total is not None and free is not None:
             out["memory.swap_used_bytes"] = max(0, total - free) << 10
 
     def _vmstat(self, data: bytes, out: dict[str, float]) -> None:
-        for name, field, scale in (
-            ("memory.major_faults_per_s", b"\npgmajfault ", 1),
-            ("memory.swap_in_bytes_per_s", b"\npswpin ", PAGE_BYTES),
-            ("memory.swap_out_bytes_per_s", b"\npswpout ", PAGE_BYTES),
-            ("numa.misses_per_s", b"\nnuma_miss ", 1),
-            ("numa.hint_faults_per_s", b"\nnuma_hint_faults ", 1),
-            ("numa.migrated_pages_per_s", b"\nnuma_pages_migrated ", 1),
-        ):
-            count = _field(data, field)
-            if count is not None:
+        counts = vmstat.counts(data, _PAGE_COUNTERS)
+        for name, (counter, scale) in _PAGE_RATES.items():
+            if (count := counts[counter]) is not None:
                 self._rate(out, name, count, scale)
-        kills = _field(data, b"\noom_kill ")
-        if kills is not None:
+        if (kills := counts["oom_kill"]) is not None:
             out["memory.oom_kills"] = kills
 
     def _network(self, data: bytes, out: dict[str, float]) -> None:
-        received = sent = 0
-        for line in data.splitlines()[2:]:
-            name, _, numbers = line.partition(b":")
-            card = name.strip().decode("utf-8", "replace")
-            words = numbers.split()
-            if len(words) >= 9 and (card in self._cards if self._cards else card != "lo"):
-                received += int(words[0])
-                sent += int(words[8])
+        cards = net_dev.parse(data)
+        counted = [card for name, card in cards.items() if (name in self._cards if self._cards else name != "lo")]
+        received, sent = sum(card.received_bytes for card in counted), sum(card.sent_bytes for card in counted)
         self._rate(out, "network.received_bytes_per_s", received)
         self._rate(out, "network.sent_bytes_per_s", sent)
 
     def _disk(self, data: bytes, out: dict[str, float]) -> None:
-        read = written = 0
-        busiest: float | None = None
-        for line in data.splitlines():
-            words = line.split()
-            if len(words) < 13 or words[2].decode("utf-8", "replace") not in (self._disks or ()):
-                continue
-            read += int(words[5])
-            written += int(words[9])
-            busy = self._rates.per_s(f"busy {words[2]!r}", self._clock(), int(words[12]) / 1000)
-            busiest = busy if busiest is None or (busy is not None and busy > busiest) else busiest
+        disks = diskstats.parse(data, self._disks or ())
+        read, written = sum(disk.sectors_read for disk in disks.values()), sum(disk.sectors_written for disk in disks.values())
+        shares = [self._rates.per_s(f"busy {name}", self._clock(), disk.busy_ms / 1000) for name, disk in disks.items()]
+        busiest = max((share for share in shares if share is not None), default=None)
         if self._disks:
-            self._rate(out, "disk.read_bytes_per_s", read, SECTOR_BYTES)
-            self._rate(out, "disk.written_bytes_per_s", written, SECTOR_BYTES)
+            self._rate(out, "disk.read_bytes_per_s", read, diskstats.SECTOR_BYTES)
+            self._rate(out, "disk.written_bytes_per_s", written, diskstats.SECTOR_BYTES)
         if busiest is not None:
             out["disk.busy"] = min(1.0, busiest)
 
@@ -251,8 +237,8 @@ class System:
         taken: list[float] = []
         for path in self._groups:
             data = self._file(path).read() or b""
-            spent_us = _field(data, b"throttled_usec ")
-            spent_ns = _field(data, b"throttled_time ") if spent_us is None else None
+            spent_us = after(data, b"throttled_usec ")
+            spent_ns = after(data, b"throttled_time ") if spent_us is None else None
             seconds = spent_us / 1e6 if spent_us is not None else spent_ns / 1e9 if spent_ns is not None else None
             if seconds is not None and (rate := self._rates.per_s(path, self._clock(), seconds)) is not None:
                 taken.append(rate)
@@ -289,13 +275,3 @@ def _guarded(kept: OpenFile, parse: Callable[[bytes, dict[str, float]], None], d
         parse(data, out)
     except (ValueError, IndexError, OverflowError) as error:
         kept.problem = f"not as documented: {error}"[:200]
-
-
-def _field(data: bytes, name: bytes) -> int | None:
-    """The number behind a name in a file of names and numbers."""
-    at = data.find(name)
-    if at < 0:
-        return None
-    start = at + len(name)
-    words = data[start : start + 32].split(None, 1)
-    return int(words[0]) if words and words[0].isdigit() else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.record import Record, fact
 
 RESTORE_WITHIN_S = 900.0
@@ -16,7 +16,7 @@ Kind = Literal["finding", "gone", "flapping"]
 class TrackedFinding(Record):
     """A finding over time: what a rule says, since when, and whether it still does."""
 
-    outcome: Outcome
+    outcome: Finding
     first_seen: Annotated[float, fact("when it was found first, in Unix time; agents before this one count")]
     last_seen: Annotated[float, fact("when it held last, in Unix time")]
     state: Annotated[Literal["active", "gone"], fact("gone: it held before, and no longer does")] = "active"
@@ -45,7 +45,7 @@ class Past(NamedTuple):
     first_seen: Callable[[str], float | None]
     last_seen: Callable[[str], float | None]
 
-    def held_lately(self, outcome: Outcome, times: Times) -> bool:
+    def held_lately(self, outcome: Finding, times: Times) -> bool:
         """Whether a finding held shortly before this agent started."""
         last = self.last_seen(outcome.fingerprint)
         return last is not None and 0 <= times.at - last < RESTORE_WITHIN_S

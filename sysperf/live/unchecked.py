@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 
 DENIED = ("Permission denied", "Operation not permitted", "No such file or directory")
@@ -18,16 +18,16 @@ class Unchecked:
         self._reasons: dict[str, tuple[str, str, str]] = {}
         """(rule, subject, reason)"""
 
-    def take(self, judged: Collection[str], outcomes: Iterable[Outcome]) -> None:
+    def take(self, judged: Collection[str], outcomes: Iterable[Finding]) -> None:
         """What these rules say now replaces what they said before."""
         self._reasons = {key: entry for key, entry in self._reasons.items() if entry[0] not in judged}
         for outcome in outcomes:
             reason = next((gap.reason for gap in outcome.unknown if gap.reason.endswith(DENIED)), "")
             if outcome.state == "unknown" and outcome.scope == "process" and reason:
-                self._reasons[outcome.key] = (outcome.rule, outcome.subject, reason)
+                self._reasons[outcome.key] = (outcome.rule, outcome.about, reason)
 
     def problem(self) -> str:
-        """In a sentence; empty when all could be checked."""
+        """Say in a sentence what could not be checked; empty when all could be."""
         if not self._reasons:
             return ""
         programs = len({subject for _, subject, _ in self._reasons.values()})

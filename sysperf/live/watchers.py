@@ -25,7 +25,7 @@ class ProcessExitWatcher:
         self._pidfds: dict[int, int] = {}
 
     def watch(self, pids: Iterable[int]) -> None:
-        """These and no others."""
+        """Watch these and no others."""
         wanted = set(pids)
         for pid in self._pidfds.keys() - wanted:
             self.forget(pid)

@@ -63,7 +63,7 @@ class Cause(Record, kw_only=True):
     impact: Impact | None = None
     measure: Experiment | None = None
     fix: tuple[AnyFix, ...] = ()
-    example: Example | None = None
+    example: Annotated[Example | None, fact("source that shows it, and the same without it: `bad` and `good`")] = None
     witness: tuple[Witness, ...]
 
     def rules(self) -> tuple[Rule, ...]:

@@ -33,6 +33,7 @@ StepState = Literal["intended", "applied", "refused", "undone", "foreign", "gone
 changed it since; gone: what it was about is not there any more (the process ended, the machine restarted); lost: its line in
 the journal is damaged."""
 
+Doubt = Literal["", "steps", "before"]
 TransactionState = Literal["open", "applied", "rolled-back", "undone", "partly-undone", "damaged"]
 LIVE: tuple[StepState, ...] = ("intended", "applied")
 
@@ -97,7 +98,7 @@ class Step(Record):
 
 
 class Lease(Record):
-    """Until when a transaction holds. Measured on the clock that no administrator sets and that sleeps are part of."""
+    """The end of a transaction. Measured on the clock that no administrator sets and that sleeps are part of."""
 
     boot: Annotated[str, fact("the boot that the clock belongs to", "/proc/sys/kernel/random/boot_id")]
     until_s: Annotated[float, fact("CLOCK_BOOTTIME, seconds")]
@@ -126,6 +127,7 @@ class Transaction(Record, kw_only=True):
     persisted: Annotated[tuple[str, ...], fact("files of the system that set it again at the next start")] = ()
     problem: str = ""
     damaged_lines: Annotated[tuple[int, ...], fact("lines of its journal that were whole once and cannot be read")] = ()
+    doubt: Annotated[Doubt, fact("what these lines may have said: of a step that is not known, or to what a known one goes back")] = ""
 
     @property
     def live(self) -> bool:

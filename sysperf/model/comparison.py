@@ -8,6 +8,8 @@ from sysperf.model.record import Record, fact
 from sysperf.model.trial import Verdict
 
 Arm = Literal["a", "b"]
+MAX_VALUE = 1e100
+MAX_TIME_S = 1e12
 
 
 class Variant(Record):
@@ -65,6 +67,11 @@ class Run(Record):
     loss: Annotated[float | None, fact("the mean of its last losses; null where the probe saw none")] = None
     conditions: Annotated[Conditions | None, fact("what it met; null where it was not watched")] = None
     page_faults: Annotated[int | None, fact("minor page faults of the program and its descendants")] = None
+
+    def is_sound(self) -> bool:
+        """Whether its figures can be figures of a run."""
+        counts, times_s = (self.pair, self.steps, self.page_faults or 0), (self.wall_s, self.cpu_s, *self.step_times_s)
+        return 0 < self.value < MAX_VALUE and all(0 <= time_s < MAX_TIME_S for time_s in times_s) and all(0 <= n < 1 << 62 for n in counts)
 
 
 class Comparison(Record, kw_only=True):

@@ -16,7 +16,7 @@ class Difference(Record):
 
 
 class Drift(Record):
-    """This machine beside a reference machine (`audit --reference`)."""
+    """Differences of this machine to a reference machine (`audit --reference`)."""
 
     reference: Annotated[str, fact("the reference; empty when none was given")] = ""
     differences: Annotated[tuple[str, ...], fact("facts that differ and matter for speed: fact: reference → here")] = ()

@@ -8,7 +8,7 @@ from sysperf.model.comparison import Comparison
 from sysperf.model.record import Record, fact
 
 Mechanism = Literal["seen", "not seen", "unknown"]
-Outcome = Literal[
+Finding = Literal[
     "gain with its mechanism", "gain without its mechanism", "gain", "no gain here", "harms here", "unclear here", "losses differ",
     "skipped",
 ]  # fmt: skip
@@ -81,7 +81,7 @@ class RungResult(Record, kw_only=True):
     role: str
     rules: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
-    outcome: Outcome
+    outcome: Finding
     skipped: Annotated[str, fact("why it was not tried; empty where it was")] = ""
     trials: tuple[Trial, ...] = ()
     mechanism: Mechanism = "unknown"
@@ -105,7 +105,7 @@ class Ladder(Record, kw_only=True):
     taken_at: str
     took_s: float = 0.0
     workload: str
-    machine: Annotated[dict[str, str], fact("kernel, CPUs and driver")] = {}
+    machine: Annotated[dict[str, str], fact("kernel, CPUs, driver, and variables that explain performance")] = {}
     device: Annotated[str, fact("the GPU's name, or cpu")] = ""
     torch: str = ""
     unit: Annotated[str, fact("tokens or images")] = ""
@@ -116,7 +116,7 @@ class Ladder(Record, kw_only=True):
     rounds: Annotated[int, fact("in each of which every configuration ran once")] = 0
     total: Annotated[Comparison | None, fact("all rungs against none")] = None
     rungs: tuple[RungResult, ...] = ()
-    peak_tflops: Annotated[dict[str, float], fact("of matrix products, measured between the rounds: the median, by type")] = {}
+    peak_tflops: Annotated[dict[str, float], fact("of matrix products, measured between the rounds: the highest, by type")] = {}
     bottom_share_of_peak: float | None = None
     bottom_units_per_s: float | None = None
     bottom_trace: str = ""

@@ -25,7 +25,7 @@ class Thread(Record):
 
 
 class Stacks(Record):
-    """Where all threads of a program are at one moment."""
+    """The stacks of all threads of a program at one moment."""
 
     pid: int
     threads: tuple[Thread, ...]

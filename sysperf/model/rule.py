@@ -40,14 +40,14 @@ class Experiment(Record):
 
 
 class Hold(Record):
-    """For the agent: how long a condition must hold before it is a finding."""
+    """A time that a condition must hold before it is a finding, for the agent."""
 
     samples: int = 1
     window_s: float = 0.0
 
 
 class SignalRule(Record):
-    """For diagnoses: one observation that speaks for the rule's cause, or against it. Those of one source are one witness."""
+    """An observation that speaks for the cause, or against it, for diagnoses. Those of one source are one witness."""
 
     source: SignalSource
     when: str
@@ -169,14 +169,14 @@ class Rule(Record, kw_only=True):
 
     id: Annotated[str, fact("dotted, names the pattern, stable for life; a witness has its cause's")]
     witness: Annotated[str, fact("for a witness of a cause: from where it looks, and its name; set when loaded")] = ""
-    title: str
-    scope: Scope
-    severity: Severity
+    title: Annotated[str, fact("the pattern, in a line")]
+    scope: Annotated[Scope, fact("what it is judged on; a witness has that of its source")]
+    severity: Annotated[Severity, fact("how bad it is where it is there")]
     message: Annotated[str, fact("one line with the observed value: {expression|filter}")]
     when: Annotated[str, fact("true: the pattern is there")]
-    explain: str
-    confidence: Confidence = "medium"
-    seeds: tuple[str, ...] = ()
+    explain: Annotated[str, fact("why it matters, and what to know besides")]
+    confidence: Annotated[Confidence, fact("how sure it is that acting helps, before anything was measured")] = "medium"
+    seeds: Annotated[tuple[str, ...], fact("the articles' statements that it covers (docs/seeds.md)")] = ()
     explains: Annotated[tuple[str, ...], fact("causes that are consequences of this one, by id")] = ()
     explains_where_most: Annotated[
         tuple[str, ...], fact("causes whose share has this one's in it, by id: it explains those of which it is most")
@@ -192,14 +192,14 @@ class Rule(Record, kw_only=True):
     proof: Annotated[str, fact("for diagnoses: what `sysperf verify` compares")] = ""
     for_each: Annotated[str, fact("'name in list': one finding an element")] = ""
     applies: Annotated[str, fact("false: the rule says nothing about this machine")] = ""
-    unless: tuple[Guard, ...] = ()
-    params: JsonObject = {}
-    hold: Hold | None = None
-    refs: tuple[str, ...] = ()
-    impact: Impact | None = None
-    measure: Experiment | None = None
-    fix: tuple[AnyFix, ...] = ()
-    test: tuple[Test, ...] = ()
+    unless: Annotated[tuple[Guard, ...], fact("reasons not to report it, which are printed: when, because")] = ()
+    params: Annotated[JsonObject, fact("thresholds: `p.NAME` in conditions; a site can override them")] = {}
+    hold: Annotated[Hold | None, fact("for the agent: how long it must hold before it is a finding")] = None
+    refs: Annotated[tuple[str, ...], fact("who says so: addresses")] = ()
+    impact: Annotated[Impact | None, fact("what acting may win, and how anybody knows")] = None
+    measure: Annotated[Experiment | None, fact("the built-in experiment that can test it on this machine")] = None
+    fix: Annotated[tuple[AnyFix, ...], fact("what can be done, each of a kind")] = ()
+    test: Annotated[tuple[Test, ...], fact("small machines, and what it must say of them")] = ()
     file: Annotated[str, fact("the file that defines it; set when loaded")] = ""
 
     @property
@@ -218,7 +218,7 @@ class Override(Record):
 
 
 class Pack(Record):
-    """Who wrote a rule file."""
+    """The author of a rule file."""
 
     id: str
     version: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sysperf.model.outcome import Gain
+from sysperf.model.finding import Gain
 from sysperf.model.record import Record, fact
 
 Verdict = Literal["faster", "slower", "same", "unclear"]
@@ -46,6 +46,7 @@ class Trial(Record, kw_only=True):
         return "no difference here" if self.verdict == "same" else "unclear here, more runs are needed"
 
     def gain(self) -> Gain:
-        """For the finding whose advice was tried."""
+        """Return the gain for the finding whose advice was tried."""
         interval = f"{(self.low - 1) * 100:+.1f} to {(self.high - 1) * 100:+.1f} % at {self.confidence * 100:.0f} %"
-        return Gain("measured", f"{self.sentence()} ({interval}; {self.metric}, {self.pairs} pairs)")
+        low, middle, high = (round(100 - 100 / ratio, 2) for ratio in (self.low, self.ratio, self.high))
+        return Gain("measured", f"{self.sentence()} ({interval}; {self.metric}, {self.pairs} pairs)", low, middle, high)

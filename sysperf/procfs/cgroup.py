@@ -45,6 +45,6 @@ def cpus_of_quota(quota_us: str, period_us: str) -> float | None:
 
 
 def stopped_us(cpu_stat: dict[str, str]) -> int | None:
-    """For how long a quota stopped the group's threads: cpu.stat says it in µs in version 2, in ns in version 1."""
+    """Return how long a quota stopped the group's threads: cpu.stat says it in µs in version 2, in ns in version 1."""
     spent_us, spent_ns = whole(cpu_stat.get("throttled_usec")), whole(cpu_stat.get("throttled_time"))
     return spent_ns // 1000 if spent_us is None and spent_ns is not None else spent_us

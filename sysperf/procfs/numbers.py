@@ -13,6 +13,16 @@ def whole(text: str | bytes | None) -> int | None:
     return int(text) if text and len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() else None
 
 
+def after(data: bytes, label: bytes) -> int | None:
+    """The number behind a label such as ``Dirty:``, without looking at the rest of a long text."""
+    at = data.find(label)
+    if at < 0:
+        return None
+    start = at + len(label)
+    words = data[start : start + 32].split(None, 1)
+    return whole(words[0]) if words else None
+
+
 def decimal(text: str | None) -> float | None:
     """A number with a fraction such as ``12345.67``; None when the text is anything else."""
     return float(text) if text and _DECIMAL.fullmatch(text) else None

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from sysperf.model.record import Record
 from sysperf.procfs.numbers import decimal, whole
+from sysperf.startup import lazy
+
+_LINE = r" avg10=([0-9]{1,3}\.[0-9]{2}) avg60=([0-9]{1,3}\.[0-9]{2}) avg300=([0-9]{1,3}\.[0-9]{2}) total=([0-9]{1,19})\n"
+_AS_DOCUMENTED = lazy(f"some{_LINE}(?:full{_LINE})?")
 
 
 class Stall(Record):
@@ -29,8 +33,16 @@ def parse(text: str | bytes | None) -> Pressure:
     """``some avg10=0.00 avg60=1.50 avg300=0.74 total=7879859`` is 0.015 in the last minute."""
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
+    if match := _AS_DOCUMENTED.fullmatch(text or ""):
+        words = match.groups()
+        return Pressure(_known_stall(*words[:4]), _known_stall(*words[4:]) if words[4] else None)
     lines = {line.partition(" ")[0]: line for line in (text or "").splitlines()[:4]}
     return Pressure(*(_stall(lines[name]) if name in lines else None for name in ("some", "full")))
+
+
+def _known_stall(avg10: str, avg60: str, avg300: str, total: str) -> Stall:
+    """The usual text, which is read each second, at a third of the cost."""
+    return Stall(min(float(avg10) / 100, 1.0), min(float(avg60) / 100, 1.0), min(float(avg300) / 100, 1.0), int(total))
 
 
 def _stall(line: str) -> Stall:

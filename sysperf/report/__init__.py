@@ -6,7 +6,7 @@ import importlib
 import os
 
 from sysperf.model.errors import UsageError
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 
 _PREFIX, _SUFFIX = "as_", ".py"
 

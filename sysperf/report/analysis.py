@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad
 from sysperf.report.words import count
 from sysperf.trace.accounting.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 from sysperf.trace.facts import Cpu, Rank, Site
-from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis, Finding
+from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 
 MOST_FINDINGS = 5
 MOST_RANKS = 8
@@ -84,7 +85,7 @@ def _computing(cpu: Cpu) -> str:
 
 
 def _operator(site: Site) -> str:
-    at = f" ({neutral(site.where, 60)})" if site.where else ""
+    at = f" ({neutral(site.where.text, 60)})" if site.where else ""
     return f"{neutral(site.what, 60)} {site.exposed_pct:.1f} %{at}"
 
 
@@ -142,43 +143,41 @@ def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
     rest = [finding for finding in analysis.findings if finding not in listed]
     if rest:
         page.line()
-    column = min(30, max((len(finding.id) for finding in rest), default=0))
+    column = min(30, max((len(finding.rule) for finding in rest), default=0))
     for finding in rest:
-        mark = page.ink("info", MARKS.get(finding.severity, "·"))  # type: ignore[call-overload]
-        gain = f"gains {finding.predicted_gain.text()}: " if finding.predicted_gain is not None else ""
+        mark = page.ink("info", MARKS[finding.severity])
+        gain = f"gains {finding.gain.interval}: " if finding.gain.interval else ""
         line = clip(gain + _line(finding), page.width - column - 4)
-        page.line(f"{mark} {page.ink('strong', pad(clip(finding.id, column), column))}  {line}")
+        page.line(f"{mark} {page.ink('strong', pad(clip(finding.rule, column), column))}  {line}")
     if analysis.together is not None and listed:
         page.line()
         page.paragraph(f"Together: {analysis.together.text()} of the step ({neutral(analysis.together.assumes)}).", "strong")
 
 
 def _is_worth_a_look(finding: Finding) -> bool:
-    return finding.severity in ("error", "warning") or (
-        finding.predicted_gain is not None and finding.predicted_gain.middle >= MIN_GAIN_PCT
-    )
+    return finding.severity in ("error", "warning") or (finding.gain.middle or 0.0) >= MIN_GAIN_PCT
 
 
 def _line(finding: Finding) -> str:
-    subject = f"{neutral(finding.subject, 60)}: " if finding.subject else ""
+    subject = f"{neutral(finding.about, 60)}: " if finding.about else ""
     return f"{subject}{neutral(finding.message)}"
 
 
 def _finding(page: Page, finding: Finding, verbose: bool) -> None:
     ink = page.ink
     page.line()
-    cost = f"  costs {finding.exposed_pct:.1f} %" if finding.exposed_pct is not None else ""
+    cost = f"  costs {finding.cost_pct:.1f} %" if finding.cost_pct is not None else ""
     cost += f"  busy with it {finding.work_pct:.1f} %" if finding.work_pct is not None else ""
-    gain = f"  gains {finding.predicted_gain.text()}" if finding.predicted_gain is not None else ""
-    mark = ink(finding.severity, MARKS.get(finding.severity, "·"))  # type: ignore[call-overload]
-    page.line(f"{mark} {ink('strong', finding.id)}{ink('warning', cost)}{ink('good', gain)}")
+    gain = f"  gains {finding.gain.interval}" if finding.gain.interval else ""
+    mark = ink(finding.severity, MARKS[finding.severity])
+    page.line(f"{mark} {ink('strong', finding.rule)}{ink('warning', cost)}{ink('good', gain)}")
     page.paragraph(_line(finding), indent="  ")
-    for number, where in enumerate(finding.where):
-        page.verbatim("" if number else "where", clip(neutral(where, 200), page.width - 12))
-    if verbose and finding.predicted_gain is not None:
-        page.labelled("if", neutral(finding.predicted_gain.assumes), "dim")
+    for number, where in enumerate(finding.places):
+        page.verbatim("" if number else "where", clip(neutral(where.text, 200), page.width - 12))
+    if verbose and finding.gain.assumes:
+        page.labelled("if", neutral(finding.gain.assumes), "dim")
     for number, fix in enumerate(finding.fixes[: None if verbose else 1]):
-        page.labelled("or" if number else "fix", neutral(fix))
+        page.labelled("or" if number else "fix", neutral(fix.title or fix.note))
     if verbose:
         page.labelled("why", neutral(" ".join(finding.why.split()), 2_000))
         for reference in finding.refs:
@@ -197,7 +196,7 @@ def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
         page.paragraph(f"Next: {_next_step(analysis)}", "strong")
     elif analysis.findings:
         page.paragraph(
-            f"Next: sysperf explain {neutral(analysis.findings[0].id)}{'' if verbose else '; --verbose shows everything'}", "strong"
+            f"Next: sysperf explain {neutral(analysis.findings[0].rule)}{'' if verbose else '; --verbose shows everything'}", "strong"
         )
 
 
@@ -211,7 +210,7 @@ def _next_step(analysis: Analysis) -> str:
     if any(rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks):
         return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
     if ranks and all(map(_tells_enough, ranks)):
-        first = f"; `sysperf explain {neutral(analysis.findings[0].id)}`" if analysis.findings else ""
+        first = f"; `sysperf explain {neutral(analysis.findings[0].rule)}`" if analysis.findings else ""
         return f"another trace says the same: change what the findings name one at a time, and measure each with `sysperf verify`{first}"
     return "profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`"
 
@@ -225,6 +224,6 @@ def _tells_enough(rank: Rank) -> bool:
         rank.steps.steady
         and rank.steps.count > 1
         and operations
-        and not rank.trust.untold
+        and not rank.trust.unrecorded
         and rank.trust.uncorrelated_pct < MIN_UNLAUNCHED_PCT
     )

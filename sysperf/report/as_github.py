@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sysperf.model.outcome import Outcome, Report, SourcePlace
+from sysperf.model.finding import Finding, Place, Report
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
@@ -26,13 +26,13 @@ def render(report: Report) -> str:
     return "\n".join([*lines, ""])
 
 
-def _command(name: str, title: str, text: str, place: SourcePlace | None = None) -> str:
+def _command(name: str, title: str, text: str, place: Place | None = None) -> str:
     """`place` puts the annotation beside the lines of a source."""
-    at = (
-        ""
-        if place is None
-        else f"file={_property(neutral(place.file, 4_000))},line={place.line},col={place.column},endLine={place.end_line},"
-    )
+    at = ""
+    if place is not None and place.file and not place.package:
+        numbers = {"line": place.line, "col": place.column, "endLine": place.end_line}
+        known = "".join(f"{name}={number}," for name, number in numbers.items() if number)  # a trace has no columns
+        at = f"file={_property(neutral(place.file, 4_000))},{known}"
     return f"::{name} {at}title={_property(title)}::{_data(text)}"
 
 
@@ -44,12 +44,12 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _finding(outcome: Outcome) -> str:
-    subject = f" ({neutral(outcome.subject)})" if outcome.subject else ""
+def _finding(outcome: Finding) -> str:
+    subject = f" ({neutral(outcome.about)})" if outcome.about else ""
     return _command(COMMANDS[outcome.severity], f"{neutral(outcome.rule)}{subject}", "\n".join(_lines(outcome)), outcome.place)
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: Finding) -> Iterator[str]:
     yield words.message(outcome)
     for evidence in outcome.evidence:
         yield f"observed: {words.seen(evidence)}"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
+from sysperf.model.finding import Evidence, Finding, Remedy, Report
 from sysperf.model.rule import SEVERITIES, Severity
-from sysperf.model.text import neutral
-from sysperf.report import words
+from sysperf.report import frame, words
+from sysperf.report.frame import text as _text
 from sysperf.report.machine import described
 
 NAMES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Worth knowing", "hint": "Hints"}
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "i", "hint": "·"}
-CSS = Path(__file__).with_name("page.css")
 _OPEN = ("error", "warning")
 
 
@@ -32,25 +27,7 @@ def render(report: Report) -> str:
         "</main>",
         f"<footer><p>{_text(words.tally(report))}</p></footer>",
     )
-    return framed(f"sysperf: {words.verdict(report)}", lines)
-
-
-def framed(title: str, lines: Iterable[str]) -> str:
-    """A page around what it shows. One that carries foreign text forbids everything but its own style sheet."""
-    style = CSS.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
-        f"<title>{_text(title)}</title><style>{style}</style></head><body>",
-    ]
-    return "\n".join([*head, *lines, "</body></html>", ""])
-
-
-def _text(text: str) -> str:
-    return html.escape(neutral(text, words.MAX_COMMAND))
+    return frame.framed(f"sysperf: {words.verdict(report)}", lines)
 
 
 def _filters(report: Report) -> Iterator[str]:
@@ -76,15 +53,7 @@ def _bar(report: Report) -> Iterator[str]:
     """The answers as shares of one bar."""
     groups = words.by_severity(report.findings())
     shares = [(name, len(groups.get(name, ()))) for name in SEVERITIES] + [("unknown", report.tally.unknown), ("good", report.tally.passed)]
-    total, start = sum(number for _, number in shares), 0.0
-    if not total:
-        return
-    yield '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
-    for name, number in shares:
-        width = 100 * number / total
-        yield f'<rect class="{name}" x="{start:.3f}" y="0" width="{width:.3f}" height="1"/>' if number else ""
-        start += width
-    yield "</svg>"
+    yield from frame.bar(shares)
 
 
 def _findings(report: Report) -> Iterator[str]:
@@ -97,8 +66,8 @@ def _findings(report: Report) -> Iterator[str]:
         yield "</section>"
 
 
-def _finding(outcome: Outcome, *, opened: bool) -> Iterator[str]:
-    subject = f' <span class="subject">{_text(outcome.subject)}</span>' if outcome.subject else ""
+def _finding(outcome: Finding, *, opened: bool) -> Iterator[str]:
+    subject = f' <span class="subject">{_text(outcome.about)}</span>' if outcome.about else ""
     yield f"<details{' open' if opened else ''}><summary>"
     yield f'<i aria-label="{outcome.severity}">{MARKS[outcome.severity]}</i><code>{_text(outcome.rule)}</code>{subject}'
     yield f"<p>{_text(words.message(outcome))}</p></summary>"
@@ -111,8 +80,8 @@ def _finding(outcome: Outcome, *, opened: bool) -> Iterator[str]:
         yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(outcome.why))
     for fix in outcome.fixes:
         yield from _fix(fix)
-    gain = f"gain {words.gain(outcome)}" if outcome.gain.state == "unmeasured" else words.gain(outcome)
-    yield f'<p class="gain {outcome.gain.state}"><span>{_text(gain)}</span><span>confidence {outcome.confidence}</span></p>'
+    gain = f"gain {words.gain(outcome)}" if outcome.gain.basis != "measured" else words.gain(outcome)
+    yield f'<p class="gain {outcome.gain.basis}"><span>{_text(gain)}</span><span>confidence {outcome.confidence}</span></p>'
     if outcome.refs:
         yield f'<p class="refs">{" ".join(map(_link, outcome.refs))}</p>'
     yield "</details>"
@@ -161,5 +130,5 @@ def _suppressed(report: Report) -> Iterator[str]:
         return
     yield f'<section class="suppressed"><h2>Suppressed <span>{len(outcomes)}</span></h2><ul>'
     for outcome in outcomes:
-        yield f"<li><code>{_text(outcome.rule)}</code> {_text(outcome.subject)} <span>{_text(outcome.because)}</span></li>"
+        yield f"<li><code>{_text(outcome.rule)}</code> {_text(outcome.about)} <span>{_text(outcome.because)}</span></li>"
     yield "</ul></section>"

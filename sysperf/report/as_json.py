@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.record import to_json
 from sysperf.startup import lazy
 

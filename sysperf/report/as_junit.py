@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from sysperf.model.text import neutral
 from sysperf.report import words
 from sysperf.startup import lazy
@@ -15,7 +15,7 @@ _TIME = lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 def render(report: Report) -> str:
     """Findings fail, whatever their severity (their ``type``); unknown and suppressed ones are skipped; passes are counted."""
-    suites: dict[str, list[Outcome]] = {}
+    suites: dict[str, list[Finding]] = {}
     for outcome in report.outcomes:
         suites.setdefault(outcome.rule.partition(".")[0], []).append(outcome)
     failures, skipped = report.tally.findings, report.tally.unknown + report.tally.suppressed
@@ -58,20 +58,20 @@ def _summary(report: Report) -> Iterator[str]:
     yield "  </testsuite>"
 
 
-def _suite(report: Report, area: str, outcomes: list[Outcome]) -> Iterator[str]:
+def _suite(report: Report, area: str, outcomes: list[Finding]) -> Iterator[str]:
     read = report.snapshot.areas.get(area)
     failures = sum(outcome.state == "finding" for outcome in outcomes)
     counts = _counts(len(outcomes), failures, len(outcomes) - failures, read.took_ms if read else 0.0)
     yield f"  <testsuite{_attributes(name=area)}{counts}{_time(report)}>"
     for outcome in outcomes:
-        name = f"{outcome.rule} [{outcome.subject}]" if outcome.subject else outcome.rule
+        name = f"{outcome.rule} [{outcome.about}]" if outcome.about else outcome.rule
         yield f"    <testcase{_attributes(name=name, classname=f'sysperf.{area}')}>"
         yield f"      {_answer(outcome)}"
         yield "    </testcase>"
     yield "  </testsuite>"
 
 
-def _answer(outcome: Outcome) -> str:
+def _answer(outcome: Finding) -> str:
     if outcome.state == "suppressed":
         return f"<skipped{_attributes(message=f'suppressed: {outcome.because}')}/>"
     if outcome.state == "unknown":
@@ -81,7 +81,7 @@ def _answer(outcome: Outcome) -> str:
     return f"<failure{_attributes(type=outcome.severity, message=words.message(outcome))}>{body}</failure>"
 
 
-def _body(outcome: Outcome) -> Iterator[str]:
+def _body(outcome: Finding) -> Iterator[str]:
     for evidence in outcome.evidence:
         yield f"observed: {words.seen(evidence)}"
     for paragraph in words.paragraphs(outcome.why):

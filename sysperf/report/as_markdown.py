@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from sysperf.model.outcome import Evidence, Outcome, Report
+from sysperf.model.finding import Evidence, Finding, Report
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
@@ -76,17 +76,18 @@ def _findings(report: Report) -> Iterator[str]:
         yield _details(finding)
 
 
-def _row(outcome: Outcome) -> str:
-    cells = (escape(outcome.subject), escape(words.message(outcome)), escape(outcome.gain.text))
+def _row(outcome: Finding) -> str:
+    cells = (escape(outcome.about), escape(words.message(outcome)), escape(outcome.gain.text))
     return f"| {MARKS[outcome.severity]} {outcome.severity} | {code(outcome.rule, cell=True)} | {' | '.join(cells)} |"
 
 
-def _details(outcome: Outcome) -> str:
-    subject = f" · {html.escape(neutral(outcome.subject))}" if outcome.subject else ""
+def _details(outcome: Finding) -> str:
+    subject = f" · {html.escape(neutral(outcome.about))}" if outcome.about else ""
     parts = [f"<details><summary>{MARKS[outcome.severity]} <b>{html.escape(neutral(outcome.rule))}</b>{subject}</summary>"]
     parts.append(f"**{escape(outcome.title) or escape(outcome.rule) or 'untitled'}**")
     parts += map(line, words.paragraphs(outcome.why))
     parts.append("\n".join(f"- {_evidence(evidence)}" for evidence in outcome.evidence))
+    parts.append("\n".join(f"- in {code(place.text)}" for place in outcome.places))
     for fix in outcome.fixes:
         parts += [f"**Fix** ({escape(words.terms(fix))}): {escape(fix.title)}", code_block(fix.command)]
         parts += map(line, words.paragraphs(fix.note))
@@ -124,5 +125,5 @@ def _suppressed(report: Report) -> Iterator[str]:
     if not outcomes:
         return
     yield f"<details><summary>Suppressed ({len(outcomes)})</summary>"
-    yield "\n".join(f"- {code(outcome.rule)} {escape(outcome.subject)} {escape(outcome.because)}" for outcome in outcomes)
+    yield "\n".join(f"- {code(outcome.rule)} {escape(outcome.about)} {escape(outcome.because)}" for outcome in outcomes)
     yield "</details>"

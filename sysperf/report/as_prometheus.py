@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
     return "".join(families)
 
 
-def findings(outcomes: Sequence[Outcome]) -> list[str]:
+def findings(outcomes: Sequence[Finding]) -> list[str]:
     """A series a finding, and a count a severity."""
     severities = [outcome.severity for outcome in outcomes]
     named = [(name_of(outcome), outcome) for outcome in outcomes]
@@ -46,19 +46,19 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
         gauge(
             "finding_gain_measured",
             "Whether the gain of acting on the finding was measured on this machine.",
-            [(labels, outcome.gain.state == "measured") for labels, outcome in named],
+            [(labels, outcome.gain.basis == "measured") for labels, outcome in named],
         ),
         gauge("findings", "Findings of the last audit.", [({"severity": name}, severities.count(name)) for name in SEVERITIES]),
     ]
 
 
-def name_of(outcome: Outcome) -> dict[str, str]:
+def name_of(outcome: Finding) -> dict[str, str]:
     """The labels of a finding."""
-    return {"rule": outcome.rule, "severity": outcome.severity, "subject": outcome.subject}
+    return {"rule": outcome.rule, "severity": outcome.severity, "subject": outcome.about}
 
 
 def areas(snapshot: Snapshot) -> list[str]:
-    """When the machine was read, and how that went."""
+    """Return when the machine was read, and how that went."""
     read = snapshot.areas
     return [
         gauge("audit_timestamp_seconds", "When the last audit was made, in Unix time.", _taken_at(snapshot)),

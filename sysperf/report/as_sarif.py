@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from sysperf.model.outcome import Gap, Outcome, Report, SourcePlace
+from sysperf.model.finding import Finding, Gap, Place, Report
 from sysperf.model.record import plain
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
@@ -45,7 +45,7 @@ def text(plain_text: str) -> str:
 
 def _rules(report: Report) -> list[dict[str, object]]:
     """The rules that said something, in the order in which they did, each once."""
-    first: dict[str, Outcome] = {}
+    first: dict[str, Finding] = {}
     for outcome in report.outcomes:
         known = first.get(outcome.rule)
         if known is None or (not known.why and outcome.why):  # an unknown outcome has no explanation
@@ -53,7 +53,7 @@ def _rules(report: Report) -> list[dict[str, object]]:
     return [_rule(outcome) for outcome in first.values()]
 
 
-def _rule(outcome: Outcome) -> dict[str, object]:
+def _rule(outcome: Finding) -> dict[str, object]:
     title = neutral(outcome.title)
     why = words.paragraphs(outcome.why) or [title]
     rule: dict[str, object] = {
@@ -77,7 +77,7 @@ def _help(why: list[str], refs: tuple[str, ...]) -> str:
     return "\n\n".join([*map(line, why), "\n".join(f"- {link(ref)}" for ref in refs)]).rstrip()
 
 
-def _result(outcome: Outcome, places: dict[str, int]) -> dict[str, object]:
+def _result(outcome: Finding, places: dict[str, int]) -> dict[str, object]:
     result: dict[str, object] = {
         "ruleId": neutral(outcome.rule),
         "ruleIndex": places[neutral(outcome.rule)],
@@ -94,37 +94,38 @@ def _result(outcome: Outcome, places: dict[str, int]) -> dict[str, object]:
     return result
 
 
-def _message(outcome: Outcome) -> str:
-    subject = f"{neutral(outcome.subject)}: " if outcome.subject else ""
+def _message(outcome: Finding) -> str:
+    subject = f"{neutral(outcome.about)}: " if outcome.about else ""
     commands = [f"Fix: {line}" for fix in outcome.fixes for line in words.command(fix.command)]
     return "\n".join([subject + words.message(outcome), *commands])
 
 
-def _fingerprints(outcome: Outcome) -> dict[str, str]:
+def _fingerprints(outcome: Finding) -> dict[str, str]:
     """GitHub tells findings apart by ``primaryLocationLineHash``; ours does not depend on a line of a file."""
-    name = neutral(outcome.fingerprint) or neutral(f"{outcome.rule} {outcome.subject}")
+    name = neutral(outcome.fingerprint) or neutral(f"{outcome.rule} {outcome.about}")
     return {"primaryLocationLineHash": f"{name}:1", "sysperf/v1": name}
 
 
-def _location(outcome: Outcome) -> dict[str, object]:
+def _location(outcome: Finding) -> dict[str, object]:
     """The place in a source, or the first file that shows it. Code scanning wants a relative path and a line for every result."""
-    if outcome.place is not None:
+    if outcome.place is not None and outcome.place.file and not outcome.place.package:
         return _in_source(outcome.place)
     files = [evidence.source for evidence in outcome.evidence if evidence.source.startswith("/")]
     path = neutral(files[0]) if files else f"/sysperf/{neutral(outcome.rule)}"
     physical = {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": {"startLine": 1}}
-    subject = neutral(outcome.subject) or "machine"
+    subject = neutral(outcome.about) or "machine"
     logical = {"name": subject, "fullyQualifiedName": f"{outcome.scope}/{subject}", "kind": "resource"}
     return {"physicalLocation": physical, "logicalLocations": [logical]}
 
 
-def _in_source(place: SourcePlace) -> dict[str, object]:
-    region = {"startLine": place.line, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
+def _in_source(place: Place) -> dict[str, object]:
+    given = {"startLine": place.line or 1, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
+    region = {name: number for name, number in given.items() if number}  # a trace has no columns
     path = neutral(place.file, 4_000).removeprefix("./")
     return {"physicalLocation": {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": region}}
 
 
-def _properties(outcome: Outcome) -> dict[str, object]:
+def _properties(outcome: Finding) -> dict[str, object]:
     return {
         "severity": outcome.severity,
         "confidence": outcome.confidence,
@@ -142,9 +143,9 @@ def _invocation(report: Report, places: dict[str, int]) -> dict[str, object]:
     return invocation
 
 
-def _notification(outcome: Outcome, gap: Gap, places: dict[str, int]) -> dict[str, object]:
+def _notification(outcome: Finding, gap: Gap, places: dict[str, int]) -> dict[str, object]:
     remedy = f"; {neutral(gap.remedy)}" if gap.remedy else ""
-    subject = f" of {neutral(outcome.subject)}" if outcome.subject else ""
+    subject = f" of {neutral(outcome.about)}" if outcome.about else ""
     sentence = f"Could not tell {neutral(outcome.rule)}{subject}: {neutral(gap.fact)} is unknown ({neutral(gap.reason)}){remedy}"
     return {
         "level": "note",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
+from sysperf.model.finding import Finding, Remedy, Report, Rewrap
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
@@ -36,7 +36,7 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
     return str(page)
 
 
-def finding(outcome: Outcome, *, color: bool, width: int) -> str:
+def finding(outcome: Finding, *, color: bool, width: int) -> str:
     """One finding with everything that is known of it."""
     page = Page(Ink(color), width)
     _finding(page, outcome, verbose=True)
@@ -59,7 +59,7 @@ def _head(page: Page, report: Report) -> None:
     page.paragraph(words.verdict(report), words.mood(report))
 
 
-def _full(page: Page, outcomes: list[Outcome], verbose: bool) -> None:
+def _full(page: Page, outcomes: list[Finding], verbose: bool) -> None:
     if verbose:
         for outcome in outcomes:
             _finding(page, outcome, verbose=True)
@@ -72,19 +72,19 @@ def _full(page: Page, outcomes: list[Outcome], verbose: bool) -> None:
             page.labelled("", f"and {len(others) - MAX_SUBJECTS} more; --verbose shows all", "dim")
 
 
-def _by_rule(outcomes: list[Outcome]) -> list[list[Outcome]]:
+def _by_rule(outcomes: list[Finding]) -> list[list[Finding]]:
     """The findings of one rule about several subjects, as one entry."""
-    rules: dict[str, list[Outcome]] = {}
+    rules: dict[str, list[Finding]] = {}
     for outcome in outcomes:
         rules.setdefault(outcome.rule, []).append(outcome)
     return [*rules.values()]
 
 
-def _finding(page: Page, outcome: Outcome, *, verbose: bool) -> None:
+def _finding(page: Page, outcome: Finding, *, verbose: bool) -> None:
     ink = page.ink
     page.line()
     doubt = ink("dim", "  low confidence") if outcome.confidence == "low" else ""
-    name, subject = neutral(outcome.rule), neutral(outcome.subject)
+    name, subject = neutral(outcome.rule), neutral(outcome.about)
     beside = cells(name) + cells(subject) + 4 <= page.width
     beside_name = f"  {subject}" if subject and beside else ""
     page.line(f"{ink(outcome.severity, MARKS[outcome.severity])} {ink('strong', name)}{beside_name}{doubt}")
@@ -96,17 +96,17 @@ def _finding(page: Page, outcome: Outcome, *, verbose: bool) -> None:
         page.labelled("" if number else "why", paragraph)
     for number, fix in enumerate(outcome.fixes):
         fix_lines(page, "or" if number else "fix", fix)
-    page.labelled("gain", words.gain(outcome), "good" if outcome.gain.state == "measured" else "plain")
+    page.labelled("gain", words.gain(outcome), "good" if outcome.gain.basis == "measured" else "plain")
     for number, ref in enumerate(outcome.refs if verbose else ()):
         page.verbatim("" if number else "read", neutral(ref), "dim")
 
 
-def _about(outcome: Outcome) -> str:
+def _about(outcome: Finding) -> str:
     """The message behind its subject."""
-    return f"{neutral(outcome.subject)}: {words.message(outcome)}" if outcome.subject else words.message(outcome)
+    return f"{neutral(outcome.about)}: {words.message(outcome)}" if outcome.about else words.message(outcome)
 
 
-def _evidence(page: Page, outcome: Outcome, verbose: bool) -> None:
+def _evidence(page: Page, outcome: Finding, verbose: bool) -> None:
     most = len(outcome.evidence) if verbose else MAX_EVIDENCE
     label = "observed"
     for evidence in outcome.evidence[:most]:
@@ -134,7 +134,7 @@ def fix_lines(page: Page, label: str, fix: Remedy) -> None:
         page.labelled("note", paragraph)
 
 
-def _brief(page: Page, outcomes: list[Outcome]) -> None:
+def _brief(page: Page, outcomes: list[Finding]) -> None:
     column = min(max(cells(neutral(outcome.rule)) for outcome in outcomes), MAX_ID_WIDTH)
     for outcome in outcomes[:MAX_BRIEF]:
         mark = page.ink(outcome.severity, MARKS[outcome.severity])
@@ -194,7 +194,7 @@ def _suppressed(page: Page, report: Report, verbose: bool) -> None:
     page.line()
     page.line(page.ink("dim", f"Suppressed ({len(outcomes)})"))
     for outcome in outcomes:
-        subject = f" {neutral(outcome.subject)}" if outcome.subject else ""
+        subject = f" {neutral(outcome.about)}" if outcome.about else ""
         page.paragraph(f"{neutral(outcome.rule)}{subject}: {neutral(outcome.because)}", indent="  ")
 
 

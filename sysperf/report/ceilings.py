@@ -8,7 +8,7 @@ from itertools import groupby
 
 from sysperf.model.ceiling import Ceiling, Ceilings, Compared
 from sysperf.model.text import neutral
-from sysperf.report import as_html
+from sysperf.report import frame
 from sysperf.report.comparison import cell, percent
 from sysperf.report.terminal import Ink, Page, table
 
@@ -54,7 +54,7 @@ def page(result: Ceilings, compared: Sequence[Compared] = ()) -> str:
     for title, head, rows in _tables(result, compared):
         lines += [f"<section><h2>{_text(title)}</h2>{_html_table(head, rows)}</section>"]
     lines += ["</main><footer>", *(f"<p>{_text(remark)}</p>" for remark in remarks(result)), "</footer>"]
-    return as_html.framed(f"sysperf: {headline(result)}", lines)
+    return frame.framed(f"sysperf: {headline(result)}", lines)
 
 
 def headline(result: Ceilings) -> str:

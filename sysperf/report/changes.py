@@ -14,13 +14,15 @@ SCHEMA = 2
 """Of the JSON about changes. 2: state `foreign` (was `kept`), `start_time` (was `born`), `superseded` (was `took_over`)."""
 _MAX_TEXT = 300
 _STATES = {
-    "open": "interrupted",
-    "applied": "in force",
-    "rolled-back": "rolled back: nothing was changed",
-    "undone": "undone",
-    "partly-undone": "partly undone",
-    "damaged": "can not be read",
+    "open": ("interrupted", "warning"),
+    "applied": ("in force", "good"),
+    "rolled-back": ("rolled back", "dim"),
+    "undone": ("undone", "dim"),
+    "partly-undone": ("partly undone", "warning"),
+    "damaged": ("damaged", "warning"),
 }
+OVERDUE = "Nobody has taken it back yet: `sysperf undo --expired` does, and so does the next `sysperf apply`."
+"""Where neither a process nor systemd was left to do it."""
 
 
 def plan(planned: Plan, *, color: bool, width: int, done: bool = False) -> str:
@@ -42,7 +44,7 @@ def count(changes: Sequence[Change]) -> str:
 
 
 def _grouped(changes: Iterable[Change]) -> list[list[Change]]:
-    """Those of one knob with one value before are one line: a machine has as many frequency policies as CPUs."""
+    """Return those of one knob with one value before are one line: a machine has as many frequency policies as CPUs."""
     groups: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         groups.setdefault((change.knob, change.item, change.before, change.after), []).append(change)
@@ -109,12 +111,12 @@ def transactions(listed: Sequence[tuple[Transaction, Sequence[Standing]]], left_
     """All transactions, the latest first; `left_s` has the seconds that are left of each lease."""
     page = Page(Ink(color), width)
     for transaction, standings in reversed(listed):
-        left = f", {duration(left_s[transaction.number])} left" if transaction.number in left_s and transaction.live else ""
-        state = _STATES[transaction.state]
-        style = (
-            "good" if transaction.state == "applied" else "warning" if transaction.state in ("open", "damaged", "partly-undone") else "dim"
-        )
-        page.line(f"{page.ink('strong', str(transaction.number))}  {page.ink(style, state)}{left}")
+        left = left_s.get(transaction.number)
+        text, style = state(transaction, left)
+        ends = f", {duration(left)} left" if left and transaction.live else ""
+        page.line(f"{page.ink('strong', str(transaction.number))}  {page.ink(style, text)}{ends}")
+        if is_overdue(transaction, left):
+            page.paragraph(OVERDUE, "warning", indent="   ")
         page.paragraph(_about(transaction), "dim", indent="   ")
         if transaction.problem:
             page.paragraph(neutral(transaction.problem, _MAX_TEXT), "warning", indent="   ")
@@ -122,6 +124,16 @@ def transactions(listed: Sequence[tuple[Transaction, Sequence[Standing]]], left_
             _step(page, step, standing)
         page.line()
     return str(page)
+
+
+def state(transaction: Transaction, left_s: float | None) -> tuple[str, str]:
+    """How a transaction stands, and the style of that; `left_s` are the seconds that are left of its lease."""
+    return ("lease ended", "warning") if is_overdue(transaction, left_s) else _STATES[transaction.state]
+
+
+def is_overdue(transaction: Transaction, left_s: float | None) -> bool:
+    """Whether it has a lease that ended, and nobody took it back."""
+    return left_s == 0 and transaction.live
 
 
 def _about(transaction: Transaction) -> str:

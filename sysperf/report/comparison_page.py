@@ -9,50 +9,37 @@ from collections.abc import Sequence
 from sysperf.model.comparison import Arm, Comparison, Run, TriedFix
 from sysperf.model.text import neutral
 from sysperf.report.comparison import arms, basis, gave, number, reasons, remarks, verdict
+from sysperf.report.frame import framed, paragraphs, table, text
 from sysperf.report.terminal import clip
 
 
 def page(comparison: Comparison) -> str:
     """Return a comparison as a page."""
-    return _document(verdict(comparison), body(comparison))
+    return framed(verdict(comparison), [f"<h1>{text(verdict(comparison))}</h1>", body(comparison)])
 
 
 def tried_page(fixes: Sequence[TriedFix]) -> str:
     """Return what each fix was promised to gain and what it gave here."""
     rows = [(", ".join(fix.rules), gave(fix), fix.promised) for fix in fixes]
-    unclear = "".join(f"<p>unclear of {html.escape(', '.join(names))}: {html.escape(reason)}" for reason, names in reasons(fixes).items())
-    return table_page("What each fix was promised to gain, and what it gave here", ("fix", "gave here", "promised"), rows, unclear)
+    unclear = paragraphs(*(f"unclear of {', '.join(names)}: {reason}" for reason, names in reasons(fixes).items()))
+    return table_page("What each fix was promised to gain, and what it gave here", ("fix", "gave here", "promised"), rows, "".join(unclear))
 
 
 def table_page(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], after: str = "") -> str:
     """Return a page with a table; `after` is HTML that stands below it."""
-    cells = "".join("<tr>" + "".join(f"<td>{html.escape(neutral(text, 2_000))}" for text in row) for row in rows)
-    names = "".join(f"<th>{html.escape(name)}" for name in head)
-    return _document(neutral(title, 600), f"<table><tr>{names}{cells}</table>{after}")
+    return framed(title, [f"<h1>{text(title, 600)}</h1>", table(head, rows), after])
 
 
 def body(comparison: Comparison) -> str:
     """Return what stands below the verdict: what it rests on, the runs, the commands. HTML."""
-    notes = "".join(f"<p>{html.escape(line)}" for line in (comparison.reason, *remarks(comparison)) if line)
-    rows = "".join(
-        f"<tr><td>{html.escape(neutral(variant.name))}<td>{number(middle)} {html.escape(comparison.metric.unit)}"
-        f"<td><code>{html.escape(neutral(shlex.join(variant.argv), 2_000))}</code>"
+    rows = (
+        (neutral(variant.name), f"{number(middle)} {comparison.metric.unit}", shlex.join(variant.argv))
         for _, variant, middle in arms(comparison)
     )
-    return f"<p>{html.escape(basis(comparison))}{notes}{_dots(comparison)}<table><tr><th>variant<th>median<th>command{rows}</table>"
+    notes = paragraphs(basis(comparison), comparison.reason, *remarks(comparison))
+    return "".join((*notes, _dots(comparison), table(("variant", "median", "command"), rows)))
 
 
-def _document(title: str, content: str) -> str:
-    head = html.escape(title)
-    start = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
-    return f"{start}<h1>{head}</h1>{content}</html>\n"
-
-
-_CSS = (
-    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "svg{width:100%;height:auto}circle{fill:#2a78d6;fill-opacity:.6}.b{fill:#d67f2a}.no{fill:#999}text{font-size:12px;fill:currentColor}"
-    "td,th{text-align:left;padding:.2rem 1rem .2rem 0}code{overflow-wrap:anywhere}"
-)
 _WIDTH, _HEIGHT, _MARGIN = 800, 120, 110
 
 
@@ -69,7 +56,8 @@ def _dots(comparison: Comparison) -> str:
         f'<text x="{_MARGIN}" y="{_HEIGHT - 4}">{low:.4g}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{high:.4g} {html.escape(comparison.metric.unit)}</text>'
     )
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{labels}{axis}{"".join(_dot(run, low, high) for run in runs)}</svg>'
+    dots = "".join(_dot(run, low, high) for run in runs)
+    return f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{labels}{axis}{dots}</svg>'
 
 
 def _dot(run: Run, low: float, high: float) -> str:

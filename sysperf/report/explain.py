@@ -203,7 +203,7 @@ def _what(fix: AnyFix) -> str:
 
 
 def _source(fix: AnyFix) -> str:
-    """Who documents the setting."""
+    """Return who documents the setting."""
     if isinstance(fix, Sysctl):
         return SYSCTLS[fix.key].source
     return KNOBS[fix.knob].source if isinstance(fix, Sysfs | SetKnob) else ""

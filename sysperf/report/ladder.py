@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from sysperf.model.comparison import Comparison
 from sysperf.model.ladder import Ladder, Parity, RungResult
 from sysperf.model.text import neutral
-from sysperf.report import as_html
+from sysperf.report import frame
 from sysperf.report.ceilings import number
 from sysperf.report.comparison import cell, interval, percent
 from sysperf.report.terminal import Ink, Page, table
@@ -59,7 +59,7 @@ def page(ladder: Ladder, other: Ladder | None = None) -> str:
     for title, head, rows in _tables(ladder, other):
         lines += [f"<section><h2>{_text(title)}</h2>{_html_table(head, rows)}</section>"]
     lines += [*_links(ladder), "</main><footer>", *(f"<p>{_text(remark)}</p>" for remark in remarks(ladder)), "</footer>"]
-    return as_html.framed(f"sysperf: {headline(ladder)}", lines)
+    return frame.framed(f"sysperf: {headline(ladder)}", lines)
 
 
 def headline(ladder: Ladder) -> str:
@@ -96,9 +96,13 @@ def remarks(ladder: Ladder) -> list[str]:
     if ladder.peak_tflops:
         peaks = ", ".join(f"{number(value)} TFLOP/s in {dtype}" for dtype, value in ladder.peak_tflops.items())
         shares = [rung.share_of_peak for rung in ladder.rungs if rung.role == "ladder" and rung.share_of_peak]
-        ends = f"{_share(ladder.bottom_share_of_peak)} with no rung and {_share(shares[-1])} with all" if shares else ""
-        used = f"; of the highest the model used {ends}" if ends else ""
+        ends = f"; of the highest the model used {_share(ladder.bottom_share_of_peak)} with no rung and {_share(shares[-1])} with all"
+        used = (
+            ends if shares and shares[-1] <= 1 else "; others took the CPUs while that was measured: which part the model used is not known"
+        )
         out.append(f"matrix products measured between the rounds: {peaks}{used}")
+    if variables := [f"{name.removeprefix('env.')}={value}" for name, value in ladder.machine.items() if name.startswith("env.")]:
+        out.append(neutral(f"started with {', '.join(variables)}", 500))
     reasons: dict[str, list[str]] = {}
     for rung in ladder.rungs:
         if rung.skipped:

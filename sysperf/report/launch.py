@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sysperf.launch.facts import Launch
 from sysperf.launch.plan import ASKED, LaunchPlan, ProposedChange
 from sysperf.launch.shown import command_line
-from sysperf.model.outcome import Evidence, Outcome
+from sysperf.model.finding import Evidence, Finding
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import count
@@ -17,7 +17,7 @@ MAX_COMMAND = 1 << 17
 """Shown whole; what the terminal would act on is escaped. `--print` has the very bytes."""
 
 
-def render(plan: LaunchPlan, launch: Launch, outcomes: Sequence[Outcome], *, color: bool, width: int) -> str:
+def render(plan: LaunchPlan, launch: Launch, outcomes: Sequence[Finding], *, color: bool, width: int) -> str:
     """The whole launch as text."""
     page = Page(Ink(color), width)
     by_rule = {outcome.rule: outcome for outcome in outcomes}
@@ -71,7 +71,7 @@ def _change(change: ProposedChange) -> str:
     )
 
 
-def _because(page: Page, rule: str, outcome: Outcome | None) -> None:
+def _because(page: Page, rule: str, outcome: Finding | None) -> None:
     if outcome is None:
         page.labelled("why", "you asked for it" if rule == ASKED else f"the {rule} says so")
         return
@@ -99,7 +99,7 @@ def _kept(page: Page, plan: LaunchPlan) -> None:
     _section(page, "kept", lines)
 
 
-def _left(plan: LaunchPlan, outcomes: Sequence[Outcome]) -> list[str]:
+def _left(plan: LaunchPlan, outcomes: Sequence[Finding]) -> list[str]:
     guarded = [f"{outcome.rule}: {outcome.because}" for outcome in outcomes if outcome.state == "suppressed"]
     return [*plan.notes, *guarded] or (["nothing here would help"] if not plan.changes else [])
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from sysperf.model.finding import Finding, Place
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import neutral
 from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count, listed, paragraphs, short
-from sysperf.script.hypothesis import Hypothesis, Lint
+from sysperf.script.hypothesis import Lint
 
 MAX_UNREAD = 5
 MAX_HINTS = 3
@@ -19,15 +20,15 @@ MAX_HINTS = 3
 def render(result: Lint, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
     """All hypotheses by file, in the order of the source; without `verbose`, the first places of a rule in a file."""
     page = Page(Ink(color), width)
-    for _, in_file in groupby(result.hypotheses, key=lambda hypothesis: hypothesis.file):
+    for _, in_file in groupby(result.hypotheses, key=lambda hypothesis: _place(hypothesis).file):
         _file(page, [*in_file], verbose)
     _unread(page, result, verbose)
     _foot(page, result, verbose)
     return str(page)
 
 
-def _file(page: Page, hypotheses: list[Hypothesis], verbose: bool) -> None:
-    page.line(page.ink("strong", neutral(hypotheses[0].file)))
+def _file(page: Page, hypotheses: list[Finding], verbose: bool) -> None:
+    page.line(page.ink("strong", neutral(_place(hypotheses[0]).file)))
     numbers: dict[str, int] = {}
     for hypothesis in hypotheses:
         numbers[hypothesis.rule] = numbers.get(hypothesis.rule, 0) + 1
@@ -39,14 +40,15 @@ def _file(page: Page, hypotheses: list[Hypothesis], verbose: bool) -> None:
     page.line()
 
 
-def _hypothesis(page: Page, hypothesis: Hypothesis, verbose: bool, *, first: bool) -> None:
+def _hypothesis(page: Page, hypothesis: Finding, verbose: bool, *, first: bool) -> None:
     """The place and the rule; what it says the first time in a file."""
     ink = page.ink
-    cell = f"cell {hypothesis.cell} " if hypothesis.cell else ""
-    fixable = ink("good", "  [--fix]") if hypothesis.fixable else ""
-    mark = ink(hypothesis.severity, MARKS.get(hypothesis.severity, "·"))  # type: ignore[call-overload]
-    page.line(f"{mark} {neutral(hypothesis.file)}:{cell}{hypothesis.line}:{hypothesis.column}: {ink('strong', hypothesis.rule)}{fixable}")
-    page.line("    " + ink("command", clip(hypothesis.code, page.width - 4)))
+    place = _place(hypothesis)
+    cell = f"cell {place.cell} " if place.cell else ""
+    fixable = ink("good", "  [--fix]") if hypothesis.source_fix else ""
+    mark = ink(hypothesis.severity, MARKS[hypothesis.severity])
+    page.line(f"{mark} {neutral(place.file)}:{cell}{place.line}:{place.column}: {ink('strong', hypothesis.rule)}{fixable}")
+    page.line("    " + ink("command", clip(place.code, page.width - 4)))
     if not first and not verbose:
         return
     page.paragraph(neutral(hypothesis.message), indent="    ")
@@ -54,11 +56,15 @@ def _hypothesis(page: Page, hypothesis: Hypothesis, verbose: bool, *, first: boo
         page.paragraph(neutral(hypothesis.because), "dim", indent="    ")
     for number, paragraph in enumerate(paragraphs(hypothesis.why) if verbose else [short(hypothesis.why)]):
         page.labelled("" if number else "why", paragraph)
-    for number, fix in enumerate(hypothesis.fixes):
-        page.labelled("or" if number else "fix", neutral(fix))
+    for number, fix in enumerate(fix for fix in hypothesis.fixes if fix.source is None):
+        page.labelled("or" if number else "fix", neutral(fix.title or fix.note))
     if verbose:
         for number, reference in enumerate(hypothesis.refs):
             page.verbatim("" if number else "read", neutral(reference), "dim")
+
+
+def _place(hypothesis: Finding) -> Place:
+    return hypothesis.place or Place()
 
 
 def _unread(page: Page, result: Lint, verbose: bool) -> None:
@@ -89,7 +95,7 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
     )
     if result.hypotheses:
         page.paragraph("These are hypotheses: a trace (`sysperf analyze`) or a trial (`sysperf verify`) shows what a place costs.", "dim")
-        fixable = sum(hypothesis.fixable for hypothesis in result.hypotheses)
+        fixable = sum(hypothesis.source_fix is not None for hypothesis in result.hypotheses)
         if fixable:
             page.paragraph(f"Next: `sysperf lint --fix` shows {count(fixable, 'change')} that it can make, as a diff.", "strong")
         else:

@@ -62,7 +62,7 @@ def _kernel(facts: MachineFacts) -> str:
 
 
 def _hypervisor(name: str | None) -> str:
-    """Its name as its makers write it."""
+    """Return its name as its makers write it."""
     return {"kvm": "KVM", "vmware": "VMware", "xen": "Xen", "microsoft": "Hyper-V", "oracle": "VirtualBox"}.get(name or "", _text(name))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from sysperf.collect.machine_facts import MachineFacts
-from sysperf.model.outcome import Outcome, Report, Rewrap
+from sysperf.model.finding import Finding, Report, Rewrap
 from sysperf.model.text import neutral, size
 from sysperf.report import words
 from sysperf.report.as_text import MARKS, fix_lines
 from sysperf.report.terminal import Ink, Page, clip, table
-from sysperf.startup import lazy
 
 TYPE_CHECKING = False  # as typing's: records of areas that nobody read are not imported
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ HEAD = ("pid", "age", "torch", "GPU", "CPUs", "threads", "workers", "memory", "p
 RIGHT = (0, 1, 5, 6, 7)
 MAX_CPUS_WIDTH = 14
 NONE = "-"
-_PID = lazy(r"\(pid (\d{1,10})\)$")
 _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
 
 
@@ -41,7 +39,7 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
         page.line(row)
         if verbose:
             _details(page, process)
-        _findings(page, [outcome for outcome in outcomes if _pid(outcome) == process.pid], verbose)
+        _findings(page, [outcome for outcome in outcomes if outcome.subject.pid == process.pid], verbose)
         for rewrap in report.rewraps:
             if rewrap.pid == process.pid:
                 _rewrap(page, rewrap, verbose)
@@ -64,7 +62,7 @@ def _row(process: Process, gpu_numbers: Mapping[str, str]) -> list[str]:
 
 
 def _program(process: Process) -> str:
-    """Its command line, the interpreter without its folder."""
+    """Return its command line, the interpreter without its folder."""
     first, *rest = (process.command or process.name or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 2_000)
 
@@ -94,11 +92,6 @@ def _gpus(process: Process, numbers: Mapping[str, str]) -> str:
     return ",".join(numbers.get(address.lower(), neutral(address, 20)) for address in process.gpu_bus_ids) or NONE
 
 
-def _pid(outcome: Outcome) -> int | None:
-    match = _PID.search(outcome.subject)
-    return int(match[1]) if match else None
-
-
 def _details(page: Page, process: Process) -> None:
     started = (
         ("rank", f"{process.rank} of {process.world_size}" if (process.world_size or 1) > 1 else ""),
@@ -113,7 +106,7 @@ def _details(page: Page, process: Process) -> None:
         page.labelled("set", " ".join(f"{neutral(name, 60)}={neutral(value, 200)}" for name, value in process.env.items()))
 
 
-def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
+def _findings(page: Page, outcomes: Iterable[Finding], verbose: bool) -> None:
     doubts = []
     for outcome in outcomes:
         if outcome.state == "unknown":
@@ -130,7 +123,7 @@ def _findings(page: Page, outcomes: Iterable[Outcome], verbose: bool) -> None:
         page.line(f"      {page.ink('unknown', '?')} {text if verbose else clip(text, page.width - 8)}")
 
 
-def _doubt(outcomes: list[Outcome], *, verbose: bool) -> str:
+def _doubt(outcomes: list[Finding], *, verbose: bool) -> str:
     """Which checks could not be made, for want of what, and why."""
     gaps = [gap for outcome in outcomes for gap in outcome.unknown]
     who = words.some([neutral(outcome.rule) for outcome in outcomes], len(outcomes)) if verbose else words.count(len(outcomes), "check")
@@ -148,7 +141,7 @@ def _rewrap(page: Page, rewrap: Rewrap, verbose: bool) -> None:
         page.verbatim("", neutral(rewrap.command, 2_000), "command")
 
 
-def _foot(page: Page, processes: Processes, outcomes: Sequence[Outcome]) -> None:
+def _foot(page: Page, processes: Processes, outcomes: Sequence[Finding]) -> None:
     page.line()
     among = f" among {processes.scanned} processes" if processes.scanned else ""
     running = words.count(len(processes.processes), "PyTorch program") if processes.processes else "No PyTorch program is running"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.record import Json, JsonObject, json_schema
 
 SCHEMA_ID = "urn:sysperf:report:1"

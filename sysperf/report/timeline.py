@@ -1,57 +1,40 @@
 """An analysis as one web page: the verdict, the findings, and the window's timeline with exposed time coloured by cause.
 
-The page needs nothing else and asks nobody. Its style and script are in it, the script named by its hash, and names out of
-the trace are text only.
+Its script is in the page, named by its hash, and names out of the trace are text only.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 from collections.abc import Iterator
 from pathlib import Path
 
+from sysperf.model.finding import Finding
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
+from sysperf.report import frame
 from sysperf.report.analysis import HEADLINES, longest_operators
+from sysperf.report.frame import text as _text
 from sysperf.trace.facts import Rank
-from sysperf.trace.output.analysis import Analysis, Finding
+from sysperf.trace.output.analysis import Analysis
 from sysperf.trace.output.drawing import CAUSES, Drawing
 
-_FOLDER = Path(__file__).parent
+SCRIPT = Path(__file__).with_name("timeline.js")
 
 
 def render(analysis: Analysis, drawing: Drawing) -> str:
     """The whole page."""
-    style, script = ((_FOLDER / f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    # Widths of the bar are styles of their elements: they need 'unsafe-inline', which lets no script in.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
     rank = analysis.trace.ranks[0]
-    return "\n".join(
-        (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>sysperf: {_text(analysis.trace.verdict)}, {_text(rank.file.rpartition('/')[2])}</title>",
-            f"<style>{style}</style></head><body>",
-            f"<h1>{_text(HEADLINES[analysis.trace.verdict])}: {_text(analysis.trace.why)}</h1>",
-            f'<p class="about">{_text(_about(rank))}</p>',
-            *_bar(rank),
-            *_findings(analysis),
-            *_operators(rank),
-            *_drawing(drawing),
-            f'<script type="application/json" id="data">{_data(drawing)}</script><script>{script}</script></body></html>',
-        )
+    lines = (
+        f"<h1>{_text(HEADLINES[analysis.trace.verdict])}: {_text(analysis.trace.why)}</h1>",
+        f'<p class="about">{_text(_about(rank))}</p>',
+        *_bar(rank),
+        *_findings(analysis),
+        *_operators(rank),
+        *_drawing(drawing),
+        f'<script type="application/json" id="data">{_data(drawing)}</script>',
     )
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _text(text: str) -> str:
-    return html.escape(neutral(text, 1_000))
+    title = f"sysperf: {analysis.trace.verdict}, {rank.file.rpartition('/')[2]}"
+    return frame.framed(title, lines, script=SCRIPT.read_text(encoding="utf-8"))
 
 
 def _about(rank: Rank) -> str:
@@ -80,7 +63,7 @@ def _bar(rank: Rank) -> Iterator[str]:
     else:
         return
     known = [(number, share or 0.0) for number, share in enumerate(shares) if share]
-    yield f'<div class="bar">{"".join(_part(number, share) for number, share in known)}</div>'
+    yield from frame.bar((f"c{number}", share) for number, share in known)
     yield '<ul class="legend">'
     yield from (f'<li><i class="c{number}"></i>{_text(names[number])} {share:.1f} %</li>' for number, share in known)
     yield "</ul>"
@@ -92,12 +75,9 @@ def _operators(rank: Rank) -> Iterator[str]:
         return
     yield "<h2>Operators by their own time</h2><table><tr><th>operator</th><th>time</th><th>calls</th><th>where</th></tr>"
     for site in operators:
-        yield f"<tr><td>{_text(site.what)}</td><td>{site.exposed_pct:.1f} %</td><td>{site.count}</td><td>{_text(site.where)}</td></tr>"
+        where = _text(site.where.text) if site.where else ""
+        yield f"<tr><td>{_text(site.what)}</td><td>{site.exposed_pct:.1f} %</td><td>{site.count}</td><td>{where}</td></tr>"
     yield "</table>"
-
-
-def _part(number: int, share: float) -> str:
-    return f'<span class="c{number}" style="width:{share:.3f}%"></span>'
 
 
 def _findings(analysis: Analysis) -> Iterator[str]:
@@ -111,15 +91,13 @@ def _findings(analysis: Analysis) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> str:
-    cost, busy = ("" if share is None else f"{share:.1f} %" for share in (finding.exposed_pct, finding.work_pct))
-    gain = (
-        ""
-        if finding.predicted_gain is None
-        else f"{_text(finding.predicted_gain.text())}<small>{_text(finding.predicted_gain.assumes)}</small>"
-    )
-    beside = "".join(f"<small>{_text(text)}</small>" for text in (*finding.where, *finding.fixes))
-    about = f"<b>{_text(finding.id)}</b> {_text(finding.subject)}<br>{_text(finding.message)}{beside}"
-    return f'<tr><td>{_text(finding.severity)}</td><td>{about}</td><td class="n">{cost}</td><td class="n">{busy}</td><td>{gain}</td></tr>'
+    cost, busy = ("" if share is None else f"{share:.1f} %" for share in (finding.cost_pct, finding.work_pct))
+    gain = f"{_text(finding.gain.interval)}<small>{_text(finding.gain.assumes)}</small>" if finding.gain.interval else ""
+    notes = (*(place.text for place in finding.places), *(fix.title or fix.note for fix in finding.fixes))
+    beside = "".join(f"<small>{_text(text)}</small>" for text in notes)
+    about = f"<b>{_text(finding.rule)}</b> {_text(finding.about)}<br>{_text(finding.message)}{beside}"
+    numbers = "".join(f'<td class="n">{number}</td>' for number in (cost, busy))
+    return f'<tr><td class="n">{_text(finding.severity)}</td><td>{about}</td>{numbers}<td>{gain}</td></tr>'
 
 
 def _drawing(drawing: Drawing) -> Iterator[str]:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from sysperf.model.text import neutral
 from sysperf.model.tuning import FactorEffect, LevelEffect, Tuning
 from sysperf.report import comparison
+from sysperf.report.frame import framed, paragraphs
+from sysperf.report.frame import text as _text
 from sysperf.report.terminal import Ink, Page, clip, pad
 
 STYLE = {"confirmed": "good", "nothing": "plain", "unconfirmed": "unknown"}
@@ -100,25 +102,19 @@ def _error(level: LevelEffect) -> float:
 
 def page(tuning: Tuning) -> str:
     """Return the result as one self-contained page: what mattered with standard errors, and every run in its order."""
-    head = html.escape(verdict(tuning))
-    confirmed = f"<p>{html.escape(comparison.basis(tuning.comparison))}" if tuning.comparison else ""
+    basis = comparison.basis(tuning.comparison) if tuning.comparison else ""
     left = "; ".join(f"{left.name} ({neutral(left.reason, 200)})" for left in tuning.left_out)
-    notes = "".join(f"<p>{html.escape(neutral(note, 500))}" for note in tuning.notes)
-    profile = f"<h2>Profile</h2><pre>{html.escape(tuning.profile)}</pre>" if tuning.profile else ""
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_CSS}</style>'
-        f"<h1>{head}</h1>{confirmed}<p>{html.escape(tuning.reason)}<p>{html.escape(summary(tuning))}{notes}"
-        f"<h2>What mattered</h2>{_effects(tuning.effects)}<h2>Runs</h2>{_runs(tuning)}"
-        f"<p>left as it is: {html.escape(left)}{profile}"
-        f"<p><code>{html.escape(neutral(shlex.join(tuning.argv), 2_000))}</code></html>\n"
+    lines = (
+        f"<h1>{_text(verdict(tuning))}</h1>",
+        *paragraphs(basis, tuning.reason, summary(tuning), *tuning.notes),
+        f"<h2>What mattered</h2>{_effects(tuning.effects)}<h2>Runs</h2>{_runs(tuning)}",
+        *paragraphs(f"left as it is: {left}"),
+        f"<h2>Profile</h2><pre>{html.escape(tuning.profile)}</pre>" if tuning.profile else "",
+        f"<p><code>{_text(shlex.join(tuning.argv), 2_000)}</code></p>",
     )
+    return framed(verdict(tuning), lines)
 
 
-_CSS = (
-    "body{font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "svg{width:100%;height:auto}rect{fill:#2a78d6}rect.slower{fill:#d67f2a}line{stroke:currentColor}circle{fill:#2a78d6;fill-opacity:.6}"
-    ".plain{fill:#999}text{font-size:12px;fill:currentColor}code,pre{overflow-wrap:anywhere;white-space:pre-wrap}"
-)
 _WIDTH, _ROW, _LABEL, _MIDDLE, _REACH = 800, 18, 260, 530, 250
 
 
@@ -127,7 +123,7 @@ def _effects(effects: Sequence[FactorEffect]) -> str:
     rows = [(effect, level) for effect in effects for level in effect.levels[1:] if level.runs]
     top = max((max(abs(level.high - 1), abs(level.low - 1)) for _, level in rows), default=0.0) or 1.0
     drawn = "".join(_bar(effect, level, top, place) for place, (effect, level) in enumerate(rows))
-    return f'<svg viewBox="0 0 {_WIDTH} {_ROW * max(1, len(rows))}" role="img">{drawn}</svg>'
+    return f'<svg class="chart" viewBox="0 0 {_WIDTH} {_ROW * max(1, len(rows))}" role="img">{drawn}</svg>'
 
 
 def _bar(effect: FactorEffect, level: LevelEffect, top: float, place: int) -> str:
@@ -157,4 +153,4 @@ def _runs(tuning: Tuning) -> str:
         for run, value in zip(runs, values, strict=True)
     )
     unit = html.escape(tuning.metric.unit)
-    return f'<svg viewBox="0 0 {_WIDTH} 140" role="img"><text x="0" y="12">{max(values):.4g} {unit}</text>{dots}</svg>'
+    return f'<svg class="chart" viewBox="0 0 {_WIDTH} 140" role="img"><text x="0" y="12">{max(values):.4g} {unit}</text>{dots}</svg>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sysperf.model.outcome import Evidence, Outcome, Remedy, Report
+from sysperf.model.finding import Evidence, Finding, Remedy, Report
 from sysperf.model.record import Json, Record, to_json
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral, size
@@ -52,14 +52,14 @@ def some(parts: Iterable[str], most: int) -> str:
     return listed([*parts[:most], *rest])
 
 
-def by_severity(outcomes: Iterable[Outcome]) -> dict[Severity, list[Outcome]]:
+def by_severity(outcomes: Iterable[Finding]) -> dict[Severity, list[Finding]]:
     """Outcomes grouped from error to hint, each group in the order given; empty groups are left out."""
     outcomes = [*outcomes]
     groups = {severity: [outcome for outcome in outcomes if outcome.severity == severity] for severity in SEVERITIES}
     return {severity: group for severity, group in groups.items() if group}
 
 
-def of_state(report: Report, state: str) -> list[Outcome]:
+def of_state(report: Report, state: str) -> list[Finding]:
     """The outcomes in one state, in their order."""
     return [outcome for outcome in report.outcomes if outcome.state == state]
 
@@ -149,7 +149,7 @@ def tally(report: Report) -> str:
 
 
 def taken_at(report: Report) -> str:
-    """When the machine was read, without fractions of a second."""
+    """Return when the machine was read, without fractions of a second."""
     text = neutral(report.snapshot.taken_at, 40)
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(Z|\+00:?00)?", text)
     return f"{match[1]} {match[2]}{' UTC' if match[3] else ''}" if match else text
@@ -165,7 +165,7 @@ _DOUBTS = ("unless ", "its waiver expired")
 """How the reasons of a finding begin that may not be one."""
 
 
-def message(outcome: Outcome) -> str:
+def message(outcome: Finding) -> str:
     """What was observed, in one line, with what may exempt it or an expired waiver; the title when the rule said nothing more."""
     doubt = f" ({outcome.because})" if outcome.state == "finding" and outcome.because.startswith(_DOUBTS) else ""
     return neutral((outcome.message or outcome.title) + doubt)
@@ -210,7 +210,7 @@ def observed(evidence: Evidence) -> str:
 
 
 def origin(evidence: Evidence) -> str:
-    """Where a fact was read: a path, an NVML call or a command."""
+    """Return where a fact was read: a path, an NVML call or a command."""
     kind, _, rest = evidence.source.partition(":")
     names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of "}
     return neutral(names[kind] + rest if kind in names and rest else evidence.source)
@@ -221,10 +221,10 @@ def seen(evidence: Evidence) -> str:
     return f"{observed(evidence)} from {origin(evidence)}" if evidence.source else observed(evidence)
 
 
-def gain(outcome: Outcome) -> str:
+def gain(outcome: Finding) -> str:
     """What acting wins: measured here, or the word *unmeasured* and what others say, with who says it."""
     text = neutral(outcome.gain.text)
-    if outcome.gain.state == "measured" or outcome.impact is None:
+    if outcome.gain.basis == "measured" or outcome.impact is None:
         return text
     impact = outcome.impact
     claim = f"{impact.claim}, {impact.basis.replace('-', ' ')}" if impact.claim else impact.basis.replace("-", " ")
@@ -248,7 +248,7 @@ def command(text: str) -> list[str]:
     return [neutral(line, MAX_COMMAND) for line in text.strip("\n").split("\n")] if text.strip() else []
 
 
-def unread(outcomes: Iterable[Outcome]) -> list[Unread]:
+def unread(outcomes: Iterable[Finding]) -> list[Unread]:
     """Unknown outcomes by reason, the most frequent first.
 
     A reason such as ``/sys/x: Permission denied`` counts by what failed, not by the file that failed.
@@ -259,7 +259,7 @@ def unread(outcomes: Iterable[Outcome]) -> list[Unread]:
             match = re.fullmatch(_ORIGIN, gap.reason, re.DOTALL)
             where, why = match.groups() if match else ("", gap.reason)
             why = _SILENT if why == "does not say" else why
-            entry = (neutral(gap.fact), neutral(outcome.rule), neutral(where), outcome.rule + "\0" + outcome.subject)
+            entry = (neutral(gap.fact), neutral(outcome.rule), neutral(where), outcome.rule + "\0" + outcome.about)
             groups.setdefault((neutral(why), neutral(gap.remedy)), []).append(entry)
     reasons = [_unread(why, remedy, entries) for (why, remedy), entries in groups.items()]
     return sorted(reasons, key=lambda unread: -unread.checks)

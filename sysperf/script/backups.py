@@ -56,7 +56,7 @@ class Backups:
         """Keep what files held: path to (before, after). Raises UsageError where it cannot be kept; then nothing may be written."""
         backups = tuple(Backup(path, before, _digest(after)) for path, (before, after) in changed.items())
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            files.make_folder(self._folder)
             number = max(self._numbers(), default=0)
             while True:
                 number += 1
@@ -97,6 +97,14 @@ class Backups:
             with contextlib.suppress(OSError):
                 os.replace(self._path(number), self._path(number).removesuffix(_SUFFIX) + _UNDONE)
         return restored
+
+    def forget_unwritten(self, number: int) -> bool:
+        """Drop the record of a call after which every file holds what it held before. Returns whether that is so."""
+        if any(_may_be_changed(backup) for backup in self.load(number).files):
+            return False
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(number))
+        return True
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:06d}{_SUFFIX}"
@@ -163,6 +171,8 @@ def _restore(backup: Backup) -> Restored:
         with files.opened_folder(backup.path) as (folder, name):
             return _restore_in(folder, name, backup)
     except OSError as error:
+        if not _may_be_changed(backup):  # --fix had left it alone, too
+            return Restored(backup.path, "already")
         return Restored(backup.path, "gone" if isinstance(error, FileNotFoundError) else "failed", error.strerror or str(error))
 
 
@@ -178,6 +188,16 @@ def _restore_in(folder: int, name: str, backup: Backup) -> Restored:
     except OSError as error:
         return Restored(backup.path, "failed", error.strerror or str(error))
     return Restored(backup.path, "restored")
+
+
+def _may_be_changed(backup: Backup) -> bool:
+    """Whether a file is not known to be as it was."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    try:
+        with files.opened_folder(backup.path) as (folder, name), open(os.open(name, flags, dir_fd=folder), "rb") as file:
+            return file.read(len(backup.before) + 1) != backup.before
+    except OSError:
+        return True
 
 
 def _digest(content: bytes) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
+from sysperf.model.finding import Finding, Place
 from sysperf.script import evaluation, makers
 from sysperf.script.edits import Change, Edit, add_keyword, newline, span, text_of
 from sysperf.script.file import File
-from sysperf.script.hypothesis import Hypothesis
 from sysperf.script.names import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
@@ -21,21 +21,22 @@ _AMP = {"autocast": "enabled", "GradScaler": "init_scale"}
 Codemod = Callable[[File, ast.Call], "Change | None"]
 
 
-def changes(file: File, hypotheses: Iterable[Hypothesis]) -> Iterator[Change]:
+def changes(file: File, hypotheses: Iterable[Finding]) -> Iterator[Change]:
     """The changes that hypotheses about this file ask for, where the code is understood."""
     for hypothesis in hypotheses:
         codemod = CODEMODS.get(hypothesis.rule)
-        call = _call_at(file, hypothesis) if codemod is not None and not hypothesis.cell else None
+        place = hypothesis.place
+        call = _call_at(file, place) if codemod is not None and place is not None and not place.cell else None
         if codemod is not None and call is not None and (change := codemod(file, call)) is not None:
             yield change
 
 
-def _call_at(file: File, hypothesis: Hypothesis) -> ast.Call | None:
-    """The call that a hypothesis is about."""
+def _call_at(file: File, place: Place) -> ast.Call | None:
+    """The call that stands at a place."""
     for call in file.tree.of(ast.Call):
-        if (call.lineno, call.end_lineno) == (hypothesis.line, hypothesis.end_line):
+        if (call.lineno, call.end_lineno) == (place.line, place.end_line):
             start, end = span(file, call)
-            if (file.source.place(start)[1], file.source.place(end)[1]) == (hypothesis.column, hypothesis.end_column):
+            if (file.source.place(start)[1], file.source.place(end)[1]) == (place.column, place.end_column):
                 return call
     return None
 

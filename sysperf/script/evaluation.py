@@ -41,7 +41,7 @@ def _function(file: File, call: ast.Call) -> Function | None:
 
 
 def _keeps_to_itself(file: File, function: Function) -> bool:
-    """No tensor leaves: results are numbers, and nothing outside is assigned or called with a name that keeps things."""
+    """Tell whether no tensor leaves: results are numbers, and nothing outside is assigned or called with a name that keeps things."""
     for part in within(function):
         if isinstance(part, ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal):
             return False

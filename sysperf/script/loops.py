@@ -45,7 +45,7 @@ class Loops:
         self._known: dict[ast.AST, Where] = {}
 
     def _find_steps(self) -> None:
-        """From each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
+        """Follow each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
         for call in self._tree.of(ast.Call):
             if self.advances(call):
                 self._mark_step(call, call, MAX_DEPTH)

@@ -1,4 +1,4 @@
-"""Who makes data loaders: how each names its options, and what is said of them in a call."""
+"""The makers of data loaders: how each names its options, and what is said of them in a call."""
 
 from __future__ import annotations
 

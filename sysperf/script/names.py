@@ -115,7 +115,7 @@ class Names:
             self.options.setdefault(key, default.value)
 
     def scope(self, node: ast.AST, name: str) -> ast.AST:
-        """Where a name lives: `self.x` in the class, everything else in the function or module."""
+        """Return where a name lives: `self.x` in the class, everything else in the function or module."""
         if name.startswith("self."):
             return self._tree.class_of(node) or self._tree.module
         return self._tree.function_of(node) or self._tree.module

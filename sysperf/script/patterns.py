@@ -80,7 +80,7 @@ def _indexing(file: File) -> Iterator[Pattern]:
 
 
 def _elements(file: File) -> Iterator[Pattern]:
-    """``for i in range(n): … x[i] …`` within a step, where x is a tensor: a kernel or more for each element."""
+    """Find ``for i in range(n): … x[i] …`` within a step, where x is a tensor: a kernel or more for each element."""
     for loop in file.tree.of(ast.For):
         counter = loop.target.id if isinstance(loop.target, ast.Name) else ""
         if not counter or not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) != "range" or loop in file.loops.steps:

@@ -27,7 +27,7 @@ class SeenFile(NamedTuple):
 
 
 def reached(files: Sequence[SeenFile]) -> list[frozenset[str] | None]:
-    """For each file the names of its functions and classes at the top level that run; None where that is unknown."""
+    """Return, by file, the names of its functions and classes at the top level that run; None where that is unknown."""
     parsed = [_definitions(file.text) for file in files]
     known = [(file, names) for file, names in zip(files, parsed, strict=True) if names is not None]
     pending = [name for file, names in known for name in _seen(file, names)]

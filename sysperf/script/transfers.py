@@ -26,7 +26,7 @@ def is_to_device(file: File, call: ast.Call) -> bool:
 
 
 def target(file: File, call: ast.Call) -> str:
-    """Where `.to(…)`, `.cuda(…)` or `.cpu()` copies to; empty where it only converts."""
+    """Return where `.to(…)`, `.cuda(…)` or `.cpu()` copies to; empty where it only converts."""
     method = last_name(call.func)
     if method in ("cuda", "cpu"):
         return method

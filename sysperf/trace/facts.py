@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from sysperf.model.finding import Place, percent_interval
 from sysperf.model.record import Record, fact
 
 MAX_PATH = 120
@@ -88,7 +89,7 @@ class Trust(Record, kw_only=True):
         bool, fact("another program in the file has the same numbers of calls, so that whose operations these are is unknown")
     ] = False
     device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
-    untold: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
+    unrecorded: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 
 
 class Hole(Record, kw_only=True):
@@ -116,7 +117,7 @@ class Site(Record, kw_only=True):
     """A place in the program, and the exposed time that it costs."""
 
     what: str
-    where: Annotated[str, fact("source line, where the file has stacks")] = ""
+    where: Annotated[Place | None, fact("source line, where the file has stacks")] = None
     exposed_pct: float = 0.0
     count: int = 0
 
@@ -255,10 +256,7 @@ class Prediction(Record, kw_only=True):
 
     def text(self) -> str:
         """The interval for people: ``8 to 12 %``, ``5 %`` or ``below 1 %``."""
-        low, high = round(self.low), round(self.high)
-        if high < 1:
-            return "below 1 %"
-        return f"{high} %" if low == high else f"{low} to {high} %"
+        return percent_interval(self.low, self.high)
 
 
 class Replay(Record, kw_only=True):

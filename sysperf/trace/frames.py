@@ -1,4 +1,4 @@
-"""Whose code a frame of a call stack is: the program's, an installed package's, PyTorch's or the standard library's.
+"""The owner of a frame's code: the program, an installed package, PyTorch or the standard library.
 
 torch.profiler cuts off a path what stands in sys.path: the folder of the script (of the current folder with `python -m`), that of
 installed packages and that of the standard library alike (torch/profiler/python_tracer.py). So `models/net.py` beside the script
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
 
+import msgspec
+
+from sysperf.model.finding import Place
 from sysperf.startup import lazy
 
 _FRAME = lazy(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
@@ -34,33 +36,24 @@ PACKAGES = frozenset((
 (`datasets`, `evaluate`, `models`) are not among them."""
 
 
-class Line(NamedTuple):
-    """Where a program is."""
-
-    where: str
-    """`train.py:31 (step)`."""
-    package: str = ""
-    """The installed package whose code it is; empty: the program's own."""
-
-
-def innermost(frames: Iterable[Line | None]) -> str:
+def innermost(frames: Iterable[Place | None]) -> Place | None:
     """The program's own innermost line, and the package that it is in there; the package's line where no other is known.
 
     Frames of neither are None; the outermost comes first.
     """
-    own, package = "", ""
-    inside: Line | None = None
-    for line in frames:
-        if line is not None and not line.package:
-            own, package, inside = line.where, "", None
-        elif line is not None:
-            package, inside = line.package, line
-    if own:
-        return f"{own}, in {package}" if package else own
-    return f"{inside.where}, of the package {inside.package}" if inside is not None else ""
+    own: Place | None = None
+    inside: Place | None = None
+    for place in frames:
+        if place is not None and not place.package:
+            own, inside = place, None
+        elif place is not None:
+            inside = place
+    if own is None or inside is None:
+        return own or inside
+    return msgspec.structs.replace(own, calls=inside.package)
 
 
-def line(frame: str, *, numbered: bool = True) -> Line | None:
+def line(frame: str, *, numbered: bool = True) -> Place | None:
     """The line of a frame; None of PyTorch, the standard library and what is no file."""
     parts = _FRAME.fullmatch(frame)
     if not parts or parts["file"].startswith("<"):
@@ -69,9 +62,9 @@ def line(frame: str, *, numbered: bool = True) -> Line | None:
     top = _top(path)
     if top in TORCH or top in sys.stdlib_module_names or (not top and _STANDARD.fullmatch(path)):
         return None
-    where = f"{path}:{parts['line']} ({parts['function']})" if numbered else f"{path} ({parts['function']})"
     is_installed = top in PACKAGES or bool(_INSTALLED.fullmatch(path))
-    return Line(where, top if is_installed else "")
+    number = int(parts["line"][:9]) if numbered else 0
+    return Place(path, number, parts["function"], package=top if is_installed else "")
 
 
 def _top(path: str) -> str:
@@ -81,6 +74,6 @@ def _top(path: str) -> str:
     return "" if path.startswith("/") else path.partition("/")[0].removesuffix(".py")
 
 
-def of_stack(stack: str) -> str:
+def of_stack(stack: str) -> Place | None:
     """The same of a call stack in one text, in which the innermost frame comes first."""
     return innermost(line(frame.strip()) for frame in reversed(stack.split(";")))

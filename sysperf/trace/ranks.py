@@ -116,7 +116,7 @@ def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
 
 
 def _own(each: list[RankSummary]) -> list[float | None]:
-    """By rank, the percentage of its window that collectives run alone, without waiting: all end together, the shortest did not wait."""
+    """Return, by rank, the percentage of its window that collectives run alone without waiting: the shortest did not wait."""
     matched = _places(each)
     if len(matched) < MIN_MATCHED:
         return [None] * len(each)
@@ -131,7 +131,7 @@ def _own(each: list[RankSummary]) -> list[float | None]:
 
 
 def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
-    """Who the others wait for, and whose kernels are slow."""
+    """Return who the others wait for, and whose kernels are slow."""
     matched = _matched(each)
     slow, slow_rank = _slow_kernels(each)
     base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
@@ -194,7 +194,7 @@ def _matched(each: list[RankSummary]) -> list[list[Entry]]:
 
 
 def _places(each: list[RankSummary]) -> list[list[int]]:
-    """Where each collective that every rank has stands in the lists of the ranks."""
+    """Return where each collective that every rank has stands in the lists of the ranks."""
     by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
     for summary in each:
         seen: Counter[str] = Counter()
@@ -236,7 +236,7 @@ _OF_CPU: dict[str, Callable[[Rank], float]] = {
 
 
 def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
-    """Of which time the late rank has more than the others' median; empty where it has hardly more of any."""
+    """Name the time of which the late rank has more than the others' median; empty where it has hardly more of any."""
     excess = {}
     for name, part in (_OF_DEVICE if ranks[late].has_device else _OF_CPU).items():
         values = [part(rank) for rank in ranks]

@@ -12,8 +12,8 @@ from sysperf.fix import lease
 from sysperf.fix.standing import Standing
 from sysperf.model.change import Change, Plan, Transaction, Undone
 from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.finding import Finding
 from sysperf.model.knob import KNOBS
-from sysperf.model.outcome import Outcome
 from sysperf.report import changes
 from sysperf.tui.actions import Actions
 
@@ -47,7 +47,7 @@ class Proposal(NamedTuple):
     """The setting that holds only while a process keeps it."""
 
     def text(self, width: int) -> str:
-        """As a diff, with the report's colours."""
+        """Render as a diff, with the report's colours."""
         diff = changes.plan(self.plan, color=True, width=width).rstrip()
         return "\n".join(part for part in (diff, self._until(), self.manual) if part) or "There is nothing to change."
 
@@ -58,7 +58,7 @@ class Proposal(NamedTuple):
         return "\n".join([*keeper, f"It is taken back by itself after {changes.duration(self.lease_s)}; u takes it back before."])
 
 
-def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) -> Proposal:
+def propose(actions: Actions, outcome: Finding, lease_s: float | None = None) -> Proposal:
     """The plan for one finding; its cautious fixes too, since the user names it. Raises SysperfError."""
     if actions.changer is None:
         raise UsageError(actions.refuses())
@@ -70,7 +70,7 @@ def propose(actions: Actions, outcome: Outcome, lease_s: float | None = None) ->
     return Proposal(planned, "", HELD_S if kept_knob and lease_s is None else lease_s, kept_knob)
 
 
-def apply(actions: Actions, outcome: Outcome, planned: Plan, lease_s: float | None = None) -> Transaction:
+def apply(actions: Actions, outcome: Finding, planned: Plan, lease_s: float | None = None) -> Transaction:
     """Do it, for good or until a lease ends: the helper or a process that stays behind ends it. Raises SysperfError."""
     if actions.changer is None or actions.refuses():
         raise UsageError(actions.refuses())
@@ -109,7 +109,7 @@ def past_changes(actions: Actions) -> list[PastChange]:
 
 
 def _changers(actions: Actions) -> list[Changer]:
-    """This user's own journal first, then the machine's."""
+    """Return this user's own journal first, then the machine's."""
     if actions.changer is None:
         return []
     own = actions.changer()
@@ -122,10 +122,10 @@ def _changers(actions: Actions) -> list[Changer]:
 def _left(transaction: Transaction) -> float | None:
     if transaction.lease is None:
         return None
-    return 0.0 if lease.expired(transaction.lease) else transaction.lease.until_s - lease.boot_s()
+    return lease.left_s(transaction.lease)
 
 
-def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | None:
+def in_force(actions: Actions, outcome: Finding) -> tuple[str, Transaction] | None:
     """(journal, transaction) that was made last for this finding and still holds: by this user, or by the helper."""
     if actions.changer is None or actions.refuses():
         raise UsageError(actions.refuses())
@@ -141,7 +141,7 @@ def in_force(actions: Actions, outcome: Outcome) -> tuple[str, Transaction] | No
     return folder, transaction
 
 
-def _is_for(change: Change, outcome: Outcome) -> bool:
+def _is_for(change: Change, outcome: Finding) -> bool:
     """Whether a change was made for this finding about this very subject: other programs have findings of the same rule."""
     settings = (fix.setting for fix in outcome.fixes if fix.setting is not None)
     return change.rule == outcome.rule and any(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysperf.model.cause import Explained
-from sysperf.model.outcome import Outcome, Rewrap
+from sysperf.model.finding import Finding, Rewrap
 from sysperf.model.profile import Stacks, Trace
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
@@ -55,7 +55,7 @@ class Actions(NamedTuple):
     """Plans, changes and the journal of this machine; None where the machine is another one."""
     journals: tuple[str, ...] = ()
     """Other journals of this machine, to show and to undo."""
-    waive: Callable[[Outcome, str, datetime.date | None], Written] | None = None
+    waive: Callable[[Finding, str, datetime.date | None], Written] | None = None
     """Accept a finding with a reason, until a day; None: for good."""
     rewrap: Callable[[Snapshot, int], Rewrap | None] | None = None
     """How wrap would have started this process; None where that is unknown."""

@@ -91,7 +91,7 @@ class Dashboard(App[None]):
         self.actions.source.close()
 
     def _publish(self, news: SourceUpdate) -> None:
-        """From any thread."""
+        """Publish from any thread."""
         self.post_message(self.SourceUpdated(news))
 
     def _handle_exception(self, error: Exception) -> None:

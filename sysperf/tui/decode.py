@@ -11,7 +11,7 @@ import msgspec
 from sysperf.agent.answers import read, read_or_raise
 from sysperf.collect import AREAS, record_types
 from sysperf.model.change import Transaction
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.record import Json, from_json
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
@@ -72,11 +72,11 @@ def _unreadable(error: Exception) -> Area:
     return Area(None, neutral(f"{OTHER_SHAPE}: {error}", MAX_REASON))
 
 
-def outcome(raw: object) -> Outcome | None:
+def outcome(raw: object) -> Finding | None:
     """One finding; None when it is of no shape that this version can show."""
-    decoded = read(raw, Outcome)
+    decoded = read(raw, Finding)
     if decoded is not None and not decoded.key:  # an older agent's: its subjects are unique, its fingerprints are not
-        return msgspec.structs.replace(decoded, key=f"{decoded.rule}@{decoded.subject}")
+        return msgspec.structs.replace(decoded, key=f"{decoded.rule}@{decoded.subject.identity}")
     return decoded
 
 

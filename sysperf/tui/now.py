@@ -14,7 +14,7 @@ from sysperf.collect.process.records import Process
 from sysperf.live.gpus import CAPPED, SLOWED
 from sysperf.live.metric import process_of
 from sysperf.model.change import Transaction
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
 from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
@@ -116,7 +116,7 @@ class Now:
     # ------------------------------------------------------------------ asking
 
     def quiet_s(self) -> float:
-        """For how long the source has told nothing, where that is unusual; 0 for a capture, which stands still."""
+        """Return how long the source has told nothing, where that is unusual; 0 for a capture, which stands still."""
         quiet = time.monotonic() - self._heard
         return quiet if self.at and quiet > max(QUIET_S, MISSED * self._usual_s) else 0.0
 
@@ -130,11 +130,11 @@ class Now:
     def snapshot(self) -> Snapshot | None:
         return self.report.snapshot if self.report else None
 
-    def findings(self) -> list[Outcome]:
+    def findings(self) -> list[Finding]:
         """What is wrong, most costly first; what was waived here is left out."""
         return [finding for finding in self.report.findings() if finding.key not in self.waived] if self.report else []
 
-    def finding(self, key: str) -> Outcome | None:
+    def finding(self, key: str) -> Finding | None:
         """The finding about this very subject."""
         return next((outcome for outcome in self.report.outcomes if outcome.key == key), None) if self.report else None
 
@@ -154,7 +154,7 @@ class Now:
         return max(process.age_s, self.at - born)
 
     def _births(self, taken_at: float | None) -> dict[tuple[int, int | None], float]:
-        """When each program started. A report may hold what was read of a program before it was taken: the earliest time is nearest."""
+        """Return when each program started. A report may hold what was read of a program earlier: the earliest time is nearest."""
         if taken_at is None:
             return {}
         ages = {(process.pid, process.start_time): process.age_s for process in self.processes()}

@@ -1,4 +1,4 @@
-"""Where the dashboard's facts, findings and meters come from: one interface, three sources in `sysperf.tui.sources`."""
+"""The source of the dashboard's facts, findings and meters: one interface, three sources in `sysperf.tui.sources`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from sysperf.collect.process.workers import Workers
 from sysperf.model.change import Transaction
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 
 HERE = "sampled here"
 """How the source is called that is this process."""

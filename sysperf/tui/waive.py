@@ -12,7 +12,7 @@ from sysperf.evaluate.waivers import Waiver, literal, waiver_for
 from sysperf.host import files
 from sysperf.host.plain_files import read_named
 from sysperf.model.errors import ConfigError, UsageError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 
 FILE = Path(".sysperf.toml")
 DEFAULT_EXPIRY = "30d"
@@ -30,12 +30,12 @@ class Written(NamedTuple):
     text: str
     waiver: Waiver
 
-    def covers(self, outcome: Outcome) -> bool:
+    def covers(self, outcome: Finding) -> bool:
         """Whether it accepts this finding, too."""
         return outcome.rule == self.waiver.rule and self.waiver.covers(outcome)
 
 
-def write(outcome: Outcome, reason: str, expires: datetime.date | None, path: Path = FILE) -> Written:
+def write(outcome: Finding, reason: str, expires: datetime.date | None, path: Path = FILE) -> Written:
     """Add a waiver with the reach that `reach` names. Raises ConfigError, with the file as it was."""
     waiver = _waiver(outcome, reason, expires)
     text = entry(waiver)
@@ -63,12 +63,12 @@ def entry(waiver: Waiver) -> str:
     return "\n".join(lines) + "\n"
 
 
-def reach(outcome: Outcome) -> str:
+def reach(outcome: Finding) -> str:
     """What a waiver of this finding accepts, for the question: a process number would never match again."""
     waiver = _waiver(outcome, "to be asked", None)
     if outcome.scope == "process":
         return f"every {waiver.reach().removeprefix('every ')}, those that start later too"
-    if outcome.subject:
+    if outcome.about:
         return f"{waiver.reach()} only"
     return "this machine, and every other that reads the file"
 
@@ -90,11 +90,10 @@ def expiry(text: str, today: datetime.date) -> datetime.date | None:
     return date
 
 
-def _waiver(outcome: Outcome, reason: str, expires: datetime.date | None) -> Waiver:
-    """For the program and its owner, where they are known; else for the programs of this name."""
-    if outcome.scope == "process" and outcome.subject and not outcome.program:
-        name = outcome.subject.rpartition(" (pid ")[0]
-        return Waiver(outcome.rule, reason, expires, subject=literal(name) + _ANY_PROCESS)
+def _waiver(outcome: Finding, reason: str, expires: datetime.date | None) -> Waiver:
+    """Write a waiver for the program and its owner, where they are known; else for the programs of this name."""
+    if outcome.scope == "process" and outcome.about and not outcome.subject.program:
+        return Waiver(outcome.rule, reason, expires, subject=literal(outcome.subject.common_name) + _ANY_PROCESS)
     return waiver_for(outcome, reason, expires)
 
 

@@ -1,4 +1,4 @@
-"""Where a program's warm-up ends: change points of the mean of log step times, by optimal partitioning with pruning.
+"""The end of a program's warm-up: change points of the mean of log step times, by optimal partitioning with pruning.
 
 PELT: Killick, Fearnhead and Eckley, JASA 107 (2012), arXiv 1101.1438; the cost is that of a normal mean with a common
 variance, estimated from differences of neighbours, and the penalty is BIC's for a change of mean.

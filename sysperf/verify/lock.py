@@ -7,13 +7,15 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 
+from sysperf.host.files import make_folder
+
 FILE = "measuring.lock"
 
 
 @contextlib.contextmanager
 def held(folder: str, waiting: Callable[[str], object]) -> Iterator[None]:
     """Hold the lock of this state folder, which the kernel gives back when we die; `waiting` gets who has it. Raises OSError."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_folder(folder)
     descriptor = os.open(f"{folder}/{FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:

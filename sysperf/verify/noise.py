@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from sysperf.host import Host
 from sysperf.model.comparison import Conditions
 from sysperf.model.record import Record
-from sysperf.procfs.numbers import whole
+from sysperf.procfs import cpu_ticks
 from sysperf.procfs.stat import TICKS_PER_S
 
 MIN_HISTORY = 4
@@ -35,7 +35,6 @@ MIN_PAIRS = 2
 """Pairs before which none is called uneven."""
 MIN_APART_S = 0.2
 """Waiting and slow-downs are counted from so much time on: a short run has few ticks of them."""
-_USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL = 0, 1, 2, 5, 6, 7
 
 
 class Bound(NamedTuple):
@@ -87,12 +86,8 @@ class Load(Record):
 
 def read(host: Host) -> Clock | None:
     """Return the clock of this moment; None where /proc/stat cannot be read."""
-    words = (host.text("/proc/stat") or "").partition("\n")[0].split()[1:]
-    ticks = [whole(word) for word in words]
-    if len(ticks) <= _STEAL or None in ticks:
-        return None
-    seconds = [(tick or 0) / TICKS_PER_S for tick in ticks]
-    return Clock(time.monotonic(), sum(seconds[place] for place in (_USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ)), seconds[_STEAL])
+    ticks = cpu_ticks.of_all(host.text("/proc/stat"))
+    return None if ticks is None else Clock(time.monotonic(), ticks.worked / TICKS_PER_S, ticks.steal / TICKS_PER_S)
 
 
 def between(before: Clock | None, after: Clock | None, own_cpu_s: float) -> Load | None:

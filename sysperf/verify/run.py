@@ -6,7 +6,6 @@ waits on three things at once: the program's end (pidfd_open(2)), its output, an
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import select
@@ -17,6 +16,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
+from sysperf.host.descendants import kill_descendants, signal_descendants
 from sysperf.host.forked import adopt_orphans
 from sysperf.model.record import Record
 from sysperf.verify.output import FAILED_TO_START, Match, Output
@@ -98,7 +98,7 @@ def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], 
         finished = _guarded(life, argv, env, limit_s, pattern, cwd)
         os.write(result, msgspec.msgpack.encode(finished))  # JSON has no nan, which a program may print
     except BaseException:  # noqa: BLE001 - a forked copy of us must end here, whatever happens
-        _kill_descendants()
+        kill_descendants()
     os._exit(0)
 
 
@@ -114,7 +114,7 @@ def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: fl
     wall_s = time.monotonic() - start
     exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     output.drain()
-    left_behind = _kill_descendants()
+    left_behind = kill_descendants()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     error = f"{argv[0]}: {os.strerror(exit_code - _EXEC_FAILED)}" if exit_code > _EXEC_FAILED and output.failed_to_start else ""
     cpu_s = usage.ru_utime + usage.ru_stime
@@ -152,51 +152,16 @@ def _wait(pid: int, life: int, output: Output, deadline: float) -> bool:
     while True:
         events = dict(poll.poll(min(MAX_POLL_S, max(0.0, deadline - time.monotonic())) * 1e3))
         if life in events:
-            _kill_descendants()
+            kill_descendants()
             os._exit(1)
         if output.descriptor in events and not output.read():
             poll.unregister(output.descriptor)
         if output.search_took_too_long():
-            _signal_descendants(signal.SIGKILL)
+            signal_descendants(signal.SIGKILL)
         if process in events:
             os.close(process)
             return timed_out
         if time.monotonic() >= deadline:
             timed_out = True
-            _signal_descendants(next_signal)
+            signal_descendants(next_signal)
             next_signal, deadline = signal.SIGKILL, time.monotonic() + TERM_GRACE_S
-
-
-def _children(pid: int) -> list[int]:
-    """The processes that have this parent, of all its threads."""
-    pids: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                pids += map(int, file.read().split())
-    return pids
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all processes below this one, parents first."""
-    pids = _children(pid)
-    for child in pids:  # the list grows while it is walked
-        pids += _children(child)
-    return pids
-
-
-def _signal_descendants(number: int) -> None:
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)
-
-
-def _kill_descendants() -> int:
-    """Kill and reap all that is below this process; return how many there were at first."""
-    first = len(descendants(os.getpid()))
-    while True:
-        _signal_descendants(signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return first

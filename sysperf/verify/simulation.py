@@ -36,7 +36,7 @@ class Rates(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """For how long each study runs, in run times of the median program, and how often it is looked at."""
+    """The length of each study, in run times of the median program, and how often it is looked at."""
 
     run_times: float
     one_look: bool = False

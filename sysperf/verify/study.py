@@ -23,7 +23,7 @@ MIN_FORECAST_PAIRS = 3
 
 
 class Progress(NamedTuple):
-    """Where a study stands."""
+    """The state of a study."""
 
     verdict: Verdict | None
     """None: more pairs are to be run."""

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sysperf.host.files import make_folder
 from sysperf.model.record import Json, convert, from_json, to_json
 from sysperf.model.trial import Trial
 
@@ -97,7 +98,7 @@ def _tail(path: str) -> bytes:
 
 def append(path: str, trial: Trial) -> None:
     """Add a result to the file, in one write, so that two commands never mix their lines. Raises OSError, also for half a line."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    make_folder(os.path.dirname(path))
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         end = os.fstat(descriptor).st_size

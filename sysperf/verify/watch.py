@@ -18,12 +18,12 @@ from typing import NoReturn
 import msgspec
 
 from sysperf.host import Host
+from sysperf.host.descendants import descendants
 from sysperf.host.forked import close_all_but, ending_with_parent
 from sysperf.model.comparison import Conditions
 from sysperf.model.record import Record
 from sysperf.verify import gpu_sensors, sensors
 from sysperf.verify.gpu_sensors import GpuConditions, GpuSensors
-from sysperf.verify.run import descendants
 from sysperf.verify.sensors import Sensors
 
 FIRST_S, PERIOD_S = 0.25, 1.0

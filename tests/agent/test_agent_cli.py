@@ -89,7 +89,7 @@ def test_apply_without_a_helper_refuses_to_start(tmp_path: Path) -> None:
 
 def test_no_home_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user whose state folder cannot be made, as in a container: the history says so, and is in memory."""
-    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 1_000)
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/home")
     path = command._history("")

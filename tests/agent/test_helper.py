@@ -132,9 +132,10 @@ def test_a_lease_ends_unless_renewed(service: Service, sleeper: subprocess.Popen
 def test_killed_with_a_lease_that_ends_meanwhile(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """The next helper takes back what the one before could not."""
     first = Service(tmp_path)
-    first.ask(AskApply(settings=(_idle(sleeper),), lease_s=0.5))
+    first.ask(AskApply(settings=(_idle(sleeper),), lease_s=600))
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
+    recovery.renew(Journal(str(first.state)), 1, 0.2)
     time.sleep(1)
     assert io_class(sleeper.pid) == SET
     os.unlink(first.path)
@@ -148,9 +149,10 @@ def test_killed_with_a_lease_that_ends_meanwhile(tmp_path: Path, sleeper: subpro
 def test_leaves_when_idle_and_not_before(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """A helper without work ends by itself; one with a lease stays until that ends."""
     service = Service(tmp_path, idle_s=0.5)
-    service.ask(AskApply(settings=(_idle(sleeper),), lease_s=4))
+    service.ask(AskApply(settings=(_idle(sleeper),), lease_s=600))
     time.sleep(2.5)
     assert service.process.poll() is None
+    service.ask(AskRenew(number=1, lease_s=0.5))
     assert service.process.wait(timeout=300) == 0
     assert io_class(sleeper.pid) == BASE
     if service.process.stderr:

@@ -41,7 +41,7 @@ from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Mode, Settings
 from sysperf.model.change import Change, Setting
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from tests.agent.machines import FAKE_TORCH, Manager, Running, agent, programs, until
 from tests.collect.programs import LOADER, running, torch_library
 
@@ -461,7 +461,7 @@ def test_a_slow_area_is_read_less_often() -> None:
 
 
 def held(name: str = "thp.never") -> TrackedFinding:
-    outcome = Outcome(name, "finding", "warning", "host", "t", message="m", key=f"{name}@")
+    outcome = Finding(name, "finding", "warning", "host", "t", message="m", key=f"{name}@")
     return TrackedFinding(outcome, 1.0, 2.0, "active", 1)
 
 

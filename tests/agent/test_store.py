@@ -369,6 +369,19 @@ def test_another_database_is_set_aside(path: str) -> None:
     assert "not a history of sysperf" in Store.open(path).problem
 
 
+@pytest.mark.root(users=True)
+def test_a_history_behind_another_users_link_is_kept_in_memory(tmp_path: Path) -> None:
+    """He could have root write into, or set aside, any file."""
+    (tmp_path / "roots").mkdir()
+    (tmp_path / "theirs").symlink_to("roots")
+    os.lchown(tmp_path / "theirs", 65_531, 65_531)
+    store = Store.open(str(tmp_path / "theirs/history.db"))
+
+    assert "another user" in store.problem
+    assert "in memory" in store.problem
+    assert [*(tmp_path / "roots").iterdir()] == []
+
+
 def test_an_empty_file_is_a_new_history(path: str) -> None:
     """As a crash can leave it."""
     Path(path).touch()

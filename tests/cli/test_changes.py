@@ -194,6 +194,59 @@ def test_expired_takes_back_only_what_is_over(desk: Desk) -> None:
     assert desk.io_class == "none"
 
 
+def test_a_lease_that_nobody_ended_is_not_called_in_force(desk: Desk) -> None:
+    """Without systemd, its keeper killed: `changes` and `plan` say so and what ends it, and the next `apply` does."""
+    desk.run("apply", "--yes", "--lease", "1h", *desk.wish)
+    keeper = desk.journal.read(1).keeper
+    assert keeper
+    os.kill(keeper.pid, signal.SIGKILL)
+    journals.edit(desk.journal, lambda line: {**line, "lease": {**line["lease"], "until_s": 1.0}} if "lease" in line else line)
+
+    listed = desk.run("changes").stdout
+    assert "in force" not in listed
+    assert "0 s left" not in listed
+    assert "lease ended" in listed
+    assert "`sysperf undo --expired`" in listed
+    planned = desk.run("plan", *desk.wish)
+    assert "transaction 1: its lease has ended" in planned.stderr
+    assert "`sysperf undo --expired`" in planned.stderr
+    assert desk.io_class == "idle"
+    assert "lease has ended" in desk.run("apply", "--yes", "--lease", "1h", *desk.wish).stderr
+    assert desk.run("undo", "2", "--yes").returncode == 0
+    assert desk.io_class == "none"
+
+
+@pytest.mark.root(users=True)
+def test_a_journal_of_root_does_not_hide_ones_own(desk: Desk) -> None:
+    """What this user may not read is named with a hint, exit 3; the user's own changes are listed."""
+    desk.run("apply", "--yes", *desk.wish)
+    state = desk.folder / "state"
+    nobody = pwd.getpwnam("nobody").pw_uid
+    script = (
+        "import os, sys, ctypes, resource, argparse, msgspec, locale, gettext, encodings.idna, shutil\nfrom sysperf import paths\n"
+        "import sysperf.cli.changes, sysperf.fix.plan, sysperf.host.syscalls, sysperf.report.changes\n"
+        "paths.SYSTEM_STATE = sys.argv.pop(1)\n"
+        f"os.setgid({nobody}); os.setuid({nobody})\n"
+        "sys.exit(sysperf.cli.main(sys.argv[1:]))"
+    )
+    machine = desk.folder / "machine"
+    (machine / "changes").mkdir(parents=True)
+    machine.chmod(0o700)
+    for path in (desk.folder, *desk.folder.parents):
+        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & 0o001:
+            path.chmod(path.stat().st_mode | 0o011)
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(machine), "changes"],
+        env={**desk.env, "STATE_DIRECTORY": str(state)}, cwd="/", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 3, done.stderr
+    assert f"{machine}/changes: Permission denied" in done.stderr
+    assert "as root" in done.stderr
+    assert "in force" in done.stdout
+
+
 def test_what_somebody_changed_since_is_kept(desk: Desk) -> None:
     """Exit code 3, and who has a say; --force takes it back."""
     desk.run("apply", "--yes", *desk.wish)

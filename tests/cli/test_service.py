@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.cli import _units
+from sysperf.engine.service import units as _units
 from tests.privileges import real_root
 
 RUNS = Path("/run/systemd/system").is_dir()

@@ -96,6 +96,7 @@ def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "nothing helps here" in page
+    assert "Content-Security-Policy" in page
     assert page.count("<circle") > 18
     assert not (home / "train.profile.toml").exists()
 

@@ -79,6 +79,7 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
     assert "\\|'" in markdown
     assert "<b>" not in page
     assert page.count("<circle") == len(comparison["runs"]) - 2
+    assert "Content-Security-Policy" in page
 
 
 def test_a_result_is_kept_for_the_dashboard(tmp_path: Path) -> None:
@@ -114,6 +115,14 @@ def test_two_interpreters(tmp_path: Path) -> None:
     done = verify(tmp_path, *SPEED, "--json", "--env", sys.executable, "--env", sys.prefix, "--", "python", "-c", "print('speed: 5')")
 
     assert json.loads(done.stdout)["comparison"]["verdict"] == "same", done.stderr
+
+
+def test_a_report_holds_no_secret_of_the_command(tmp_path: Path) -> None:
+    """Results are kept and sent: what follows a name of a secret is hidden in every format."""
+    for form in ("text", "json", "html", "markdown"):
+        done = verify(tmp_path, "--max-pairs", "2", "--format", form, "--a", "true --api-key hunter2 --optimizer adamw", "--b", "true")
+        assert "--api-key" in done.stdout, done.stderr
+        assert "hunter2" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -193,6 +202,38 @@ def test_a_study_that_had_ended_is_shown_again_and_not_kept_anew(tmp_path: Path)
     assert "this study had ended" in again.stderr
     assert "this study had ended" not in first.stderr
     assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b'"arm":"a"', b'"arm":"\x80"'), (b'"value":10.0', b'"value":0'), (b'"value":10.0', b'"value":-1e999'), (b'"name":"wall', b'"name":"\xff\\ud800'), (b"{", b"[" * 100_000), (b'"max_pairs":2', b'"max_pairs":1')],
+)  # fmt: skip
+def test_a_study_that_was_damaged_is_one_error(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """A byte that is no text, a value that no run has, a plan that is none: the next step is named."""
+    command = (*SPEED, "--max-pairs", "2", "--a", says(10), "--b", says(12))
+    verify(tmp_path, *command)
+    (study,) = (tmp_path / "verify").glob("*.json")
+    raw = study.read_bytes()
+    study.write_bytes(raw.replace(before, after, 1) if before in raw else raw.replace(b'"', after, 1))
+    again = verify(tmp_path, *command, "--resume")
+
+    assert again.returncode == 2
+    assert "without --resume" in again.stderr
+    assert "internal error" not in again.stderr
+
+
+def test_arguments_that_are_no_text_are_compared(tmp_path: Path) -> None:
+    """Of bytes that are no UTF-8, in text and in JSON."""
+    both = ("--max-pairs", "2", "--a", b"true \xff", "--b", "true")
+    for form in ("text", "json"):
+        done = subprocess.run(
+            (sys.executable, "-m", "sysperf", "verify", *both, "--format", form),
+            env=environment(tmp_path),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode in (0, 1, 3), done.stderr
+        assert b"\\udcff" in done.stdout
 
 
 def test_one_look_is_asked_for_from_the_beginning(tmp_path: Path) -> None:

@@ -221,9 +221,9 @@ def examine(name: str, state: str, *, diagnose: bool = True) -> Seen:
         if done.returncode not in (0, 1, 3):
             raise AssertionError(f"{name} {state}: {done.stderr[-2000:]}")
         verdict = json.loads(done.stdout)
-    causes = {cause["id"]: cause["state"] for cause in verdict["causes"]}
+    causes = {cause["rule"]: cause["state"] for cause in verdict["causes"]}
     first = verdict["causes"][0] if verdict["causes"] else None
-    predicted = (first["gain_low"], first["gain_high"]) if first and first["gain_high"] is not None else None
+    predicted = (first["gain"]["low"], first["gain"]["high"]) if first and first["gain"]["high"] is not None else None
     return Seen(causes, verdict["verdict"], took_s, rate, predicted, verdict)
 
 
@@ -251,4 +251,4 @@ if __name__ == "__main__":
         if not right or os.environ.get("CLINIC_VERBOSE"):
             Path(f"/tmp/clinic-{name}-{state or 'sick'}.json").write_text(json.dumps(seen.document, indent=1))
             for cause in seen.document.get("dropped", []):
-                print("     dropped", cause["id"], cause["because"], flush=True)
+                print("     dropped", cause["rule"], cause["because"], flush=True)

@@ -709,7 +709,7 @@ def findings(pid: int) -> tuple[Process, dict[str, Any]]:
     ruleset.select(["omp", "alloc", "env"], [])
     report = audit(Host("/"), judging.Terms(ruleset))
     program = next(candidate for candidate in report.snapshot.areas["process"].facts.processes if candidate.pid == pid)
-    return program, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.subject}
+    return program, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.about}
 
 
 @needs_torch

@@ -86,9 +86,9 @@ def test_a_program_that_makes_its_own_batches_is_named(trained: int) -> None:
     verdict = json.loads(done.stdout)
 
     assert done.returncode == 1
-    named = {cause["id"]: cause for cause in verdict["causes"]}
+    named = {cause["rule"]: cause for cause in verdict["causes"]}
     assert named["dataloader.inline"]["state"] == "confirmed"
-    assert named["dataloader.inline"]["where"][0]["text"].startswith("def __getitem__(self, index): time.sleep(0.025)")
+    assert named["dataloader.inline"]["places"][0]["code"].startswith("def __getitem__(self, index): time.sleep(0.025)")
 
 
 @pytest.mark.torch

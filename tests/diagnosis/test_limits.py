@@ -142,4 +142,4 @@ def test_a_job_that_hangs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked.run()
 
     assert found.verdict == "slowed"
-    assert [cause.id for cause in found.causes] == ["program.stuck"]
+    assert [cause.rule for cause in found.causes] == ["program.stuck"]

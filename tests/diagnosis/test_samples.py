@@ -44,7 +44,7 @@ def test_phases_add_up_and_the_users_line_is_named() -> None:
     assert described.loader_wait == 0.5
     assert described.forward == 0.3
     assert described.other == described.python == 0.2
-    assert {line.kind: (line.file, line.line) for line in described.lines}["loader_wait"] == ("/home/me/train.py", 31)
+    assert {line.what: (line.file, line.line) for line in described.lines}["loader_wait"] == ("/home/me/train.py", 31)
 
 
 def test_a_module_that_is_imported_does_nothing_else() -> None:
@@ -85,7 +85,7 @@ def test_a_password_in_the_line_is_not_shown() -> None:
     described = seen(((USER,), 10), text='api_token = "hunter2";  total += loss.item()')
 
     assert described.readback == 1.0
-    assert {line.text for line in described.lines} == {"api_token = <hidden>; total += loss.item()"}
+    assert {line.code for line in described.lines} == {"api_token = <hidden>; total += loss.item()"}
 
 
 def test_a_line_counts_only_where_it_is_the_innermost_call() -> None:

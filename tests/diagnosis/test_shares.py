@@ -101,7 +101,7 @@ def test_the_lines_start_each_program_on_its_own_cpus() -> None:
     around = diagnosis.Machine(cpus=9, other_programs=1, others_cpus=3.0, idle_cpus=0.0, shares=shares)
     (cause,) = judged(program(waited_share=0.5, command=shares[0].command), machine=around).causes
 
-    assert cause.id == "threads.programs-compete"
+    assert cause.rule == "threads.programs-compete"
     assert [shlex.split(fix.command) for fix in cause.fixes if fix.kind == "bind"] == [
         ["sysperf", "wrap", "--cpus", "0-3,8", "--", "python", "train.py", "--name", "two words"],
         ["sysperf", "wrap", "--cpus", "4-7", "--", "python", "…"],

@@ -15,14 +15,14 @@ import pytest
 
 from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs, verdict
-from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Line, Machine, Native, Program, Ranks, Stacks, Traced, Workers
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine import diagnose, judging
 from sysperf.engine.diagnose import fixes
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.outcome import Remedy
+from sysperf.model.finding import Finding, Place, Remedy, Start, Subject
 from sysperf.report import as_json, diagnosis
 from tests.golden import Golden
 
@@ -47,7 +47,12 @@ def judged(*programs: Program, machine: Machine | None = None, ranks: Ranks | No
 
 
 def states(verdict: diagnose_verdict.Judged) -> dict[str, str]:
-    return {cause.id: cause.state for cause in verdict.causes}
+    return {cause.rule: cause.state for cause in verdict.causes}
+
+
+def subjects(cause: Finding) -> list[Subject]:
+    """All programs that show it."""
+    return [cause.subject, *cause.also]
 
 
 def test_two_sources_confirm_and_one_makes_likely() -> None:
@@ -89,7 +94,7 @@ def test_a_consequence_is_not_said_twice() -> None:
     verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, python=0.6, forward=0.2), native=Native(samples=300, python=0.6)))
 
     assert list(states(verdict)) == ["dataloader.inline"]
-    assert [(cause.id, cause.because) for cause in verdict.dropped] == [("program.python-bound", "a consequence of dataloader.inline")]
+    assert [(cause.rule, cause.because) for cause in verdict.dropped] == [("program.python-bound", "a consequence of dataloader.inline")]
     assert verdict.word == "slowed"
 
 
@@ -99,9 +104,9 @@ def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, c
     stacks = Stacks(samples=300, inline_fetch=fetching, python=0.7, forward=0.1)
     verdict = judged(program(stacks=stacks, native=Native(samples=300, python=0.7, torch=0.2, math=0.1)))
 
-    assert [cause.id for cause in verdict.causes] == causes
+    assert [cause.rule for cause in verdict.causes] == causes
     if len(causes) > 1:
-        assert [cause.gain for cause in verdict.causes] == [60.0, 10.0]
+        assert [cause.gain.middle for cause in verdict.causes] == [60.0, 10.0]
 
 
 @pytest.mark.parametrize(("interpreter", "dispatch", "named"), [(0.45, 0.5, "program.tiny-operators"), (0.5, 0.46, "program.python-bound")])
@@ -110,7 +115,7 @@ def test_of_two_causes_that_share_their_time_the_larger_is_named(interpreter: fl
     stacks = Stacks(samples=300, python=interpreter, forward=dispatch)
     verdict = judged(program(stacks=stacks, native=Native(samples=300, python=interpreter, torch=dispatch, math=0.0, openmp=0.0)))
 
-    assert [cause.id for cause in verdict.causes] == [named]
+    assert [cause.rule for cause in verdict.causes] == [named]
     assert [cause.because for cause in verdict.dropped] == [f"a consequence of {named}"]
 
 
@@ -135,18 +140,19 @@ def test_a_switch_without_a_measured_cost_hides_nothing() -> None:
 
 def test_the_users_line_and_the_proof_are_named() -> None:
     """The sentence has the place, the cause the command."""
-    line = Line("inline_fetch", "/home/me/data.py", 31, "Images.__getitem__", 0.5, "image = decode(path)")
+    line = Place("/home/me/data.py", 31, "Images.__getitem__", "image = decode(path)", "inline_fetch", 0.5)
     verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,))))
 
     assert "/home/me/data.py:31" in verdict.sentence
-    assert verdict.causes[0].where == (line,)
-    assert (verdict.causes[0].gain_low, verdict.causes[0].gain, verdict.causes[0].gain_high) == (36.0, 60.0, 90.0)
+    assert verdict.causes[0].places == (line,)
+    gain = verdict.causes[0].gain
+    assert (gain.low, gain.middle, gain.high) == (36.0, 60.0, 90.0)
     assert verdict.causes[0].verify.startswith("sysperf verify ")
 
 
 def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
     """A line to paste."""
-    fix = Remedy(kind="env", title="", safety="manual", command="env OMP_NUM_THREADS=2 python …")
+    fix = Remedy(kind="env", title="", safety="manual", start=Start({"OMP_NUM_THREADS": "2"}))
 
     assert fixes.proof((fix,), "python train.py") == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
 
@@ -192,16 +198,19 @@ def test_a_hypothesis_of_lint_and_a_live_signal_confirm_each_other() -> None:
 
 def test_each_place_of_lint_says_what_raised_it() -> None:
     """One that nothing measured confirms stays a hypothesis."""
-    places = (Hit(rule="compile.not-compiled", file="/t.py", line=3), Hit(rule="dataloader.inline", file="/t.py", line=9))
+    places = (Hit(rule="compile.not-compiled", place=Place("/t.py", 3)), Hit(rule="dataloader.inline", place=Place("/t.py", 9)))
     verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6), hits=tuple(hit.rule for hit in places), places=places))
 
     assert states(verdict) == {"dataloader.inline": "confirmed"}
-    assert [(hypothesis.line, hypothesis.raised_by) for hypothesis in verdict.hypotheses] == [(9, ("dataloader.inline",)), (3, ())]
+    assert [(hypothesis.places[0].line, hypothesis.confirmed_by) for hypothesis in verdict.hypotheses] == [
+        (9, ("dataloader.inline",)),
+        (3, ()),
+    ]
 
 
 def test_a_fix_is_for_this_program() -> None:
     """Its own command line in it, and what lint can change in its source as a diff."""
-    hit = Hit(rule="dataloader.workers-made-again", file="/home/me/my train.py", line=3, fixable=True)
+    hit = Hit(rule="dataloader.workers-made-again", place=Place("/home/me/my train.py", 3), fixable=True)
     made_again = program(stacks=Stacks(samples=300, loader_start=0.4), workers=Workers(count=2, started=4), hits=(hit.rule,), places=(hit,))
     storm = program(fault_share=0.3, faults_per_s=2e5, system=0.4, allocator="glibc", command="python train.py --name 'a b'")
 
@@ -215,7 +224,7 @@ def test_what_is_predicted_lies_within_its_bounds() -> None:
     """A sleep of half of the step."""
     (cause,) = judged(program(stacks=Stacks(samples=300, sleeping=0.5, forward=0.3))).causes
 
-    assert (cause.gain_low, cause.gain, cause.gain_high) == (30.0, 50.0, 75.0)
+    assert (cause.gain.low, cause.gain.middle, cause.gain.high) == (30.0, 50.0, 75.0)
 
 
 def test_what_computes_is_healthy() -> None:
@@ -307,7 +316,7 @@ def test_ranks_with_the_same_trouble_are_one_cause() -> None:
     verdict = judged(*ranks)
 
     assert list(states(verdict)) == ["ddp.communication"]
-    assert verdict.causes[0].pids == (1, 2, 3, 4)
+    assert [subject.pid for subject in subjects(verdict.causes[0])] == [1, 2, 3, 4]
 
 
 def test_the_rank_that_is_waited_for_is_named() -> None:
@@ -317,7 +326,7 @@ def test_the_rank_that_is_waited_for_is_named() -> None:
     verdict = judged(fast, slow, ranks=Ranks(count=2, slowest=1, wanted_ratio=2.2, waiting_gap=0.6))
 
     assert list(states(verdict)) == ["ddp.unequal-ranks"]
-    assert verdict.causes[0].subjects == ("rank 1 (pid 2)",)
+    assert [subject.text for subject in subjects(verdict.causes[0])] == ["rank 1 (pid 2)"]
 
 
 def test_throttling_explains_waiting_threads() -> None:
@@ -333,7 +342,7 @@ def test_workers_on_one_cpu_are_not_too_few() -> None:
     verdict = judged(program(workers=workers, main_slept=0.5, stacks=Stacks(samples=300, loader_wait=0.5)))
 
     assert list(states(verdict)) == ["dataloader.workers-pinned"]
-    assert "dataloader.program-waits" in {cause.id for cause in verdict.dropped}
+    assert "dataloader.program-waits" in {cause.rule for cause in verdict.dropped}
 
 
 def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
@@ -367,12 +376,12 @@ def test_a_rank_that_is_unknown_is_none() -> None:
     """Its environment may not be read: neither rank 0 nor 'rank None'."""
     unknown = [program(pid=pid, rank=None, world_size=2, stacks=Stacks(samples=300, inline_fetch=0.6)) for pid in (1, 2)]
 
-    assert judged(*unknown).causes[0].subjects == ("python (pid 1)", "python (pid 2)")
+    assert [subject.text for subject in subjects(judged(*unknown).causes[0])] == ["python (pid 1)", "python (pid 2)"]
     assert programs.ranks(unknown).count == 0
 
 
 def published(form: str, **facts: object) -> str:
-    line = Line("inline_fetch", f"/tmp/{EVIL}.py", 31, EVIL, 0.5, EVIL)
+    line = Place(f"/tmp/{EVIL}.py", 31, EVIL, EVIL, "inline_fetch", 0.5)
     asked = program(command=EVIL, stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,)))
     verdict = judged(asked)
     whole = Verdict(
@@ -455,7 +464,7 @@ def test_ranks_share_their_groups_quota() -> None:
     four = [program(pid=pid, rank=pid, world_size=4, team=4, waited_share=0.3, throttled=0.7, quota=4.0) for pid in range(1, 5)]
     found = judged(*four, machine=Machine(cpus=16, idle_cpus=4.0, others_cpus=0.0, other_programs=0))
 
-    assert found.causes[0].id == "cgroup.cpu-throttled"
+    assert found.causes[0].rule == "cgroup.cpu-throttled"
     assert "OMP_NUM_THREADS=1 " in found.causes[0].fixes[0].command
     assert "OMP_NUM_THREADS=2 " in judged(program(team=8, throttled=0.7, quota=1.5)).causes[0].fixes[0].command
 
@@ -464,7 +473,7 @@ def test_a_full_link_promises_what_half_of_the_bytes_save() -> None:
     """Nobody copies nothing."""
     (cause,) = judged(program(uses_gpu=True, gpu=Gpu(utilization=0.2, link_used=0.7), stacks=Stacks(samples=300, forward=0.9))).causes
 
-    assert (cause.id, cause.gain) == ("transfer.link-full", 35.0)
+    assert (cause.rule, cause.gain.middle) == ("transfer.link-full", 35.0)
 
 
 def test_what_nearly_every_python_program_shows_is_no_second_witness() -> None:
@@ -491,7 +500,7 @@ def test_a_gpu_that_is_busy_all_the_time_speaks_against_its_host() -> None:
     alone = judged(program(**reads, gpu=busy))
 
     assert (alone.word, states(alone)) == ("healthy", {})
-    assert [(cause.id, cause.state, cause.because) for cause in alone.dropped] == [
+    assert [(cause.rule, cause.state, cause.because) for cause in alone.dropped] == [
         ("sync.per-step", "contradicted", "its GPU is busy 99 % of the time: kernels hide what the main thread does")
     ]
     assert states(judged(program(**reads, gpu=shared))) == {"sync.per-step": "likely"}
@@ -511,7 +520,7 @@ def test_acting_on_the_host_gains_no_more_than_the_gpu_is_idle(meters: Gpu, gain
     """What the main thread does while its kernels run costs nothing."""
     verdict = judged(program(uses_gpu=True, gpu=meters, main_sleeping=0.6, stacks=Stacks(samples=300, sleeping=0.6, forward=0.2)))
 
-    assert {cause.id: cause.gain for cause in verdict.causes}["program.sleeps"] == gain
+    assert {cause.rule: cause.gain.middle for cause in verdict.causes}["program.sleeps"] == gain
 
 
 @pytest.mark.parametrize(
@@ -536,7 +545,7 @@ def test_a_gpu_that_exchanges_gradients_is_busy_with_it() -> None:
     ranks = {"uses_gpu": True, "world_size": 2, "rank": 0, "main_slept": 0.5, "main_ran": 0.5}
     verdict = judged(program(**ranks, gpu=Gpu(utilization=1.0), stacks=Stacks(samples=300, collective=0.5, forward=0.1)))
 
-    assert [(cause.id, cause.gain) for cause in verdict.causes] == [("ddp.communication", 50.0)]
+    assert [(cause.rule, cause.gain.middle) for cause in verdict.causes] == [("ddp.communication", 50.0)]
 
 
 @pytest.mark.parametrize(("own", "others", "gain"), [(0.5, 0.5, 50.0), (0.3, 0.7, 70.0), (0.25, 0.25, 8.3), (0.1, 0.4, 6.7)])
@@ -545,7 +554,7 @@ def test_a_neighbour_on_an_idle_gpu_costs_less_than_it_runs(own: float, others: 
     meters = Gpu(utilization=own + others, others=1, others_used=others, own_used=own)
     (cause,) = judged(program(uses_gpu=True, gpu=meters)).causes
 
-    assert (cause.id, cause.gain) == ("device.shared", gain)
+    assert (cause.rule, cause.gain.middle) == ("device.shared", gain)
 
 
 def test_only_variables_that_are_set_are_unset() -> None:
@@ -590,7 +599,7 @@ def test_one_rank_that_does_nothing_while_others_spin_for_it_is_looked_into() ->
     assert [looked.pid for looked in diagnose.sampled([*spins, waits])] == [1, 9]
     verdict = judged(*spins, waits)
     assert states(verdict) == {"program.stuck": "confirmed"}
-    assert verdict.causes[0].subjects == ("rank 0 (pid 9)",)
+    assert [subject.text for subject in subjects(verdict.causes[0])] == ["rank 0 (pid 9)"]
 
 
 def test_of_a_program_that_sleeps_others_take_little() -> None:
@@ -600,5 +609,5 @@ def test_of_a_program_that_sleeps_others_take_little() -> None:
     little = {**half, "main_ran": 0.09, "main_waited": 0.06, "main_slept": 0.85, "used_cpus": 0.09}
     (cause,) = judged(program(**half), machine=around).causes
 
-    assert (cause.id, cause.gain) == ("threads.neighbour", 20.0)
+    assert (cause.rule, cause.gain.middle) == ("threads.neighbour", 20.0)
     assert states(judged(program(**little), machine=around)) == {}

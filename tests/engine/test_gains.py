@@ -39,7 +39,7 @@ def gain() -> Any:
 
 def test_without_results_all_is_unmeasured() -> None:
     """No file, no gain."""
-    assert gain()[0].state == "unmeasured"
+    assert gain()[0].basis == "unmeasured"
 
 
 def test_the_latest_result_of_this_machine_is_the_gain(kept: Any) -> None:
@@ -49,7 +49,7 @@ def test_the_latest_result_of_this_machine_is_the_gain(kept: Any) -> None:
     kept(now, at=1.95e9, ratio=1.05)
 
     mine, others = gain()
-    assert mine.state == "measured"
+    assert mine.basis == "measured"
     assert "5.0 % faster here (+2.0 to +8.0 % at 95 %" in mine.text
     assert others == [outcome.gain for outcome in reports.sick().outcomes if outcome.rule != "numa.balancing-on"]
 
@@ -69,7 +69,7 @@ def test_a_result_from_before_a_change_of_the_machine_is_stale(kept: Any) -> Non
     kept("another kernel")
 
     mine, _ = gain()
-    assert mine.state == "unmeasured"
+    assert mine.basis == "unmeasured"
     assert mine.text.startswith("unmeasured since kernel, CPUs or driver changed; before: 5.0 % faster")
 
 

@@ -8,18 +8,18 @@ from sysperf.engine.verify import trying
 from sysperf.engine.verify.trying import Try
 from sysperf.model.change import Setting
 from sysperf.model.errors import UsageError
-from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.finding import Finding, Remedy, Start
 
 MACHINE = Remedy("sysctl", "less swapping", "safe", setting=Setting("vm.swappiness", "10"))
 PROCESS = Remedy("renice", "first in line", "safe", setting=Setting("process.nice", "5", "4711"))
-PRELOAD = Remedy("preload", "another allocator", "safe", command="env -u MALLOC_CONF LD_PRELOAD=/lib/x.so python train.py")
+PRELOAD = Remedy("preload", "another allocator", "safe", start=Start({"LD_PRELOAD": "/lib/x.so"}, ("MALLOC_CONF",)))
 ADVICE = Remedy("advice", "by hand", "manual")
 SWAPPINESS, PRELOADED = "memory.swappiness-high", "allocator.preload-ineffective"
 
 
 def found(monkeypatch: pytest.MonkeyPatch, rule: str, *fixes: Remedy) -> None:
     """An audit that finds this rule with these fixes, and nothing else."""
-    outcome = Outcome(rule, "finding", "warning", "host", "title", fixes=fixes)
+    outcome = Finding(rule, "finding", "warning", "host", "title", fixes=fixes)
     monkeypatch.setattr(trying, "_audited", lambda select: () if select and rule not in select else (outcome,))
 
 
@@ -49,18 +49,18 @@ def test_a_setting_of_the_machine_is_tried_and_that_of_a_running_program_is_not(
 
 def test_all_safe_fixes_are_those_of_the_machine_and_of_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not those of programs that run."""
-    outcomes = tuple(Outcome(name, "finding", "warning", "host", "title", fixes=(fix,)) for name, fix in (("a", MACHINE), ("b", PROCESS)))
+    outcomes = tuple(Finding(name, "finding", "warning", "host", "title", fixes=(fix,)) for name, fix in (("a", MACHINE), ("b", PROCESS)))
     monkeypatch.setattr(trying, "_audited", lambda _: outcomes)
     monkeypatch.setattr(trying, "_of_wrap", lambda argv: iter((Try(rule=argv[0], kind="launch"),)))
 
     assert [(tried.rule, tried.kind) for tried in trying.all_safe(("train",))] == [("a", "setting"), ("train", "launch")]
 
 
-def test_variables_are_those_that_the_findings_command_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preloaded allocator too; a command of another kind has none, and then those stand in that the rule itself has."""
+def test_variables_are_those_with_which_the_finding_starts_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preloaded allocator too; a fix of another kind has none, and then those stand in that the rule itself has."""
     found(monkeypatch, PRELOADED, PRELOAD)
     tried = trying.one(PRELOADED)
-    found(monkeypatch, PRELOADED, Remedy("env", "no env", "safe", command="sh -c A=1"))
+    found(monkeypatch, PRELOADED, Remedy("env", "no env", "safe", command="env A=1 python …"))
     written = trying.one(PRELOADED)
 
     assert (tried.kind, tried.set, tried.unset) == ("environment", {"LD_PRELOAD": "/lib/x.so"}, ("MALLOC_CONF",))

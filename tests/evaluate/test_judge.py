@@ -8,7 +8,7 @@ import pytest
 
 from sysperf.collect.allocator import Allocator, Library
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import Judge, at_least, judge_rules, rank
+from sysperf.evaluate.judge import JUDGED, Judge, at_least, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.template import compile_template
@@ -34,7 +34,7 @@ def rule(**changes: Any) -> Rule:
 
 def judged(rules: list[Rule], box: Box | None, sources: tuple[Source, ...] = (), problem: str | None = None) -> Judge:
     snapshot = Snapshot(taken_at="now", areas={"box": Area(box, problem)})
-    return judge_rules(Ruleset([RuleFile(rule=tuple(rules))], SCHEMA), snapshot, Ledger(snapshot, sources))
+    return judge(Ruleset([RuleFile(rule=tuple(rules))], SCHEMA), snapshot, JUDGED, Ledger(snapshot, sources))
 
 
 def test_a_finding_has_evidence_message_and_fix() -> None:
@@ -80,7 +80,7 @@ def test_a_library_is_preloaded_from_where_it_lies_or_installed_first() -> None:
     snapshot = Snapshot(taken_at="now", areas={"box": Area(Box(swappiness=60)), "allocator": Area(Allocator(libraries=libraries))})
 
     ruleset = Ruleset([RuleFile(rule=(rule(fix=fixes),))], SCHEMA)
-    ((there, absent),) = (outcome.fixes for outcome in judge_rules(ruleset, snapshot, Ledger(snapshot)).outcomes)
+    ((there, absent),) = (outcome.fixes for outcome in judge(ruleset, snapshot, JUDGED).outcomes)
 
     assert there.command == "env LD_PRELOAD='/usr/lib/lib jemalloc.so.2' python …"
     assert there.title == "preload jemalloc"
@@ -183,7 +183,7 @@ def test_each_item_is_judged(count: int) -> None:
     verdicts = judged([rule(for_each="d in box.disks", when="d.rotational", message="{d.name} spins")], Box(disks=disks), sources)
 
     spinning = [number for number in range(1, count) if number % 3 == 0]
-    by_subject = {outcome.subject: outcome for outcome in verdicts.outcomes}
+    by_subject = {outcome.about: outcome for outcome in verdicts.outcomes}
     assert {name for name, outcome in by_subject.items() if outcome.state == "finding"} == {f"sd{number}" for number in spinning}
     assert by_subject["sd0"].state == "unknown"
     assert verdicts.passed == count - 1 - len(spinning)

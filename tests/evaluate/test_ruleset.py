@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -166,6 +167,32 @@ def test_root_refuses_rules_of_others(tmp_path: Path) -> None:
     os.chown(path, 12345, 0)
     with pytest.raises(RuleError, match="owned by uid 12345"):
         read_file(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root refuses other people's rules")
+def test_root_believes_the_rules_beside_the_code_that_it_runs(tmp_path: Path) -> None:
+    """A user's checkout under sudo: its rules are as much that user's as its code, and no more than that."""
+    package = Path(judging.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "sysperf", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(judging.rule_files()[0]).parent, tmp_path / "rules")
+    for path in tmp_path.rglob("*"):
+        os.chown(path, 12345, 12345)
+    loose = tmp_path / "rules/memory.toml"
+
+    assert _listed(tmp_path).returncode == 0
+    loose.chmod(0o666)
+    assert f"{loose}: owned by uid 12345" in _listed(tmp_path).stderr
+    loose.chmod(0o644)
+    os.chown(loose, 54321, 0)
+    refused = _listed(tmp_path)
+    assert f"{loose}: owned by uid 54321" in refused.stderr
+    assert f"sudo chown root {tmp_path}/rules/*.toml" in refused.stderr
+
+
+def _listed(checkout: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "sysperf", "rules", "list"]
+    return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=False)
 
 
 def test_the_cache_is_used_renewed_and_not_trusted(tmp_path: Path) -> None:

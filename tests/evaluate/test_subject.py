@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.evaluate.subject import Subject, program_of
+from sysperf.evaluate.subject import Item, program_of
+from sysperf.model.finding import Subject
 from sysperf.model.record import Record
 
 
@@ -22,32 +23,32 @@ class Program(Record):
 
 
 def subject(**fields: object) -> Subject:
-    return Subject("proc", msgspec.structs.replace(Program(4242), **fields))
+    return Item("proc", msgspec.structs.replace(Program(4242), **fields)).subject()
 
 
 def test_two_programs_of_one_name_have_two_keys() -> None:
     """An act on one of them cannot go to the other."""
-    assert subject(pid=10).key("process.niced") != subject(pid=11).key("process.niced")
+    assert subject(pid=10).identity != subject(pid=11).identity
 
 
 def test_a_later_process_with_the_same_number_has_another_key() -> None:
     """Numbers of processes are used again; the start time tells them apart."""
-    assert subject(start_time=77).key("process.niced") == "process.niced@process:4242:77"
-    assert subject(start_time=78).key("process.niced") != subject(start_time=77).key("process.niced")
-    assert subject(start_time=None).key("process.niced") == "process.niced@process:4242:?"
+    assert subject(start_time=77).identity == "process:4242:77"
+    assert subject(start_time=78).identity != subject(start_time=77).identity
+    assert subject(start_time=None).identity == "process:4242:?"
 
 
 def test_a_fingerprint_outlives_the_process() -> None:
     """The same program started again, with other options, is the same kind of finding."""
     again = subject(pid=99, start_time=5_000, command="python train.py --epochs 3")
 
-    assert again.fingerprint("process.niced") == subject().fingerprint("process.niced")
+    assert again.lasting_name == subject().lasting_name
 
 
 @pytest.mark.parametrize("other", [{"command": "python serve.py"}, {"user": 1001}, {"name": "serve"}, {"command": None}])
 def test_another_program_or_owner_is_another_finding(other: dict[str, object]) -> None:
     """What was accepted of one team's program says nothing about another's."""
-    assert subject(**other).fingerprint("process.niced") != subject().fingerprint("process.niced")
+    assert subject(**other).lasting_name != subject().lasting_name
 
 
 def test_gpus_are_told_apart_by_their_bus() -> None:
@@ -58,9 +59,19 @@ def test_gpus_are_told_apart_by_their_bus() -> None:
         bus_id: str | None = None
         name: str = "H100"
 
-    assert Subject("gpu", Gpu(0, "0000:65:00.0")).key("gpu.x") == "gpu.x@gpu:0000:65:00.0"
-    assert Subject("gpu", Gpu(3)).key("gpu.x") == "gpu.x@gpu:3"
-    assert Subject().key("mem.x") == "mem.x@"
+    assert Item("gpu", Gpu(0, "0000:65:00.0")).subject().identity == "gpu:0000:65:00.0"
+    assert Item("gpu", Gpu(3)).subject().identity == "gpu:3"
+    assert Item().subject().identity == ""
+
+
+def test_a_subject_has_a_name_for_people() -> None:
+    """With what tells it from its like: numbers of processes and GPUs; nothing of the machine itself."""
+    assert subject().text == "python (pid 4242)"
+    assert subject(name="").text == "process (pid 4242)"
+    assert Item("gpu", None, 3).subject().text == "GPU 3 (unknown model)"
+    assert Item("disk", Program(1), 3).subject().text == "python"
+    assert Item("row", None, 3).subject().text == "#3"
+    assert Item().subject().text == ""
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ import pytest
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import fingerprint
 from sysperf.evaluate.waivers import Accepted, Baseline, Waiver, apply_waivers, shrink, waiver_for
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding, Subject
 from sysperf.model.rule import RuleFile
 
 from .conftest import SCHEMA
 from .test_judge import rule
 
 RULES = Ruleset([RuleFile(rule=(rule(), rule(id="box.other")))], SCHEMA)
-FINDING = Outcome("box.swaps", "finding", "warning", "host", "It swaps", "sda", fingerprint="f1")
-UNKNOWN = Outcome("box.other", "unknown", "warning", "host", "Other", "", fingerprint="f2")
+FINDING = Finding("box.swaps", "finding", "warning", "host", "It swaps", Subject("item", "sda"), fingerprint="f1")
+UNKNOWN = Finding("box.other", "unknown", "warning", "host", "Other", fingerprint="f2")
 
 
 def test_a_waiver_suppresses_with_its_reason() -> None:
@@ -77,18 +77,20 @@ def test_a_baseline_only_shrinks() -> None:
     assert fresh == []
 
     both = Baseline(accepted=(*first.accepted, Accepted("box.other", "", "f2"), Accepted("box.other", "x", "f3")))
-    new = Outcome("box.new", "finding", "error", "host", "New", fingerprint="f9")
+    new = Finding("box.new", "finding", "error", "host", "New", fingerprint="f9")
     later, fresh = shrink(both, [FINDING, UNKNOWN, new], "later")
 
     assert [accepted.fingerprint for accepted in later.accepted] == ["f1", "f2"]
     assert fresh == [new]
 
 
-TRAIN = Outcome(
-    "box.swaps", "finding", "warning", "process", "It swaps", "python (pid 7)", key="box.swaps@process:7:70", fingerprint="train",
-    program="python train.py", user=1000,
+TRAIN = Finding(
+    "box.swaps", "finding", "warning", "process", "It swaps", Subject("process", "python", pid=7, program="python train.py", user=1000),
+    key="box.swaps@process:7:70", fingerprint="train",
 )  # fmt: skip
-SERVE = msgspec.structs.replace(TRAIN, subject="python (pid 8)", fingerprint="serve", program="python serve.py", user=1001)
+SERVE = msgspec.structs.replace(
+    TRAIN, subject=Subject("process", "python", pid=8, program="python serve.py", user=1001), fingerprint="serve"
+)
 
 
 def test_a_baseline_of_one_program_does_not_accept_another() -> None:
@@ -101,7 +103,7 @@ def test_a_baseline_of_one_program_does_not_accept_another() -> None:
 
 def test_an_old_baseline_is_read_and_renewed() -> None:
     """It knows programs by name: it goes on to accept them, says so, and the next `sysperf baseline` writes what is there by program."""
-    old = Baseline(accepted=(Accepted("box.swaps", "python (pid 3)", fingerprint("box.swaps", "python")),))
+    old = Baseline(accepted=(Accepted("box.swaps", "python", fingerprint("box.swaps", "python")),))
 
     (outcome,) = apply_waivers([TRAIN], [], old, RULES)
     renewed, fresh = shrink(old, [TRAIN], "later")
@@ -139,18 +141,20 @@ def test_a_waiver_reaches_whom_it_names(fields: dict[str, str], reach: str, cove
 
 
 def test_a_waiver_names_a_user_by_name() -> None:
-    root = msgspec.structs.replace(TRAIN, user=0)
+    root = msgspec.structs.replace(TRAIN, subject=msgspec.structs.replace(TRAIN.subject, user=0))
     assert Waiver("box.swaps", "agreed", user="root").covers(root)
-    assert not Waiver("box.swaps", "agreed", user="root").covers(msgspec.structs.replace(TRAIN, user=None))
+    assert not Waiver("box.swaps", "agreed", user="root").covers(
+        msgspec.structs.replace(TRAIN, subject=msgspec.structs.replace(TRAIN.subject, user=None))
+    )
     assert not Waiver("box.swaps", "agreed", program="*train*").covers(FINDING)
 
 
 def test_a_waiver_made_for_a_finding_reaches_that_program_only() -> None:
     """Neither its number, which does not come again, nor every program."""
     waiver = waiver_for(TRAIN, "agreed", datetime.date(2999, 1, 1))
-    disk = waiver_for(msgspec.structs.replace(FINDING, subject="sd[a]"), "agreed")
+    disk = waiver_for(msgspec.structs.replace(FINDING, subject=Subject("item", "sd[a]")), "agreed")
 
     assert (waiver.subject, waiver.program, waiver.user) == ("*", "python train.py", "1000")
     assert [waiver.covers(outcome) for outcome in (TRAIN, SERVE)] == [True, False]
-    assert disk.covers(msgspec.structs.replace(FINDING, subject="sd[a]"))
+    assert disk.covers(msgspec.structs.replace(FINDING, subject=Subject("item", "sd[a]")))
     assert not disk.covers(FINDING)

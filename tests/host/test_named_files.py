@@ -15,6 +15,7 @@ import pytest
 from sysperf.cli.verify.study import StudyFile
 from sysperf.engine.configuration import read_baseline, read_config
 from sysperf.engine.reading import read_saved
+from sysperf.engine.verify import State
 from sysperf.evaluate.rule_files import read_file
 from sysperf.host import files
 from sysperf.host.archive import unpacked
@@ -37,7 +38,7 @@ ORDERS: dict[str, Read] = {
     "configuration": read_config,
     "baseline": read_baseline,
     "profile": profile.read,
-    "study": lambda path: StudyFile(path).read(dict),
+    "study": lambda path: StudyFile(path).read(State),
     "kernel": kernelspec._read,
 }
 """What says how sysperf judges or starts programs."""
@@ -106,6 +107,7 @@ def test_what_is_ones_own_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert read_named(path.replace("folder/..", f"../{tmp_path.name}"), 9) == b"own"
         assert read_orders(path.replace("folder/..", f"../{tmp_path.name}"), 9) == b"own"
     assert read_named(f"/dev/fd/{ours}", 9) == b"piped"
+    assert read_orders("/dev/null", 9) == b""
     os.close(ours)
 
 

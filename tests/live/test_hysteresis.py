@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sysperf.evaluate.subject import fingerprint
 from sysperf.live.hysteresis import MIN_FLAPS, FindingTracker
 from sysperf.live.tracked_finding import Past, Times, Transition
-from sysperf.model.outcome import Outcome, State
+from sysperf.model.finding import Finding, State, Subject
 from sysperf.model.rule import Hold, Rule
 
 NUMA = "numa.balancing-on"
@@ -21,8 +21,10 @@ def rule(hold: Hold | None = None, name: str = NUMA) -> Rule:
     return Rule(id=name, title="t", scope="process", severity="info", message="m", when="x", explain="e", hold=hold)
 
 
-def outcome(state: State = "finding", subject: str = "", name: str = NUMA) -> Outcome:
-    return Outcome(name, state, "info", "process", "t", subject, "m", key=f"{name}@{subject}", fingerprint=fingerprint(name, subject))
+def outcome(state: State = "finding", subject: str = "", name: str = NUMA) -> Finding:
+    return Finding(
+        name, state, "info", "process", "t", Subject("item", subject), "m", key=f"{name}@{subject}", fingerprint=fingerprint(name, subject)
+    )
 
 
 class Case:
@@ -35,7 +37,7 @@ class Case:
         self.period_s = period_s
         self.now = 100.0
 
-    def see(self, *outcomes: Outcome, present: Sequence[str] | None = None) -> list[str]:
+    def see(self, *outcomes: Finding, present: Sequence[str] | None = None) -> list[str]:
         """One evaluation; the kinds of news."""
         self.now += self.step_s
         there = None if present is None else {"process": present}
@@ -44,7 +46,7 @@ class Case:
 
     def pattern(self, text: str) -> str:
         """A letter an evaluation: F finding, . quiet, ? unknown, s suppressed; answers active (A) or not (-)."""
-        states: dict[str, tuple[Outcome, ...]] = {
+        states: dict[str, tuple[Finding, ...]] = {
             "F": (outcome(),), ".": (), "?": (outcome("unknown"),), "s": (outcome("suppressed"),),
         }  # fmt: skip
         answer = ""
@@ -116,7 +118,7 @@ def test_subjects_are_apart() -> None:
     case.see(outcome(subject="python (pid 7)"), outcome(subject="python (pid 8)"))
     case.see(outcome(subject="python (pid 8)"))
 
-    assert [finding.outcome.subject for finding in case.findings.active()] == ["python (pid 8)"]
+    assert [finding.outcome.about for finding in case.findings.active()] == ["python (pid 8)"]
 
 
 def test_rules_that_were_not_judged_keep_their_findings() -> None:
@@ -212,7 +214,7 @@ def test_any_order_of_answers(text: str, samples: int, window_s: float) -> None:
 def test_a_number_that_was_given_away_is_another_subject() -> None:
     """A program ended and another got its number: the finding about the first goes, and that about the second is new."""
     case = Case()
-    before = msgspec.structs.replace(outcome(subject="python (pid 7)"), key=f"{NUMA}@process:7:100")
+    before = msgspec.structs.replace(outcome(subject="process:7:100"), key=f"{NUMA}@process:7:100")
     after = msgspec.structs.replace(before, key=f"{NUMA}@process:7:200")
 
     assert case.see(before, present=["process:7:100"]) == ["finding"]

@@ -21,6 +21,7 @@ from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Frame
 from tests.plugins.programs import started
+from tests.privileges import AS_ROOT
 
 PRINTED = b"""python   4242      7f5c8a1b2c3d _PyEval_EvalFrameDefault (/usr/bin/python3.11)
 python   4242      7f5c8a1b2c3d _PyEval_EvalFrameDefault (/usr/bin/python3.11)
@@ -94,22 +95,30 @@ def _cached_libraries() -> set[Path]:
     return set((Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".debug").rglob("*"))
 
 
+def _seen_in_python(pid: int) -> int:
+    """How often it was seen in its interpreter within a second."""
+    try:
+        taken = sysperf_perf.sample(Host(), pid, 1)
+    except SysperfError as error:
+        if "does not let us" in str(error):
+            pytest.skip(f"{AS_ROOT}, or allow perf_event_open (sysctl kernel.perf_event_paranoid=2)")
+        raise
+    return sum(sample.count for sample in taken.samples if "python" in sample.frames[0].file)
+
+
 @pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf (Debian: linux-perf)")
 def test_a_real_program_is_seen_in_its_interpreter() -> None:
     """Where it spends its time, by library; it goes on, and no copies of its libraries stay behind."""
     before = _cached_libraries()
     with started(sys.executable, BUSY) as program:
-        try:
-            taken = sysperf_perf.sample(Host(), program.pid, 1)
-        except SysperfError as error:
-            if "does not let us" in str(error):
-                pytest.skip("this machine forbids perf_event_open")
-            raise
+        seen, deadline = 0, time.monotonic() + 120
+        while seen <= 10 and time.monotonic() < deadline:
+            seen += _seen_in_python(program.pid)
         stacks = sysperf_perf.dump(Host(), program.pid)
         assert program.poll() is None
 
     assert _cached_libraries() == before
-    assert sum(sample.count for sample in taken.samples if "python" in sample.frames[0].file) > 10
+    assert seen > 10
     assert [thread.tid for thread in stacks.threads] == [program.pid]
 
 

@@ -125,6 +125,16 @@ def test_counting_does_not_depend_on_chunks(tmp_path_factory: pytest.TempPathFac
         trace_file.CHUNK_BYTES = before
 
 
+def test_a_pipe_in_place_of_a_trace_is_not_waited_for(tmp_path: Path) -> None:
+    """The program may put one there between the look and the reading."""
+    os.mkfifo(tmp_path / "trace.json")
+
+    assert trace_file.complete(str(tmp_path)) is None
+    assert trace_file._size_with_ends(f"{tmp_path}/trace.json") == 0
+    with pytest.raises(OSError, match="seek"):
+        trace_file.counts(f"{tmp_path}/trace.json")
+
+
 # ---------------------------------------------------------------------- who can be traced
 
 

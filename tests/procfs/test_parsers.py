@@ -15,19 +15,24 @@ from hypothesis import strategies as st
 from sysperf.model.cpuset import CpuSet
 from sysperf.procfs import (
     cgroup,
+    children,
     cmdline,
+    cpu_ticks,
     cpu_topology,
     cpulist,
+    diskstats,
     environ,
     ldcache,
     meminfo,
     mountinfo,
+    net_dev,
     numbers,
     pci,
     psi,
     rank_variables,
     schedstat,
     torch_version,
+    vmstat,
 )
 from sysperf.procfs.cpuinfo import Cpuinfo
 from sysperf.procfs.maps import Mapped, torch_mapped
@@ -469,3 +474,65 @@ def test_a_batch_script_of_slurm_is_no_rank() -> None:
 
     assert rank_variables.global_rank(env, started_by_srun=False) == rank_variables.GlobalRank(-1, -1, 1)
     assert rank_variables.global_rank(env, started_by_srun=True) == rank_variables.GlobalRank(3, 1, 8)
+
+
+# ---------------------------------------------------------------------- counters of the machine
+
+TICKS = "cpu  10 1 5 70 4 2 3 5 9 9\ncpu0 4 0 2 40 2 1 1 2 0 0\ncpu12 6 1 3 30 2 1 2 3 0 0\nintr 7 0 0\nprocs_running 3\nprocs_blocked 0\n"
+
+
+@pytest.mark.parametrize("text", [TICKS, TICKS.encode()])
+def test_ticks_of_all_cpus_and_of_each(text: str | bytes) -> None:
+    """What guests used is within `user`, and is not counted twice."""
+    total = cpu_ticks.of_all(text)
+
+    assert total == (10, 1, 5, 70, 4, 2, 3, 5)
+    assert (total.unused, total.worked) == (74, 21)
+    assert {cpu: sum(ticks) for cpu, ticks in cpu_ticks.of_each(text).items()} == {0: 52, 12: 48}
+    assert cpu_ticks.running(text) == 3
+
+
+@pytest.mark.parametrize("text", [None, "", "cpu  1 2 3\n", "cpu  1 2 3 4 x 6 7 8\n", "cpux 1 2 3 4 5 6 7 8", "intr 1 2 3 4 5 6 7 8 9"])
+def test_other_text_has_no_ticks(text: str | None) -> None:
+    """Unknown, never 0."""
+    assert cpu_ticks.of_all(text) is None
+    assert cpu_ticks.of_each(text) == {}
+
+
+def test_counters_of_the_memory_manager() -> None:
+    """The first line is one, too; a name is a whole name, and one that is not there is unknown."""
+    text = "nr_free_pages 7\nxpswpin 1\npswpin 5\noom_kill x\n"
+
+    assert vmstat.counts(text, ("nr_free_pages", "pswpin", "oom_kill", "numa_miss")) == {
+        "nr_free_pages": 7, "pswpin": 5, "oom_kill": None, "numa_miss": None,
+    }  # fmt: skip
+
+
+def test_disks_that_are_asked_for() -> None:
+    """A partition's bytes are its disk's, so who asks names the disks."""
+    line = "   8  {0} {1} 100 2 3{0} 4 200 5 6{0} 7 0 8{0} 9\n"
+    data = (line.format(0, "sda") + line.format(1, "sda1") + " 8 2 short 1\n").encode()
+
+    assert diskstats.parse(data, ("sda", "short")) == {"sda": diskstats.Disk(30, 60, 80)}
+
+
+def test_bytes_of_interfaces() -> None:
+    """A name may stand close to its first number."""
+    head = "Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
+    data = f"{head}    lo: 5 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n eth0:123 1 0 0 0 0 0 0 456 1 0 0 0 0 0 0\nbroken: 1\n".encode()
+
+    assert net_dev.parse(data) == {"lo": (5, 5), "eth0": (123, 456)}
+
+
+def test_children_of_a_thread() -> None:
+    """Numbers only."""
+    assert children.parse("12 345 x 6 ") == [12, 345, 6]
+    assert children.parse(b"7") == [7]
+    assert children.parse(None) == []
+
+
+@given(st.binary(max_size=400))
+def test_no_counters_in_any_bytes(data: bytes) -> None:
+    """No text breaks a parser."""
+    cpu_ticks.of_all(data), cpu_ticks.of_each(data), cpu_ticks.running(data), vmstat.counts(data, ("pswpin",)), children.parse(data)
+    net_dev.parse(data), diskstats.parse(data, ("sda",))

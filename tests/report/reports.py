@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sysperf.model.outcome import Evidence, Gain, Gap, Outcome, Remedy, Report, Tally
+from sysperf.model.finding import MACHINE, Evidence, Finding, Gain, Gap, Remedy, Report, Subject, Tally
 from sysperf.model.rule import Impact
 from sysperf.model.snapshot import Area, Snapshot, Source
 from tests.records import area_facts
@@ -38,7 +38,7 @@ def snapshot(**changes: Any) -> Snapshot:
     return Snapshot(taken_at="2026-11-21T03:10:12.512345Z", areas=areas)
 
 
-def balancing(**changes: Any) -> Outcome:
+def balancing(**changes: Any) -> Finding:
     """A finding with everything that a finding can have."""
     parts: dict[str, Any] = {
         "rule": "numa.balancing-on",
@@ -68,19 +68,19 @@ def balancing(**changes: Any) -> Outcome:
         "fingerprint": "5f0c2d1a9be81234",
     }
     parts |= changes
-    return Outcome(**{"key": f"{parts['rule']}@{parts.get('subject', '')}", **parts})
+    return Finding(**{"key": f"{parts['rule']}@{parts.get('subject', MACHINE).text}", **parts})
 
 
-def narrow_link(index: int) -> Outcome:
+def narrow_link(index: int) -> Finding:
     """One finding of several with the same rule: a GPU's link with 4 of its 16 lanes."""
     path = f"/sys/bus/pci/devices/0000:{index + 0x60:02x}:00.0"
-    return Outcome(
+    return Finding(
         "gpu.link-narrow",
         "finding",
         "error",
         "gpu",
         "The GPU's PCIe link has fewer lanes than it could",
-        f"GPU {index} ({GPU})",
+        Subject("gpu", GPU, index),
         message="The link runs with 4 of 16 lanes.",
         why="Every copy between host and GPU takes four times as long as it should.",
         confidence="high",
@@ -101,17 +101,22 @@ def narrow_link(index: int) -> Outcome:
     )
 
 
-def brief(rule: str, severity: Any, message: str, subject: str = "") -> Outcome:
+def named(text: str) -> Subject:
+    """Something of this name; the machine without one."""
+    return Subject("item", text) if text else MACHINE
+
+
+def brief(rule: str, severity: Any, message: str, subject: str = "") -> Finding:
     """A small finding."""
-    return Outcome(
-        rule, "finding", severity, "host", message, subject, message=message, confidence="low", key=f"{rule}@{subject}", fingerprint=rule
+    return Finding(
+        rule, "finding", severity, "host", message, named(subject), message, confidence="low", key=f"{rule}@{subject}", fingerprint=rule
     )
 
 
-def unknown(rule: str, *gaps: Gap, subject: str = "") -> Outcome:
+def unknown(rule: str, *gaps: Gap, subject: Subject = MACHINE) -> Finding:
     """A check that could not be made."""
-    return Outcome(
-        rule, "unknown", "warning", "host", f"The title of {rule}", subject, unknown=gaps, key=f"{rule}@{subject}", fingerprint=rule
+    return Finding(
+        rule, "unknown", "warning", "host", f"The title of {rule}", subject, unknown=gaps, key=f"{rule}@{subject.text}", fingerprint=rule
     )
 
 
@@ -123,21 +128,21 @@ UNKNOWNS = (
         Gap("power.rapl_limit_watts", "/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw: Permission denied", ROOT),
     ),
     unknown("memory.slab-grows", Gap("memory.slab_bytes", "/proc/slabinfo: Permission denied", ROOT)),
-    unknown("torch.cudnn-old", Gap("torch.cudnn", "only read with --deep", "add `--deep`"), subject="/opt/conda/envs/train"),
+    unknown("torch.cudnn-old", Gap("torch.cudnn", "only read with --deep", "add `--deep`"), subject=named("/opt/conda/envs/train")),
 )
 
 SUPPRESSED = balancing(
     rule="memory.swap-on",
     state="suppressed",
     title="Swap is on",
-    subject="",
+    subject=MACHINE,
     because="the machine is shared; agreed until 2027",
     fixes=(),
     fingerprint="s1",
 )
 
 
-def report(*outcomes: Outcome, passed: int = 61, machine: Snapshot | None = None, **changes: Any) -> Report:
+def report(*outcomes: Finding, passed: int = 61, machine: Snapshot | None = None, **changes: Any) -> Report:
     """A report of these outcomes with a tally that agrees with them."""
     states = [outcome.state for outcome in outcomes]
     tally = Tally(92, passed, states.count("finding"), 18, states.count("unknown"), states.count("suppressed"))
@@ -206,13 +211,13 @@ HOSTILE = (
 
 def hostile(text: str = HOSTILE, refs: tuple[str, ...] | None = None) -> Report:
     """Every free text of the report is `text`; the references too, unless others are given."""
-    finding = Outcome(
+    finding = Finding(
         text,
         "finding",
         "error",
         "process",
         text,
-        text,
+        named(text),
         message=text,
         why=text,
         because=text,
@@ -238,8 +243,8 @@ def hostile(text: str = HOSTILE, refs: tuple[str, ...] | None = None) -> Report:
     return report(*outcomes, machine=machine, sysperf=text)
 
 
-def _changed(outcome: Outcome, **changes: Any) -> Outcome:
-    return Outcome(**{**{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **changes})
+def _changed(outcome: Finding, **changes: Any) -> Finding:
+    return Finding(**{**{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **changes})
 
 
 MACHINES = {"healthy": healthy, "perfect": perfect, "sick": sick, "silent": silent, "hostile": hostile}

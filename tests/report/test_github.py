@@ -6,6 +6,7 @@ import re
 
 from hypothesis import given, settings
 
+from sysperf.model.finding import Place
 from sysperf.model.text import neutral
 from sysperf.report import render
 from tests.report import reports
@@ -42,7 +43,7 @@ def test_findings_become_annotations() -> None:
 
 def test_titles_and_texts_are_escaped() -> None:
     """A colon or comma would end the title, a percent sign would be decoded."""
-    text = render(reports.report(reports.balancing(subject="a:b,c%0A", message="100 %0A: x, y")), "github")
+    text = render(reports.report(reports.balancing(subject=reports.named("a:b,c%0A"), message="100 %0A: x, y")), "github")
 
     assert text.startswith("::warning title=numa.balancing-on (a%3Ab%2Cc%250A)::100 %250A: x, y%0Aobserved: numa.balancing = 1 from /proc")
 
@@ -55,3 +56,12 @@ def test_foreign_text_starts_no_command(text: str) -> None:
 
     assert len(annotations) == 4
     assert annotations[0][2].split("\n")[0] == neutral(text)
+
+
+def test_an_annotation_stands_beside_the_line_that_is_known() -> None:
+    """A trace knows no column; a place in an installed package is in no file of this repository."""
+    text = render(reports.report(reports.balancing(places=(Place("train.py", 42, "step"),))), "github")
+    installed = render(reports.report(reports.balancing(places=(Place("lightning/loop.py", 3, package="lightning"),))), "github")
+
+    assert "file=train.py,line=42,title=" in text
+    assert "file=" not in installed

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from sysperf.collect import collect, record_types
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.record import Record, fact, from_json, plain
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.report import render

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from sysperf.model.finding import Place
 from sysperf.model.text import neutral
 from sysperf.report import render
 from sysperf.report.as_markdown import code, escape
@@ -86,3 +87,10 @@ def test_a_cell_stays_one_cell(text: str) -> None:
 
     cells = [token.content for token in parsed if token.type == "inline"][2:]
     assert len(cells) == 2
+
+
+def test_places_in_the_source_are_named() -> None:
+    """As code: a path is foreign text."""
+    text = render(reports.report(reports.balancing(places=(Place("train`.py", 42, "step"),))), "markdown")
+
+    assert "- in ``train`.py:42 (step)``" in text

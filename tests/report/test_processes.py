@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from sysperf.model.outcome import Gap, Outcome, Report, Rewrap, Tally
+from sysperf.model.finding import Finding, Gap, Report, Rewrap, Subject, Tally
 from sysperf.model.snapshot import Snapshot
 from sysperf.report import processes
 from sysperf.report.terminal import cells
@@ -54,14 +54,19 @@ def snapshot(*programs: dict[str, Any], **facts: Any) -> Snapshot:
     return reports.snapshot(process={"processes": [*programs], "scanned": 134, "unreadable": 0, **facts}, gpu={"devices": DEVICES})
 
 
-def about(pid: int, **changes: Any) -> Outcome:
+def about(pid: int, **changes: Any) -> Finding:
     """A finding about a program."""
     return reports.balancing(
-        **{"rule": "process.workers-few", "subject": f"python (pid {pid})", "message": "2 DataLoader workers for 48 CPUs.", **changes}
+        **{
+            "rule": "process.workers-few",
+            "subject": Subject("process", "python", pid=pid),
+            "message": "2 DataLoader workers for 48 CPUs.",
+            **changes,
+        }
     )
 
 
-def render(facts: Snapshot, outcomes: tuple[Outcome, ...], rewraps: tuple[Rewrap, ...] = (), **options: Any) -> str:
+def render(facts: Snapshot, outcomes: tuple[Finding, ...], rewraps: tuple[Rewrap, ...] = (), **options: Any) -> str:
     """The table of what was read and judged."""
     report = Report(sysperf="1.2.3", snapshot=facts, outcomes=outcomes, tally=Tally(), rewraps=rewraps)
     return processes.render(report, **options)
@@ -69,7 +74,9 @@ def render(facts: Snapshot, outcomes: tuple[Outcome, ...], rewraps: tuple[Rewrap
 
 OUTCOMES = (
     about(4242),
-    reports.unknown("process.remote-memory", Gap("proc.numa_pages", "only read with --deep"), subject="python (pid 4242)"),
+    reports.unknown(
+        "process.remote-memory", Gap("proc.numa_pages", "only read with --deep"), subject=Subject("process", "python", pid=4242)
+    ),
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Report
 from sysperf.model.text import neutral
 from sysperf.report import render
 from tests.report import reports

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
-from sysperf.model.outcome import Report
+from sysperf.model.finding import Place, Report
 from sysperf.model.text import neutral
 from sysperf.report import render
 from tests.report import reports
@@ -61,6 +61,31 @@ def test_findings_keep_their_identity() -> None:
     (result,) = run_of(reports.report(reports.balancing()))["results"]
 
     assert result["partialFingerprints"] == {"primaryLocationLineHash": "5f0c2d1a9be81234:1", "sysperf/v1": "5f0c2d1a9be81234"}
+
+
+@pytest.mark.parametrize(
+    ("place", "region"),
+    [
+        (Place("train.py", 42, "step"), {"startLine": 42}),
+        (Place("train.py", function="step"), {"startLine": 1}),
+        (Place("a.py", 3, column=5, end_line=4, end_column=6), {"startLine": 3, "startColumn": 5, "endLine": 4, "endColumn": 6}),
+    ],
+)
+def test_a_place_in_a_source_has_what_is_known_of_it(place: Place, region: dict[str, int]) -> None:
+    """A trace knows lines and no columns, which code scanning counts from 1."""
+    run = run_of(reports.report(reports.balancing(places=(place,))))
+    (location,) = run["results"][0]["locations"]
+
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == place.file
+    assert location["physicalLocation"]["region"] == region
+
+
+def test_a_place_in_an_installed_package_is_no_file_of_this_repository() -> None:
+    """The first file that shows it stands in."""
+    run = run_of(reports.report(reports.balancing(places=(Place("lightning/loop.py", 3, package="lightning"),))))
+    (location,) = run["results"][0]["locations"]
+
+    assert location["physicalLocation"]["artifactLocation"]["uri"].startswith("proc/")
 
 
 def test_results_of_one_rule_share_it() -> None:

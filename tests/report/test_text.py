@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 
-from sysperf.model.outcome import Gap, Remedy
+from sysperf.model.finding import Gap, Remedy, Subject
 from sysperf.report import render
 from sysperf.report.terminal import cells
 from tests.report import reports
@@ -117,7 +117,9 @@ def test_an_unknown_without_a_gap_still_counts() -> None:
 def test_reasons_that_differ_by_file_only_are_one() -> None:
     """200 processes that may not be read are one line."""
     gaps = [
-        reports.unknown("process.x", Gap("proc.env", f"/proc/{pid}/environ: Permission denied"), subject=f"python (pid {pid})")
+        reports.unknown(
+            "process.x", Gap("proc.env", f"/proc/{pid}/environ: Permission denied"), subject=Subject("process", "python", pid=pid)
+        )
         for pid in range(200)
     ]
 

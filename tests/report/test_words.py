@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sysperf.model.outcome import Evidence, Tally
+from sysperf.model.finding import Evidence, Tally
 from sysperf.model.rule import Impact
 from sysperf.report import words
 from tests.report import reports

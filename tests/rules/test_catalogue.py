@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
 
 from sysperf.evaluate.rule_files import read_causes
-from sysperf.model.cause import Cause
+from sysperf.model.cause import Cause, Witness
+from sysperf.model.rule import Rule
 from sysperf.script.codemods import CODEMODS
 from tests.golden import Golden
 from tests.shipped import FILES
@@ -15,14 +19,21 @@ DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 BEGIN, END = "<!-- causes: written by `make generated` -->\n", "<!-- end of causes -->"
 
 
+def words(record: type, name: str) -> str:
+    """What a field's description says."""
+    hint = get_type_hints(record, include_extras=True)[name]
+    return next((part.description for part in getattr(hint, "__metadata__", ()) if isinstance(part, msgspec.Meta) and part.description), "")
+
+
 def causes() -> list[Cause]:
     return sorted((cause for path in FILES for cause in read_causes(path).cause), key=lambda cause: cause.id)
 
 
-def with_table(name: str, table: str) -> str:
+def with_table(name: str, table: str, what: str = "causes") -> str:
     """A page with the generated part written anew."""
-    head, _, rest = (DOCS / name).read_text().partition(BEGIN)
-    return f"{head}{BEGIN}{table}{END}{rest.partition(END)[2]}"
+    begin, end = (text.replace("causes", what) for text in (BEGIN, END))
+    head, _, rest = (DOCS / name).read_text().partition(begin)
+    return f"{head}{begin}{table}{end}{rest.partition(end)[2]}"
 
 
 def test_every_cause_is_in_the_catalogue(golden: Golden) -> None:
@@ -44,3 +55,19 @@ def test_every_cause_that_source_shows_is_in_the_page_of_lint(golden: Golden) ->
             if witness.from_ == "source":
                 table += f"| `{cause.id}` | {witness.title or cause.title} | {'yes' if cause.id in CODEMODS else ''} |\n"
     golden(DOCS / "lint.md", with_table("lint.md", table))
+
+
+def test_every_field_is_in_the_page_of_rules(golden: Golden) -> None:
+    """With where it stands, and what it says; none is without words."""
+    places: dict[str, dict[str, str]] = {}
+    for record, place in ((Rule, "rule"), (Cause, "cause"), (Witness, "witness")):
+        for field in msgspec.structs.fields(record):
+            places.setdefault(field.encode_name, {})[place] = words(record, field.name)
+    places["witness"]["cause"] = "the places where it shows"
+    del places["file"], places["witness"]["rule"]
+    table = "| field | stands in | what it says |\n|---|---|---|\n"
+    for name, found in places.items():
+        told = next(filter(None, found.values()), "")
+        assert told, name
+        table += f"| `{name}` | {', '.join(found)} | {told.replace('|', chr(92) + '|')} |\n"
+    golden(DOCS / "rules.md", with_table("rules.md", table, "fields"))

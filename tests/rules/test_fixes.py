@@ -9,13 +9,13 @@ import subprocess
 
 from sysperf.engine import judging
 from sysperf.evaluate.selftest import firing
-from sysperf.model.outcome import Outcome, Remedy
+from sysperf.model.finding import Finding, Remedy
 from sysperf.model.rule import Rule
 from tests.shipped import rules, ruleset
 
 
 @functools.cache
-def findings() -> list[tuple[Rule, Outcome]]:
+def findings() -> list[tuple[Rule, Finding]]:
     """Each rule's own examples that fire, as users would see them."""
     return [(rule, outcome) for rule in rules() for outcome in firing(rule, ruleset(), judging.schema())]
 

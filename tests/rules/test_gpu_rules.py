@@ -10,7 +10,7 @@ import pytest
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.evaluate.ruleset import load
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report
 from tests.collect.environments import cu130_in, python_at, site_of
 from tests.conftest import Files, MakeMachine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
@@ -63,9 +63,9 @@ def judge(machine: MakeMachine) -> Judge:
     return read
 
 
-def found(report: Report) -> dict[str, list[Outcome]]:
+def found(report: Report) -> dict[str, list[Finding]]:
     """The findings by rule."""
-    by_rule: dict[str, list[Outcome]] = {}
+    by_rule: dict[str, list[Finding]] = {}
     for outcome in report.findings():
         by_rule.setdefault(outcome.rule, []).append(outcome)
     return by_rule
@@ -115,7 +115,7 @@ def test_a_degraded_link_names_its_gpu(judge: Judge) -> None:
 
     assert set(findings) == {"gpu.pcie-width-degraded"}
     (finding,) = findings["gpu.pcie-width-degraded"]
-    assert finding.subject == "GPU 1 (NVIDIA A100-PCIE-40GB)"
+    assert finding.about == "GPU 1 (NVIDIA A100-PCIE-40GB)"
     assert any(evidence.source == "nvml:DeviceGetCurrPcieLinkWidth(1)" and evidence.value == 8 for evidence in finding.evidence)
 
 
@@ -136,7 +136,7 @@ def test_a_dying_server_names_every_sickness(judge: Judge) -> None:
     findings = found(judge(dying, gone, made={"run:dmesg": log}, deep=True))
 
     assert set(findings) == {"gpu.ecc-uncorrectable", "gpu.remap-pending", "gpu.remap-failed", "gpu.fell-off-bus", "gpu.xid-recent"}
-    assert findings["gpu.xid-recent"][0].subject == f"Xid 79 on {bus_id(1)}"
+    assert findings["gpu.xid-recent"][0].about == f"Xid 79 on {bus_id(1)}"
 
 
 def test_what_a_lost_gpu_cannot_tell_is_unknown(judge: Judge) -> None:
@@ -172,7 +172,7 @@ def test_an_old_driver_is_set_against_the_environment(judge: Judge) -> None:
     old, new = (judge(H100, extra={**CUDA_13, "/sys/module/nvidia/version": f"{version}\n"}) for version in ("535.183.01", "580.95.05"))
 
     (finding,) = found(old)["driver.too-old-for-cuda"]
-    assert finding.subject == VENV
+    assert finding.about == VENV
     assert "580.65.06" in finding.message
     assert "driver.too-old-for-cuda" not in found(new)
 

@@ -13,7 +13,7 @@ from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.evaluate.ruleset import load
 from sysperf.host import Host
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from tests.collect.environments import Files, conda_at, cu130_in, dist, python_at, site_of, torch_in
 from tests.conftest import MakeMachine
 
@@ -28,7 +28,7 @@ GPU: Files = {
 }
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("python", "torch")]
 
-Judge = Callable[..., dict[str, Outcome]]
+Judge = Callable[..., dict[str, Finding]]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def findings(machine: MakeMachine) -> Judge:
     """The findings of our two rule files on a machine made of files, by rule id."""
     ruleset = load(RULES, judging.schema())
 
-    def read(files: Files, links: dict[str, str] | None = None) -> dict[str, Outcome]:
+    def read(files: Files, links: dict[str, str] | None = None) -> dict[str, Finding]:
         report = audit(machine({**SHELL, **files}, links, CALLS), judging.Terms(ruleset), areas=AREAS)
         return {outcome.rule: outcome for outcome in report.findings()}
 
@@ -59,7 +59,7 @@ def test_the_cpu_build_on_a_gpu_machine_is_an_error(findings: Judge) -> None:
 
     assert list(by_rule) == ["torch.cpu-wheel-on-gpu-host"]
     finding = by_rule["torch.cpu-wheel-on-gpu-host"]
-    assert (finding.severity, finding.subject) == ("error", V)
+    assert (finding.severity, finding.about) == ("error", V)
     assert "2.13.0+cpu" in finding.message
     assert (
         f"{V}/bin/python3 -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130"
@@ -77,7 +77,7 @@ def test_an_old_conda_environment_beside_a_good_one_is_told_apart(findings: Judg
     by_rule = findings({**GPU, **python_at(V), **cu130_in(SITE), **conda}, links)
 
     assert set(by_rule) == {"python.eol", "torch.conda-channel-frozen", "torch.version-lag", "torch.compile-toolchain-missing"}
-    assert {finding.subject for finding in by_rule.values()} == {"/opt/conda"}
+    assert {finding.about for finding in by_rule.values()} == {"/opt/conda"}
     assert by_rule["torch.version-lag"].evidence[-1].source == "/opt/conda/lib/python3.9/site-packages/torch/version.py"
 
 

@@ -8,10 +8,11 @@ import textwrap
 from sysperf.engine import judging
 from sysperf.engine import lint as engine
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.finding import Finding
 from sysperf.script.examine import examine
 from sysperf.script.facts import Script
 from sysperf.script.file import File
-from sysperf.script.hypothesis import Examined, Hypothesis
+from sysperf.script.hypothesis import Examined
 from sysperf.script.source import Source
 
 TRAINING = """\
@@ -68,11 +69,11 @@ def hits(text: str) -> dict[str, list[int]]:
     """The lines of a script that each rule names."""
     lines: dict[str, list[int]] = {}
     for hypothesis in judged(text).hypotheses:
-        lines.setdefault(hypothesis.rule, []).append(hypothesis.line)
+        lines.setdefault(hypothesis.rule, []).extend(place.line for place in hypothesis.places)
     return lines
 
 
-def hypothesis(text: str, rule: str) -> Hypothesis:
+def hypothesis(text: str, rule: str) -> Finding:
     """The one place that a rule names."""
     (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == rule]
     return only

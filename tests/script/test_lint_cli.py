@@ -94,8 +94,9 @@ def test_a_hypothesis_says_what_would_confirm_it(folder: Path) -> None:
     """Its cause, or one that it explains, in a trace or a running program; and the function that a stack would name."""
     (hypothesis,) = [each for each in document(folder, "train.py")["hypotheses"] if each["rule"] == "sync.per-step"]
 
-    assert (hypothesis["function"], hypothesis["witness"], hypothesis["explains"]) == ("train", "source", ["transfer.back-pageable"])
-    assert hypothesis["code"] == "total += loss.item()"
+    (place,) = hypothesis["places"]
+    assert (place["function"], hypothesis["witness"], hypothesis["explains"]) == ("train", "source", ["transfer.back-pageable"])
+    assert place["code"] == "total += loss.item()"
 
 
 def test_sarif_has_regions(folder: Path) -> None:
@@ -167,7 +168,7 @@ def test_folders_are_walked_without_what_is_not_the_users(folder: Path) -> None:
     (folder / "own/loop").symlink_to(folder)
     (folder / "own/again.py").symlink_to(folder / "train.py")
 
-    files = {hypothesis["file"] for hypothesis in document(folder, ".")["hypotheses"]}
+    files = {hypothesis["places"][0]["file"] for hypothesis in document(folder, ".")["hypotheses"]}
     assert files in ({"./train.py", "./own/train.py"}, {"./own/again.py", "./own/train.py"})
 
 
@@ -182,7 +183,9 @@ def test_notebooks_have_cells(folder: Path) -> None:
     (folder / "book.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
     (hypothesis,) = document(folder, "book.ipynb", "--select", "sync.per-step")["hypotheses"]
 
-    assert (hypothesis["cell"], hypothesis["line"], hypothesis["code"], hypothesis["fixable"]) == (3, 10, "total += loss.item()", False)
+    (place,) = hypothesis["places"]
+    assert (place["cell"], place["line"], place["code"]) == (3, 10, "total += loss.item()")
+    assert not any(fix["source"] for fix in hypothesis["fixes"])
 
 
 def test_fix_shows_a_diff_and_asks(folder: Path) -> None:
@@ -222,6 +225,17 @@ def test_a_file_with_several_names_is_left_alone(folder: Path) -> None:
     (folder / "other.py").hardlink_to(folder / "train.py")
     assert "several names" in lint(folder, "train.py", "--fix", "--yes", code=3)
     assert (folder / "train.py").read_text() == TRAINING
+
+
+def test_a_fix_that_changed_nothing_offers_no_undo(folder: Path) -> None:
+    """Nothing to take back is neither offered nor kept; beside a file that was changed, it is."""
+    (folder / "other.py").hardlink_to(folder / "train.py")
+    assert "--undo" not in lint(folder, "train.py", "--fix", "--yes", code=3)
+    assert "Nothing to take back" in lint(folder, "--undo")
+
+    (folder / "third.py").write_text(TRAINING)
+    assert "Changed 1 file. `sysperf lint --undo 1`" in lint(folder, "train.py", "third.py", "--fix", "--yes", code=3)
+    assert "restored" in lint(folder, "--undo", "1")
 
 
 def test_a_kill_leaves_the_old_file_or_the_new_one(folder: Path) -> None:

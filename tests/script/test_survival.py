@@ -50,7 +50,7 @@ def test_what_cannot_be_examined_is_named_with_its_reason(case: str, tmp_path: P
     assert unread.file.endswith("bad.py")
     assert reason in unread.reason
     assert not line or unread.line == line
-    assert {hypothesis.file for hypothesis in report.hypotheses} == {str(tmp_path / "good.py")}
+    assert {place.file for hypothesis in report.hypotheses for place in hypothesis.places} == {str(tmp_path / "good.py")}
 
 
 def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_places_that_are_no_files_do_not_block(tmp_path: Path) -> None:
         "pipe.py": "no plain file",
         "gone.py": "No such file or directory",
     }
-    assert {os.path.basename(hypothesis.file) for hypothesis in report.hypotheses} == {"train.py"}
+    assert {os.path.basename(place.file) for hypothesis in report.hypotheses for place in hypothesis.places} == {"train.py"}
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -75,7 +75,8 @@ def test_positions_count_characters(mark: str) -> None:
     file = File(Source("train.py", (mark + text).encode()))
     (sync,) = [hypothesis for hypothesis in engine.judged(file, shipped()).hypotheses if hypothesis.rule == "sync.per-step"]
 
-    assert (sync.line, sync.column) == (15, 9 + len("größe = 'äöü'; total += "))
+    (place,) = sync.places
+    assert (place.line, place.column) == (15, 9 + len("größe = 'äöü'; total += "))
 
 
 def test_a_large_generated_file_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.cli import _units
+from sysperf.engine.service import units as _units
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from tests.golden import Golden
 

@@ -113,5 +113,5 @@ def result(path: Path) -> Result:
 
 def detected(result: Result) -> set[str]:
     """The codes of all findings."""
-    found = {finding.id for finding in result.analysis.findings}
+    found = {finding.rule for finding in result.analysis.findings}
     return {code for code, causes in CODES.items() if found & {*causes}}

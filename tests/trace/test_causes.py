@@ -9,9 +9,10 @@ import pytest
 
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
+from sysperf.model.finding import Gain
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.facts import Cpu, Hole, Prediction
+from sysperf.trace.facts import Cpu, Hole
 from sysperf.trace.replay.fixes import BY_NAME, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
@@ -174,7 +175,7 @@ def test_an_exposed_loader_is_found(tmp_path: Path, workers: bool) -> None:
     )
 
     assert result.analysis.trace.verdict == "input-bound"
-    assert [finding.id for finding in result.analysis.findings if finding.id.startswith("dataloader.")] == [
+    assert [finding.rule for finding in result.analysis.findings if finding.rule.startswith("dataloader.")] == [
         "dataloader.program-waits" if workers else "dataloader.inline"
     ]
     assert gain(result, "loader")[1] == pytest.approx(33, abs=2)
@@ -215,11 +216,11 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
         machine.synchronize()
 
     result = analyzed(tmp_path, steps(Machine(), 6, step))
-    (hole,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
+    (hole,) = [finding for finding in result.analysis.findings if finding.rule == "program.hole"]
 
     assert result.analysis.trace.verdict == "input-bound"
-    assert hole.where == ("train.py:31 (read_pictures)",)
-    assert hole.exposed_pct == pytest.approx(55, abs=2)
+    assert [place.text for place in hole.places] == ["train.py:31 (read_pictures)"]
+    assert hole.cost_pct == pytest.approx(55, abs=2)
     low, high = gain(result, "hole")
     assert low == pytest.approx(high / 2, rel=0.1), "the least that is promised is not the best case"
 
@@ -461,14 +462,12 @@ def test_what_a_loader_on_the_cpu_hides_is_bounded(load: float, step_ms: float, 
 
 def test_several_fixes_on_the_cpu_add_up_where_they_are_of_different_times(tmp_path: Path) -> None:
     """A loader and a pause are two times; copies within the optimizer are one."""
-    predictions = [
-        Prediction(fix=fix, low=low, high=high, assumes="")
-        for fix, low, high in (("loader", 10, 40), ("hole", 20, 25), ("cast", 5, 12), ("optimizer", 3, 15))
-    ]
-    both = together_cpu(predictions)
+    bounds = {"loader": (10.0, 40.0), "hole": (20.0, 25.0), "cast": (5.0, 12.0), "optimizer": (3.0, 15.0), "launch": (60.0, 90.0)}
+    gains = {fix: Gain("replay", low=low, high=high) for fix, (low, high) in bounds.items()}
+    both = together_cpu({fix: gain for fix, gain in gains.items() if fix != "launch"})
 
     assert (both.low, both.high) == (10 + 20 + 5, 40 + 25 + 15)
-    assert together_cpu([*predictions, Prediction(fix="launch", low=60, high=90, assumes="")]).high == 100
+    assert together_cpu(gains).high == 100
 
 
 def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
@@ -485,7 +484,7 @@ def test_an_unexplained_wait_forbids_predictions(tmp_path: Path) -> None:
     replay = result.analysis.trace.ranks[0].replay
 
     assert replay.usable is (replay.error_pct is not None and replay.error_pct <= 5)
-    assert replay.usable or not any(finding.predicted_gain for finding in result.analysis.findings)
+    assert replay.usable or not any(finding.gain.interval for finding in result.analysis.findings)
 
 
 def test_steps_that_the_device_does_after_the_host_are_the_devices(tmp_path: Path) -> None:
@@ -517,7 +516,7 @@ def test_of_one_step_that_the_device_does_later_nobody_knows_the_next_one(tmp_pa
     one, three = (analyzed(tmp_path, steps(Machine(), count, step)).analysis for count in (1, 4))
 
     assert one.trace.verdict == "cannot-tell"
-    assert "device.healthy" not in {finding.id for finding in one.findings}
+    assert "device.healthy" not in {finding.rule for finding in one.findings}
     assert three.trace.ranks[0].figures.gpu_busy_pct_mean == pytest.approx(100, abs=1)
     assert three.trace.ranks[0].steps.median_ms == pytest.approx(24, abs=0.1)
 
@@ -597,21 +596,21 @@ def ranks_of_a_job(folder: Path, late_us: float) -> list[str]:
 def test_waiting_for_a_late_rank_is_no_cost_of_collectives(tmp_path: Path) -> None:
     """Overlapping collectives gains nothing where they wait: the late rank's lateness does, and bounds the job."""
     result = analyze(ranks_of_a_job(tmp_path, 3 * MS), rules()).analysis
-    (straggler,) = [finding for finding in result.findings if finding.id == "ddp.unequal-ranks"]
+    (straggler,) = [finding for finding in result.findings if finding.rule == "ddp.unequal-ranks"]
 
-    assert "ddp.communication" not in {finding.id for finding in result.findings}
+    assert "ddp.communication" not in {finding.rule for finding in result.findings}
     assert result.trace.verdict == "host-bound"
     assert "for rank 1; there," in result.trace.why
     assert result.trace.ranks[0].figures.nccl_exposed_pct == pytest.approx(100 * 3.3 / 7.3, abs=1)
     assert result.trace.ranks[0].collectives.own_pct == pytest.approx(100 * 0.3 / 7.3, abs=0.5)
-    assert straggler.predicted_gain is not None
-    assert straggler.predicted_gain.low == pytest.approx(100 * 3 / 7.3, abs=1)
+    assert straggler.gain.interval
+    assert straggler.gain.low == pytest.approx(100 * 3 / 7.3, abs=1)
 
 
 def test_collectives_of_even_ranks_cost_what_they_take(tmp_path: Path) -> None:
     result = analyze(ranks_of_a_job(tmp_path, 0), rules()).analysis
 
-    assert {finding.id for finding in result.findings} >= {"ddp.communication"}
+    assert {finding.rule for finding in result.findings} >= {"ddp.communication"}
     assert all(rank.collectives.own_pct == pytest.approx(100 * 0.3 / 4.3, abs=0.5) for rank in result.trace.ranks)
     assert result.trace.verdict in ("compute-bound", "healthy")
 
@@ -671,15 +670,15 @@ def ranks_on_the_cpu(folder: Path, late_us: float, count: int = 3) -> list[str]:
 def test_a_late_rank_on_the_cpu_is_named(tmp_path: Path) -> None:
     """Collectives of gloo match by their order; two beside each other are waited for once."""
     result = analyze(ranks_on_the_cpu(tmp_path, 10 * MS), rules()).analysis
-    (straggler,) = [finding for finding in result.findings if finding.id == "ddp.unequal-ranks"]
+    (straggler,) = [finding for finding in result.findings if finding.rule == "ddp.unequal-ranks"]
 
     assert result.trace.verdict == "host-bound"
     assert "for rank 2; there," in result.trace.why
     assert result.trace.skew.matched == 14
     assert result.trace.skew.cause == "time between operators"
-    assert straggler.exposed_pct == pytest.approx(100 * 10 / 16, abs=1)
-    assert straggler.predicted_gain is not None
-    assert straggler.predicted_gain.low == pytest.approx(100 * 10 / 16, abs=1)
+    assert straggler.cost_pct == pytest.approx(100 * 10 / 16, abs=1)
+    assert straggler.gain.interval
+    assert straggler.gain.low == pytest.approx(100 * 10 / 16, abs=1)
     assert result.trace.ranks[0].collectives.own_pct == pytest.approx(100 * 2 / 16, abs=1)
 
 
@@ -689,11 +688,11 @@ def test_collectives_on_the_cpu_cost_what_they_take(tmp_path: Path) -> None:
     even, single = analyze(paths, rules()).analysis, analyze(paths[:1], rules()).analysis
 
     for result in (even, single):
-        finding = next(finding for finding in result.findings if finding.id == "ddp.communication")
+        finding = next(finding for finding in result.findings if finding.rule == "ddp.communication")
         assert result.trace.verdict == "comm-bound"
-        assert finding.exposed_pct == pytest.approx(100 * 2 / 6, abs=1)
-        assert finding.predicted_gain is not None
-        assert (finding.predicted_gain.low, finding.predicted_gain.high) == (0, finding.exposed_pct)
+        assert finding.cost_pct == pytest.approx(100 * 2 / 6, abs=1)
+        assert finding.gain.interval
+        assert (finding.gain.low, finding.gain.high) == (0, finding.cost_pct)
     assert "or for other ranks" in single.trace.why
     assert "or for other ranks" not in even.trace.why
 
@@ -707,4 +706,4 @@ def test_collectives_beside_operators_cost_nothing_on_the_cpu(tmp_path: Path) ->
 
     machine = steps(Machine(), 60, step)
 
-    assert "ddp.communication" not in {finding.id for finding in analyzed(tmp_path, machine).analysis.findings}
+    assert "ddp.communication" not in {finding.rule for finding in analyzed(tmp_path, machine).analysis.findings}

@@ -50,14 +50,14 @@ def unknown(result: Result, figures: tuple[str, ...]) -> None:
 
 
 def found(result: Result) -> set[str]:
-    return {finding.id for finding in result.analysis.findings}
+    return {finding.rule for finding in result.analysis.findings}
 
 
 def test_an_export_gives_what_the_chrome_trace_of_the_same_program_gives(tmp_path: Path) -> None:
     """With all tables, nothing is unknown."""
     export, chrome = rank(analyzed(tmp_path)), rank(analyze([written(tmp_path, program().trace())], rules()))
 
-    assert export.trust.untold == chrome.trust.untold == ()
+    assert export.trust.unrecorded == chrome.trust.unrecorded == ()
     assert export.figures == chrome.figures
     assert export.verdict == chrome.verdict == "input-bound"
 
@@ -88,7 +88,7 @@ def test_copies_that_were_called_for_and_are_in_no_table_leave_idle_time_unknown
     unknown(result, (*OF_IDLE, *OF_COPIES))
     assert rank(result).figures.kernel_busy_pct is not None
     assert rank(result).devices[0].busy_pct is None
-    assert not any(finding.predicted_gain or finding.exposed_pct for finding in result.analysis.findings)
+    assert not any(finding.gain.interval or finding.cost_pct for finding in result.analysis.findings)
     assert rank(result).verdict == "cannot-tell"
     assert "copies" in rank(result).why
 
@@ -106,7 +106,7 @@ def test_no_gain_is_predicted_where_idle_time_is_unknown(tmp_path: Path) -> None
         analyze([exported(tmp_path, steps(Machine(), 6, pointwise), changes=changes)], rules())
         for changes in ([], [f"DROP TABLE {MEMCPY}"])
     )
-    gains = [{finding.id for finding in result.analysis.findings if finding.predicted_gain} for result in (whole, cut)]
+    gains = [{finding.rule for finding in result.analysis.findings if finding.gain.interval} for result in (whole, cut)]
 
     assert "kernels.elementwise-heavy" in gains[0] & found(cut)
     assert not gains[1]

@@ -60,12 +60,12 @@ def test_json_fits_its_published_schema(capsys: pytest.CaptureFixture[str], gold
 
 def test_busy_time_is_no_exposed_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing waits while slow kernels run: what they take is told as such, and in the figures' terms."""
-    document = {finding["id"]: finding for finding in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
+    document = {finding["rule"]: finding for finding in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
     slow, waits = document["precision.tensor-cores-unused"], document["dataloader.inline"]
 
-    assert slow["exposed_pct"] is None
+    assert slow["cost_pct"] is None
     assert slow["work_pct"] == pytest.approx(0.627 * 55.9, abs=1)
-    assert (waits["exposed_pct"], waits["work_pct"]) == (pytest.approx(32.9, abs=0.1), None)
+    assert (waits["cost_pct"], waits["work_pct"]) == (pytest.approx(32.9, abs=0.1), None)
     assert "precision.tensor-cores-unused  busy with it" in told(capsys, BEFORE)
 
 
@@ -196,7 +196,9 @@ def test_ranks_in_deep_folders_are_told_apart(tmp_path: Path, capsys: pytest.Cap
         paths.append(written(deep / f"rank{number}", steps(Machine(), 6, step).trace()))
     assert main(["analyze", *paths, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    exposed = {finding["subject"]: finding["exposed_pct"] for finding in document["findings"] if finding["id"] == "dataloader.inline"}
+    exposed = {
+        finding["subject"]["name"]: finding["cost_pct"] for finding in document["findings"] if finding["rule"] == "dataloader.inline"
+    }
 
     assert len(exposed) == 2
     assert {name[-16:] for name in exposed} == {"rank0/trace.json", "rank1/trace.json"}
@@ -300,7 +302,10 @@ def test_several_files_are_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(told(capsys, BEFORE, AFTER, "--json"))
 
     assert [rank["verdict"] for rank in document["ranks"]] == ["input-bound", "host-bound"]
-    assert {finding["subject"] for finding in document["findings"] if finding["id"] == "precision.tensor-cores-unused"} == {BEFORE, AFTER}
+    assert {finding["subject"]["name"] for finding in document["findings"] if finding["rule"] == "precision.tensor-cores-unused"} == {
+        BEFORE,
+        AFTER,
+    }
 
 
 def test_fail_on_sets_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,14 +60,14 @@ def test_a_graph_in_one_piece_is_work_of_the_device(tmp_path: Path) -> None:
     assert timed(pieces) == timed(nodes)
     assert pieces.figures.gpu_busy_pct_mean == pytest.approx(70, abs=3)
     assert pieces.verdict == "input-bound"
-    assert nodes.trust.untold == ()
+    assert nodes.trust.unrecorded == ()
 
 
 def test_what_kernels_a_graph_in_one_piece_ran_is_unknown(tmp_path: Path) -> None:
     pieces = rank(tmp_path, *as_graphs())
 
     assert {name: getattr(pieces.figures, name) for name in OF_KERNELS} == dict.fromkeys(OF_KERNELS)
-    assert pieces.trust.untold == ("kernels of CUDA graphs",)
+    assert pieces.trust.unrecorded == ("kernels of CUDA graphs",)
     assert pieces.work.plain_matmul_share is pieces.work.elementwise_pct is None
 
 
@@ -99,7 +99,7 @@ def test_graphs_of_the_start_up_leave_the_figures_of_the_window_known(tmp_path: 
 
     late = rank(tmp_path, create + first, delete + first)
 
-    assert late.trust.untold == ()
+    assert late.trust.unrecorded == ()
     assert late.figures.kernels == rank(tmp_path).figures.kernels
 
 
@@ -120,7 +120,7 @@ def test_where_graphs_were_launched_and_have_no_times_idle_time_is_unknown(tmp_p
     pieces = rank(tmp_path, *(as_graphs(columns) if columns else (ONLY_KERNELS,)))
 
     assert {name: getattr(pieces.figures, name) for name in OF_IDLE} == dict.fromkeys(OF_IDLE)
-    assert pieces.trust.untold == ("CUDA graphs",)
+    assert pieces.trust.unrecorded == ("CUDA graphs",)
     assert pieces.replay.why
     assert (pieces.trust.damaged_events > 0) == bool(columns)
 
@@ -135,14 +135,14 @@ def test_one_graph_that_ran_nobody_knows_when_or_where_makes_idle_time_unknown(t
 
     assert [device.id for device in pieces.devices] == [0, 1]
     assert {name: getattr(pieces.figures, name) for name in OF_IDLE} == dict.fromkeys(OF_IDLE)
-    assert pieces.trust.untold == ("CUDA graphs", "kernels of CUDA graphs")
+    assert pieces.trust.unrecorded == ("CUDA graphs", "kernels of CUDA graphs")
 
 
 def test_kernels_without_a_launch_may_be_those_of_graphs(tmp_path: Path) -> None:
     """Not every driver says which call launched the kernels of a graph. They are there, so idle time is known."""
     loose = rank(tmp_path, f"UPDATE {KERNELS} SET correlationId = 0 WHERE {OF_GRAPH}")
 
-    assert loose.trust.untold == ()
+    assert loose.trust.unrecorded == ()
     assert loose.figures.gpu_busy_pct_mean == rank(tmp_path).figures.gpu_busy_pct_mean
 
 

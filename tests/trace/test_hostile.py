@@ -51,7 +51,7 @@ def test_a_cut_file_tells_that_it_is_cut(tmp_path: Path, part: float) -> None:
 
     assert rank.trust.truncated
     result = analyze([str(tmp_path / "trace.json")], rules())
-    assert "trust.file-damaged" in [finding.id for finding in result.analysis.findings]
+    assert "trust.file-damaged" in [finding.rule for finding in result.analysis.findings]
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.99])

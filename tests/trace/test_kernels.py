@@ -65,7 +65,7 @@ def advised(folder: Path, *names: str) -> Result:
 def test_no_advice_where_tensor_cores_are_used_or_cannot_help(tmp_path: Path, name: str) -> None:
     result = advised(tmp_path, name)
 
-    assert "precision.tensor-cores-unused" not in [finding.id for finding in result.analysis.findings] + list(result.analysis.unknown)
+    assert "precision.tensor-cores-unused" not in [finding.rule for finding in result.analysis.findings] + list(result.analysis.unknown)
     assert not [gain for gain in result.analysis.trace.ranks[0].replay.predictions if gain.fix == "tensor-cores"]
 
 
@@ -78,7 +78,7 @@ def test_names_that_do_not_tell_leave_it_unknown(tmp_path: Path) -> None:
 def test_only_plain_kernels_become_faster(tmp_path: Path) -> None:
     """Half of the time is in them: 1.5 times as fast gains 17 %, 4 times as fast 37 %."""
     result = advised(tmp_path, PLAIN[0], NOT_PLAIN[0])
-    (gain,) = [finding.predicted_gain for finding in result.analysis.findings if finding.id == "precision.tensor-cores-unused"]
+    (gain,) = [finding.gain for finding in result.analysis.findings if finding.rule == "precision.tensor-cores-unused"]
 
     assert gain is not None
     assert gain.low == pytest.approx(17, abs=1)

@@ -31,7 +31,7 @@ def rank(result: Result) -> Rank:
 
 
 def found(result: Result) -> set[str]:
-    return {finding.id for finding in result.analysis.findings if finding.severity in ("warning", "critical")}
+    return {finding.rule for finding in result.analysis.findings if finding.severity in ("warning", "critical")}
 
 
 def compute(machine: Machine, kernels: int, us: float = 300, name: str = GEMM) -> None:
@@ -117,11 +117,11 @@ def test_waits_that_drain_the_queue_are_found_though_they_cost_little_themselves
             machine.think(400)
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (finding,) = [reported for reported in result.analysis.findings if reported.id == "sync.per-step"]
+    (finding,) = [reported for reported in result.analysis.findings if reported.rule == "sync.per-step"]
 
-    assert finding.exposed_pct == pytest.approx(30, abs=2)
-    assert finding.predicted_gain is not None
-    assert finding.predicted_gain.high == pytest.approx(30, abs=2)
+    assert finding.cost_pct == pytest.approx(30, abs=2)
+    assert finding.gain.interval
+    assert finding.gain.high == pytest.approx(30, abs=2)
 
 
 def test_an_optimizer_on_the_cpu_is_no_preparing_of_data(tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ def test_an_optimizer_on_the_cpu_is_no_preparing_of_data(tmp_path: Path) -> None
         machine.copy(4_000)
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (hole,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
+    (hole,) = [finding for finding in result.analysis.findings if finding.rule == "program.hole"]
 
     assert rank(result).verdict == "host-bound"
     assert rank(result).hole.cause == "Optimizer.step#DeepSpeedCPUAdam.step"
-    assert hole.predicted_gain is not None
-    assert hole.exposed_pct is not None
-    assert hole.predicted_gain.high <= hole.exposed_pct
+    assert hole.gain.high is not None
+    assert hole.cost_pct is not None
+    assert hole.gain.high <= hole.cost_pct
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_single_kernel_is_no_healthy_program(tmp_path: Path) -> None:
     result = analyzed(tmp_path, {"traceEvents": [event]})
 
     assert rank(result).verdict == "cannot-tell"
-    assert "device.healthy" not in {finding.id for finding in result.analysis.findings}
+    assert "device.healthy" not in {finding.rule for finding in result.analysis.findings}
 
 
 def test_a_long_step_has_more_of_what_it_does_longer(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def cpu_program(pauses: list[float], operators: int = 40) -> dict[str, Any]:
 
 def test_no_time_is_the_cost_of_two_findings_on_the_cpu(tmp_path: Path) -> None:
     """Long pauses have a finding of their own, and what is left between operators is little."""
-    costs = {finding.id: finding.exposed_pct for finding in analyzed(tmp_path, cpu_program([9.0] * 8)).analysis.findings}
+    costs = {finding.rule: finding.cost_pct for finding in analyzed(tmp_path, cpu_program([9.0] * 8)).analysis.findings}
 
     assert set(costs) == {"program.hole"}
     assert costs["program.hole"] == pytest.approx(100 * 9 / 29, abs=1)
@@ -330,7 +330,7 @@ def test_pauses_at_another_place_in_each_step_are_other_programs(tmp_path: Path)
     assert (rank(result).verdict, found(result)) == ("compute-bound", set())
     assert rank(result).hole.recurring_pct == pytest.approx(0, abs=1)
     assert rank(result).hole.scattered_pct == pytest.approx(16.6, abs=1)
-    assert "program.pauses-scattered" in {finding.id for finding in result.analysis.findings}
+    assert "program.pauses-scattered" in {finding.rule for finding in result.analysis.findings}
 
 
 def delayed(trace: dict[str, Any], step: str, operator: str, us: float) -> None:
@@ -357,15 +357,15 @@ def test_what_a_program_does_in_every_third_step_is_its_own(tmp_path: Path, name
             detach = {"ph": "X", "cat": "cpu_op", "name": "aten::detach", "pid": 1, "tid": 1, "ts": at - 45_002, "dur": 1, "args": {}}
             trace["traceEvents"].append(detach)
     result = analyzed(tmp_path, trace)
-    (finding,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "program.hole"]
     share = 100 * 90 / (6 * 20.1 + 90) if named else 100 * 135 / (9 * 20.1 + 135)
 
     assert rank(result).verdict == "host-bound"
-    assert finding.predicted_gain is not None
-    bounds = finding.predicted_gain.low, finding.predicted_gain.high
+    assert finding.gain.interval
+    bounds = finding.gain.low, finding.gain.high
     low, high = sorted((share, 100 * 15 / (20.1 + 15)))
     assert bounds == pytest.approx((MEASURED * low, high), abs=1)
-    assert finding.exposed_pct == bounds[1]
+    assert finding.cost_pct == bounds[1]
     assert "every 3 steps" in finding.message
 
 
@@ -393,8 +393,8 @@ def test_of_three_iterations_the_gain_is_between_the_least_and_the_median(tmp_pa
     delayed(trace, "ProfilerStep#3", "aten::op3", 40 * MS)
     max((event for event in trace["traceEvents"] if event["name"] == "aten::op3"), key=itemgetter("ts"))["dur"] += 40 * MS
     (finding,) = analyzed(tmp_path, trace).analysis.findings
-    assert finding.predicted_gain is not None
-    bounds = finding.predicted_gain.low, finding.predicted_gain.high
+    assert finding.gain.interval
+    bounds = finding.gain.low, finding.gain.high
 
     assert bounds == pytest.approx((MEASURED * 100 * 60 / 120, 100 * 60 / 80), abs=1)
 
@@ -430,8 +430,8 @@ def test_a_worker_is_advised_where_it_gains(tmp_path: Path, batch: float, step: 
     steps(machine, 9, train)
     (only,) = analyzed(tmp_path, {"traceEvents": machine.events}).analysis.findings
 
-    assert only.id == finding
-    assert (only.predicted_gain is None) == (finding != "dataloader.inline")
+    assert only.rule == finding
+    assert (not only.gain.interval) == (finding != "dataloader.inline")
 
 
 def test_of_two_iterations_only_what_both_have_comes_back(tmp_path: Path) -> None:
@@ -517,11 +517,11 @@ def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:
             ts=event["ts"] - 5.4 * MS,
         )
     result = analyzed(tmp_path, trace)
-    (finding,) = [reported for reported in result.analysis.findings if reported.id.startswith("dataloader.")]
+    (finding,) = [reported for reported in result.analysis.findings if reported.rule.startswith("dataloader.")]
 
-    assert finding.id == "dataloader.program-waits"
-    assert finding.predicted_gain is not None
-    assert finding.predicted_gain.low == 0
+    assert finding.rule == "dataloader.program-waits"
+    assert finding.gain.interval
+    assert finding.gain.low == 0
 
 
 @pytest.mark.parametrize(
@@ -638,12 +638,12 @@ def test_no_gain_is_larger_than_the_time_that_its_finding_is_about(tmp_path: Pat
             machine.synchronize()
             machine.think(150)
 
-    findings = [finding for finding in analyzed(tmp_path, steps(Machine(), 6, step).trace()).analysis.findings if finding.predicted_gain]
+    findings = [finding for finding in analyzed(tmp_path, steps(Machine(), 6, step).trace()).analysis.findings if finding.gain.interval]
 
     assert findings
     for finding in findings:
-        assert finding.predicted_gain is not None
-        assert finding.predicted_gain.high <= (finding.exposed_pct or finding.work_pct or 0)
+        assert finding.gain.high is not None
+        assert finding.gain.high <= (finding.cost_pct or finding.work_pct or 0)
 
 
 def test_operations_without_launches_leave_the_cause_open(tmp_path: Path) -> None:
@@ -764,10 +764,10 @@ def test_findings_are_ranked_by_what_they_gain(tmp_path: Path) -> None:
         (step,) = [event for event in trace["traceEvents"] if event["name"] == f"ProfilerStep#{number}"]
         trace["traceEvents"].append({**step, "name": "Optimizer.step#AdamW.step", "ts": step["ts"] + 10 * MS, "dur": 10 * MS})
     result = analyzed(tmp_path, trace)
-    gains = [finding.predicted_gain.middle for finding in result.analysis.findings if finding.predicted_gain]
+    gains = [finding.gain.middle for finding in result.analysis.findings if finding.gain.middle is not None]
     page = text.render(result.analysis)
 
-    assert [finding.id for finding in result.analysis.findings[:2]] == ["optimizer.unfused", "program.hole"]
+    assert [finding.rule for finding in result.analysis.findings[:2]] == ["optimizer.unfused", "program.hole"]
     assert gains == sorted(gains, reverse=True)
     assert "optimizer.unfused  busy with it 45.2 %  gains 5 to 41 %" in page
 
@@ -867,7 +867,7 @@ def test_a_graph_among_other_kernels_counts_as_one_launch(tmp_path: Path) -> Non
         machine.synchronize()
 
     result = analyzed(tmp_path, steps(Machine(), 6, step).trace())
-    (finding,) = [finding for finding in result.analysis.findings if finding.id == "device.launch-bound"]
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "device.launch-bound"]
 
     assert (rank(result).figures.kernels_per_step, rank(result).work.launches_per_step) == (70, 41)
     assert "41 launches of kernels a step" in finding.message
@@ -900,10 +900,10 @@ def test_the_first_batch_is_no_measure_of_a_loader(
 ) -> None:
     """Workers start for it: of two steps what both have counts, and of the first one alone nothing is said."""
     result = analyzed(tmp_path, loading(40, later_ms, count, device=device, number=number))
-    reported = [finding for finding in result.analysis.findings if finding.id.startswith("dataloader.")]
+    reported = [finding for finding in result.analysis.findings if finding.rule.startswith("dataloader.")]
 
     assert rank(result).loader_recurring_pct == (None if share is None else pytest.approx(share, abs=1.5))
-    assert [finding.exposed_pct for finding in reported] == ([pytest.approx(share, abs=1.5)] if share and share > 5 else [])
+    assert [finding.cost_pct for finding in reported] == ([pytest.approx(share, abs=1.5)] if share and share > 5 else [])
     assert (rank(result).verdict == "input-bound") is bool(reported)
     if share is None:
         assert (rank(result).verdict, rank(result).why.startswith("of a first step, or of one batch, alone")) == ("cannot-tell", True)
@@ -939,9 +939,9 @@ def test_what_a_compiler_does_is_no_computation(tmp_path: Path) -> None:
     assert (cpu.compile_pct, cpu.operator_pct) == pytest.approx((80, 20), abs=1)
     assert "aten::mm" not in {site.what for site in cpu.top}
     (finding,) = [finding for finding in result.analysis.findings if finding.severity == "warning"]
-    assert finding.id == "compile.recompiles"
-    assert finding.exposed_pct == pytest.approx(80, abs=1)
-    assert finding.predicted_gain is not None
+    assert finding.rule == "compile.recompiles"
+    assert finding.cost_pct == pytest.approx(80, abs=1)
+    assert finding.gain.interval
 
 
 def serving(requests: list[int], pause_ms: float, *, everywhere: bool = False) -> dict[str, Any]:
@@ -1015,12 +1015,12 @@ def test_a_gap_of_several_parts_costs_and_gains_what_the_host_takes_of_it(tmp_pa
         machine.synchronize()
 
     (finding,) = [
-        finding for finding in analyzed(tmp_path, steps(Machine(), 8, step).trace()).analysis.findings if finding.id == "program.hole"
+        finding for finding in analyzed(tmp_path, steps(Machine(), 8, step).trace()).analysis.findings if finding.rule == "program.hole"
     ]
 
-    assert finding.exposed_pct == pytest.approx(100 * 0.8 / 3.2, abs=2)
-    assert finding.predicted_gain is not None
-    assert finding.predicted_gain.high == pytest.approx(100 * 0.8 / 3.2, abs=2)
+    assert finding.cost_pct == pytest.approx(100 * 0.8 / 3.2, abs=2)
+    assert finding.gain.interval
+    assert finding.gain.high == pytest.approx(100 * 0.8 / 3.2, abs=2)
 
 
 @pytest.mark.parametrize("inner", [True, False])
@@ -1060,7 +1060,7 @@ def test_a_few_batches_without_any_marks_tell_of_a_loader(tmp_path: Path, count:
     result = analyzed(tmp_path, trace)
 
     assert rank(result).verdict == verdict
-    assert ("dataloader.inline" in {finding.id for finding in result.analysis.findings}) is (count > 1)
+    assert ("dataloader.inline" in {finding.rule for finding in result.analysis.findings}) is (count > 1)
 
 
 def test_a_checkpoint_is_found_beside_the_same_operators_in_the_backward_pass(tmp_path: Path) -> None:

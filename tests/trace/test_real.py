@@ -99,5 +99,5 @@ def test_a_live_program_is_traced_and_analyzed(tmp_path: Path) -> None:
     assert (document["verdict"], document["file"]) == ("input-bound", str(written))
     assert document["summary"]["dataloader_workers"] == 0
     assert document["ranks"][0]["facts"]["cpu"]["loader_pct"] >= 50
-    assert "dataloader.inline" in {finding["id"] for finding in document["findings"]}
+    assert "dataloader.inline" in {finding["rule"] for finding in document["findings"]}
     assert written.stat().st_size > 10_000

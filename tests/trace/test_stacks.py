@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
+from sysperf.model.finding import Finding, Place
 from sysperf.report import analysis as text
 from sysperf.trace import frames
-from sysperf.trace.output.analysis import Finding
 
 from .labelled import rules
 from .synthetic import MS, Machine, steps, written
@@ -41,14 +41,14 @@ def pausing(folder: Path, pauses: list[str], *, caller: str = "server.py(18): se
 
 
 def pause_of(result: Result) -> Finding:
-    (finding,) = [finding for finding in result.analysis.findings if finding.id == "program.hole"]
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "program.hole"]
     return finding
 
 
 def test_a_function_that_was_open_when_the_recording_began_has_no_line(tmp_path: Path) -> None:
     """PyTorch writes the line that began the recording, as `profiler.step()`, for it; of one called later, the line of its `def`."""
-    assert pause_of(pausing(tmp_path, ["<built-in function sleep>"])).where == ("server.py (serve)",)
-    assert pause_of(pausing(tmp_path, ["server.py(7): save"])).where == ("server.py:7 (save)",)
+    assert pause_of(pausing(tmp_path, ["<built-in function sleep>"])).places == (Place("server.py", function="serve"),)
+    assert pause_of(pausing(tmp_path, ["server.py(7): save"])).places == (Place("server.py", 7, "save"),)
 
 
 def test_places_that_differ_by_an_address_alone_are_one(tmp_path: Path) -> None:
@@ -56,20 +56,20 @@ def test_places_that_differ_by_an_address_alone_are_one(tmp_path: Path) -> None:
     result = pausing(tmp_path, [LOCK])
 
     assert result.analysis.trace.ranks[0].hole.cause == "<built-in method acquire of _thread.lock>"
-    assert len(pause_of(result).where) == 1
+    assert len(pause_of(result).places) == 1
 
 
 def test_a_collection_of_garbage_is_no_other_pause(tmp_path: Path) -> None:
     """`gc.collect()` in each step has a rule and a gain of its own, and its time is no part of the pause beside it."""
     result = pausing(tmp_path, ["<built-in function collect>", "<built-in function sleep>"], caller="train.py(18): train")
-    costs = {finding.id: finding.exposed_pct for finding in result.analysis.findings}
-    collections = next(finding for finding in result.analysis.findings if finding.id == "program.garbage-collection")
+    costs = {finding.rule: finding.cost_pct for finding in result.analysis.findings}
+    collections = next(finding for finding in result.analysis.findings if finding.rule == "program.garbage-collection")
 
     assert result.analysis.trace.verdict == "host-bound"
     assert costs == {"program.garbage-collection": pytest.approx(32.8, abs=0.5), "program.hole": pytest.approx(32.8, abs=0.5)}
-    assert collections.predicted_gain is not None
-    assert collections.predicted_gain.high == pytest.approx(32.8, abs=0.5)
-    assert collections.where == ("train.py (train)",)
+    assert collections.gain.interval
+    assert collections.gain.high == pytest.approx(32.8, abs=0.5)
+    assert collections.places == (Place("train.py", function="train"),)
 
 
 def test_a_place_counts_how_often_the_program_was_there(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_place_counts_how_often_the_program_was_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("pauses", "least"), [([LOCK], 0), ([LOCK, "<built-in function sleep>"], 26), (["<built-in function sleep>"], 39)])
 def test_waiting_for_another_thread_is_no_gain_that_is_promised(tmp_path: Path, pauses: list[str], least: float) -> None:
     """What the other thread did, and whether it could be done sooner, is not in the file."""
-    gain = pause_of(pausing(tmp_path, pauses)).predicted_gain
+    gain = pause_of(pausing(tmp_path, pauses)).gain
 
     assert gain is not None
     assert gain.low == pytest.approx(least, abs=2)
@@ -116,13 +116,16 @@ def test_waiting_for_another_thread_is_no_gain_that_is_promised(tmp_path: Path, 
 )
 def test_lines_are_the_programs_own(stack: list[str], told: str) -> None:
     """The innermost line that is of neither PyTorch nor an installed package, which is named where it goes on in there."""
-    assert frames.innermost(map(frames.line, stack)) == frames.of_stack(";".join(reversed(stack))) == told
+    place = frames.innermost(map(frames.line, stack))
+
+    assert place == frames.of_stack(";".join(reversed(stack)))
+    assert (place.text if place else "") == told
 
 
 def test_a_pause_in_a_package_names_the_programs_line_and_the_package(tmp_path: Path) -> None:
     result = pausing(tmp_path, ["lightning/pytorch/loops/fit_loop.py(140): advance"])
 
-    assert pause_of(result).where == ("server.py (serve), in lightning",)
+    assert pause_of(result).places == (Place("server.py", function="serve", calls="lightning"),)
 
 
 def test_of_one_step_nobody_knows_whether_a_pause_comes_back(tmp_path: Path) -> None:
@@ -158,4 +161,4 @@ def test_short_times_between_operators_have_lines(tmp_path: Path) -> None:
     steps(machine, 6, step)
     (finding,) = analyze([written(tmp_path, {"traceEvents": machine.events})], rules()).analysis.findings
 
-    assert (finding.id, finding.where) == ("program.python-bound", ("train.py:40 (tokenise)",))
+    assert (finding.rule, finding.places) == ("program.python-bound", (Place("train.py", 40, "tokenise"),))

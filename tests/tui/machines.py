@@ -7,7 +7,7 @@ from typing import Any
 
 from sysperf.collect import collect
 from sysperf.collect.process.workers import Workers
-from sysperf.model.outcome import Outcome, Report
+from sysperf.model.finding import Finding, Report, Subject
 from sysperf.model.record import plain
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot
@@ -151,10 +151,10 @@ def server() -> Report:
     return reports.report(*wrong, *reports.UNKNOWNS, machine=machine)
 
 
-def few_workers(pid: int) -> Outcome:
+def few_workers(pid: int) -> Finding:
     """A finding about one program."""
-    return Outcome(
-        "dataloader.workers-few", "finding", "warning", "process", "Few DataLoader workers", f"python (pid {pid})",
+    return Finding(
+        "dataloader.workers-few", "finding", "warning", "process", "Few DataLoader workers", Subject("process", "python", pid=pid),
         message="4 workers for 48 CPUs beside its GPU.", why="The GPU waits for data.", key=f"dataloader.workers-few@{pid}",
     )  # fmt: skip
 
@@ -209,8 +209,8 @@ def dying() -> Report:
         snapshot(numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-383"}]}, process={"processes": [], "scanned": 9})
     )
     machine = Snapshot(taken_at=machine.taken_at, areas={**machine.areas, **snapshot_areas})
-    gone = Outcome(
-        "gpu.lost", "finding", "error", "gpu", "A GPU fell off the bus", "GPU 1 (unknown model)", message="GPU 1 does not answer any more.",
+    gone = Finding(
+        "gpu.lost", "finding", "error", "gpu", "A GPU fell off the bus", Subject("gpu", index=1), message="GPU 1 does not answer any more.",
         why="Only a reset or a restart brings it back.", key="gpu.lost@GPU 1",
     )  # fmt: skip
     return reports.report(gone, machine=machine)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from sysperf.diagnosis.verdict import Cause, Signal, Verdict
+from sysperf.diagnosis.verdict import Verdict
 from sysperf.model.errors import SysperfError
+from sysperf.model.finding import Finding, Gain, Signal
 from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
 from sysperf.tui.screens.diagnosis import Diagnosing
@@ -15,9 +16,9 @@ from tests.tui.machines import Still, news, rule, server
 from tests.tui.test_keys import drive, notices, press
 
 EVIL = "\x1b[31mevil"
-CAUSE = Cause(
-    id="dataloader.inline", title=f"The main thread makes the batches {EVIL}", state="confirmed", message="62 %", gain=40.0, gain_low=30.0,
-    gain_high=50.0, signals=(Signal(source="stacks", text="62 %"),), verify="sysperf verify -- python train.py",
+CAUSE = Finding(
+    "dataloader.inline", "confirmed", "warning", "diagnosis", f"The main thread makes the batches {EVIL}", message="62 %",
+    gain=Gain("samples", low=30.0, middle=40.0, high=50.0), signals=(Signal(source="stacks", text="62 %"),), verify="sysperf verify -- python train.py",
 )  # fmt: skip
 EARLY = Verdict(sysperf="1", pid=4242, verdict="cannot-tell", sentence="Cannot tell yet.")
 LATE = Verdict(sysperf="1", pid=4242, verdict="slowed", sentence="Confirmed: the loader.", causes=(CAUSE,))

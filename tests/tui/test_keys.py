@@ -22,7 +22,7 @@ from sysperf.host import Host
 from sysperf.model.change import Setting
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError
-from sysperf.model.outcome import Outcome, Remedy, Report, Rewrap
+from sysperf.model.finding import Finding, Remedy, Report, Rewrap, Subject
 from sysperf.tui import acting as changes_of
 from sysperf.tui import decode, waive
 from sysperf.tui.actions import Actions
@@ -252,13 +252,13 @@ def test_no_color_shows_severity_without_colour(monkeypatch: pytest.MonkeyPatch)
 # ---------------------------------------------------------------------- acting
 
 
-def swappiness(number: int = 60) -> Outcome:
+def swappiness(number: int = 60) -> Finding:
     """A finding that sysperf can fix."""
     fix = Remedy(
         "sysctl", "set vm.swappiness to 10", "safe", command="sudo sysctl -w vm.swappiness=10", undo=f"sudo sysctl -w vm.swappiness={number}",
         setting=Setting("vm.swappiness", "10"),
     )  # fmt: skip
-    return Outcome(
+    return Finding(
         "memory.swappiness-high", "finding", "warning", "host", "Swappiness is high", message=f"vm.swappiness is {number}.", why="It swaps early.",
         fixes=(fix,), key="swappiness",
     )  # fmt: skip
@@ -328,10 +328,10 @@ def test_undo_from_the_list_of_changes(sandbox: Machine) -> None:
     drive(started(laptop(), "changes", acting(sandbox, source)), do)
 
 
-def slow_wakeups() -> Outcome:
+def slow_wakeups() -> Finding:
     """A finding whose fix holds only while a process keeps it."""
     fix = Remedy("setting", "forbid the slow states", "caution", setting=Setting("cpu.dma_latency_us", "100"))
-    return Outcome("power.deep-idle", "finding", "hint", "host", "Deep idle states", message="It sleeps deeply.", fixes=(fix,), key="deep")
+    return Finding("power.deep-idle", "finding", "hint", "host", "Deep idle states", message="It sleeps deeply.", fixes=(fix,), key="deep")
 
 
 def test_a_setting_that_a_process_keeps_is_applied_by_lease(sandbox: Machine) -> None:
@@ -512,7 +512,7 @@ def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, sandb
 def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, sandbox: Machine) -> None:
     """All programs of the name, and no other: the question says so, and so does the file."""
     file = tmp_path / ".sysperf.toml"
-    other = msgspec.structs.replace(few_workers(7), subject="serve (pid 7)")
+    other = msgspec.structs.replace(few_workers(7), subject=Subject("process", "serve", pid=7))
     report = reports.report(few_workers(4243), other)
     actions = acting(sandbox, Still(news(report)), waive=lambda finding, reason, expires: waive.write(finding, reason, expires, file))
 
@@ -520,7 +520,7 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, sandbox: Mac
         await press(pilot, "w")
         assert "every subject python (pid *), those that start later too" in screen_text(app)
         await press(pilot, *"shared", "enter", "enter")
-        assert [finding.subject for finding in app.now.findings()] == ["serve (pid 7)"]
+        assert [finding.about for finding in app.now.findings()] == ["serve (pid 7)"]
 
     drive(started(report, "findings", actions), do)
     (waiver,) = tomli.loads(file.read_text())["waive"]
@@ -530,13 +530,18 @@ def test_a_waiver_of_a_program_says_whom_it_reaches(tmp_path: Path, sandbox: Mac
 
 def test_a_waiver_of_a_program_is_for_it_and_its_owner(tmp_path: Path) -> None:
     """Another team's program with the same fault and the same interpreter is not accepted along with it."""
-    mine = msgspec.structs.replace(few_workers(7), program="python train.py", user=1000)
+    subject = Subject("process", "python", pid=7, program="python train.py", user=1000)
+    mine = msgspec.structs.replace(few_workers(7), subject=subject)
+
+    def another(**changes: object) -> Finding:
+        return msgspec.structs.replace(mine, subject=msgspec.structs.replace(subject, **changes))
+
     written = waive.write(mine, "shared", None, tmp_path / ".sysperf.toml")
 
     assert "program python train.py of user 1000" in waive.reach(mine)
-    assert written.covers(msgspec.structs.replace(mine, subject="python (pid 8)"))
-    assert not written.covers(msgspec.structs.replace(mine, program="python serve.py"))
-    assert not written.covers(msgspec.structs.replace(mine, user=1001))
+    assert written.covers(another(pid=8))
+    assert not written.covers(another(program="python serve.py"))
+    assert not written.covers(another(user=1001))
 
 
 def test_a_waiver_that_somebody_removed_is_not_removed_again(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ async def choose(app: Dashboard, pilot: Any, pid: int) -> None:
     await press(pilot, *["j"] * row)
     assert isinstance(app.screen, Findings)
     assert app.screen.chosen is not None
-    assert app.screen.chosen.subject.endswith(f"(pid {pid})")
+    assert app.screen.chosen.about.endswith(f"(pid {pid})")
     assert f"(pid {pid})" in "".join(line.text for line in app.screen.query_one("#detail", Pane).lines)
 
 

@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from sysperf import paths
 from sysperf.collect import collect
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.numa import Node, Numa
 from sysperf.engine import judging
 from sysperf.engine.judging import Terms
+from sysperf.fix.journal import Journal
+from sysperf.fix.journal_lines import End, StepResult, StepStarted
+from sysperf.fix.lease import boot_id
 from sysperf.live.system import System
+from sysperf.model.change import Change
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.record import plain, to_json
@@ -189,6 +194,29 @@ def test_this_process_samples_by_itself() -> None:
     )
 
 
+def test_a_change_on_a_command_line_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an agent, too: what `apply` wrote down is listed, and the machine is looked at again."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(paths, "SYSTEM_STATE", str(tmp_path / "machine"))
+    ear = Ear()
+    source = Here(lambda: Terms(judging.load_rules()), interval_s=0.2)
+    source.start(ear)
+    try:
+        assert eventually(lambda: ear.has(Facts), 30)
+        assert eventually(lambda: not ear.has(Changed) and source._transactions() == ())
+        facts = len([update for update in ear.heard if isinstance(update, Facts)])
+        journal = Journal(str(tmp_path / "machine"))
+        with journal.locked(), journal.begin(boot=boot_id(), by="me", why="apply", taken_at="2026-01-01T00:00:00Z", steps=1) as log:
+            change = Change("vm.swappiness", "", "/proc/sys/vm/swappiness", "60", "10")
+            log.add(StepStarted(0, change), StepResult(0, "applied"), End("applied", 1))
+
+        assert eventually(lambda: ear.has(Changed), 10)
+        assert [transaction.why for transaction in ear.now.changes] == ["apply"]
+        assert eventually(lambda: len([update for update in ear.heard if isinstance(update, Facts)]) > facts)
+    finally:
+        source.close()
+
+
 def test_a_late_sample_is_followed_by_a_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rate over the moment that a machine took to catch up would say nothing."""
     spans: list[tuple[float, float]] = []
@@ -300,6 +328,10 @@ def test_ssh_that_fails_says_so(fake_ssh: Path) -> None:
         "ssh://x?y",
         "ssh://-x@y",
         "ssh://x;id",
+        "ssh://[",
+        "ssh://[::1",
+        "ssh://x:99999",
+        "ssh://\udcff",
     ],
 )
 def test_addresses_that_ssh_would_misread_are_refused(address: str) -> None:

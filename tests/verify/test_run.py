@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.host.descendants import descendants
 from sysperf.verify.output import MAX_LINE_BYTES, MAX_TAIL_BYTES, Match
-from sysperf.verify.run import Finished, descendants, run
+from sysperf.verify.run import Finished, run
 
 
 def shell(script: str, limit_s: float = 60.0, pattern: str = "") -> Finished:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf import paths
 from sysperf.model.record import plain, to_json
 from sysperf.model.trial import Trial
-from sysperf.verify import trials
+from sysperf.verify import lock, trials
 
 EXAMPLE = Path(__file__).parent.parent / "tui/data/trials.jsonl"
 
@@ -26,6 +27,23 @@ def trial(**changes: Any) -> Trial:
         "low": 1.02, "high": 1.08, "confidence": 0.95, "pairs": 10, "verdict": "faster", "at": 1_800_000_000.0, "rule": "memory.swappiness-high",
     }  # fmt: skip
     return Trial(**{**parts, **changes})
+
+
+def test_root_leaves_the_machines_folder_open_to_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes it first: in it lies the journal that everybody may read. What else it holds stays its owner's."""
+    for name, make in (("a", lambda folder: trials.append(f"{folder}/{trials.FILE}", trial())), ("b", _measure)):
+        folder = tmp_path / name
+        monkeypatch.setattr(paths, "SYSTEM_STATE", str(folder))
+        make(str(folder))
+        assert folder.stat().st_mode & 0o777 == 0o755
+        assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0]
+    trials.append(f"{tmp_path}/users/{trials.FILE}", trial())
+    assert (tmp_path / "users").stat().st_mode & 0o777 == 0o700
+
+
+def _measure(folder: str) -> None:
+    with lock.held(folder, print):
+        pass
 
 
 def test_results_are_read_oldest_first_and_the_rest_is_counted(tmp_path: Path) -> None:
@@ -87,7 +105,14 @@ def test_gains_are_told_with_their_interval() -> None:
     assert trial().gain().text == "5.0 % faster here (+2.0 to +8.0 % at 95 %; steps per second, 10 pairs)"
     assert trial(ratio=0.9, low=0.88, high=0.92, verdict="slower").sentence() == "10.0 % slower here"
     assert "no difference" in trial(verdict="same").gain().text
-    assert trial().gain().state == "measured"
+    assert trial().gain().basis == "measured"
+
+
+def test_a_gain_is_in_percent_of_the_step_whatever_it_was_measured_in() -> None:
+    """A speed of 1.25 times saves a fifth of the time."""
+    gain = trial(ratio=1.25, low=1.0, high=2.0).gain()
+
+    assert (gain.low, gain.middle, gain.high, gain.interval) == (0.0, 20.0, 50.0, "0 to 50 %")
 
 
 @settings(max_examples=100)

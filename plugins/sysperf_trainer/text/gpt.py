@@ -91,7 +91,7 @@ def padded(weight: Tensor) -> Tensor:
 
 
 def _initialise(module: nn.Module, layers: int) -> None:
-    """As GPT-2 does: weights of deviation 0.02, smaller where a block adds to what passes by."""
+    """Initialise as GPT-2 does: weights of deviation 0.02, smaller where a block adds to what passes by."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):

@@ -25,6 +25,7 @@ from sysperf.cli.verify.study import say
 from sysperf.engine.bench import compare, host
 from sysperf.engine.bench.figures import GROUPS
 from sysperf.host import files
+from sysperf.host.plain_files import read_named
 from sysperf.model.ceiling import Ceilings, Compared
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import from_json, to_json
@@ -80,11 +81,7 @@ def read(path: str) -> Ceilings:
     """Return a record that was saved. Raises UsageError."""
     hint = "save one with `sysperf bench host --json --output FILE`"
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_RECORD_BYTES + 1)
-        if len(content) > MAX_RECORD_BYTES:
-            raise UsageError(f"{path}: larger than {MAX_RECORD_BYTES >> 20} MiB", hint)
-        return from_json(content, Ceilings)
+        return from_json(read_named(path, MAX_RECORD_BYTES), Ceilings)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", hint) from None
     except (msgspec.MsgspecError, ValueError) as error:
@@ -100,7 +97,7 @@ def _keep(result: Ceilings) -> None:
     """Keep the figures, where the findings of later audits can cite them; a full disk does not take the result away."""
     path = f"{paths.state_folder()}/{KEPT}"
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        files.make_folder(os.path.dirname(path))
         files.write_whole(path, lambda file: file.write(to_json(result)), mode=0o600)
     except OSError as error:
         sys.stderr.write(f"sysperf: {path}: the figures are not kept: {error.strerror or error}\n")

@@ -30,6 +30,7 @@ from sysperf.engine.bench import climb, results, timelines
 from sysperf.engine.bench.state import Progress, Request, State
 from sysperf.engine.bench.trainer import WORKLOADS
 from sysperf.engine.verify import resuming
+from sysperf.host.plain_files import read_named
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.ladder import Ladder
 from sysperf.model.record import from_json, to_json
@@ -101,11 +102,7 @@ def read(path: str) -> Ladder:
     """Return a record that was saved. Raises UsageError."""
     hint = "save one with `sysperf bench trainer --json --output FILE`"
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_RECORD_BYTES + 1)
-        if len(content) > MAX_RECORD_BYTES:
-            raise UsageError(f"{path}: larger than {MAX_RECORD_BYTES >> 20} MiB", hint)
-        return from_json(content, Ladder)
+        return from_json(read_named(path, MAX_RECORD_BYTES), Ladder)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", hint) from None
     except (msgspec.MsgspecError, ValueError) as error:
@@ -113,7 +110,7 @@ def read(path: str) -> Ladder:
 
 
 def _path(request: Request) -> str:
-    """Where a ladder with these options is kept, whatever time it is given."""
+    """Return where a ladder with these options is kept, whatever time it is given."""
     import hashlib  # noqa: PLC0415 - as heavy as all else here
 
     key = to_json(msgspec.structs.replace(request, minutes=0.0, folder=""))
@@ -125,7 +122,7 @@ def _left(file: StudyFile, request: Request) -> State:
     state = file.read(State)
     if state is None:
         raise UsageError("there is no interrupted ladder with these options", "run it without --resume")
-    resuming.check(state.machine, resuming.machine())
+    resuming.check(state.machine, climb.machine())
     minutes = state.spent_s / 60 + request.minutes if state.spent_s >= request.minutes * 60 else request.minutes
     return msgspec.structs.replace(state, request=msgspec.structs.replace(request, minutes=minutes))
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--env", action="append", default=[], metavar="PATH", help="twice: run COMMAND with this interpreter or environment")
     what.add_argument(
         "--wrap-options",
-        type=_measuring.quoted,
+        type=_options.quoted,
         default="",
         metavar="OPTIONS",
         help="options of `sysperf wrap` for wrapped runs, in quotes",

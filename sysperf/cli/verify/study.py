@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -27,7 +27,13 @@ from sysperf.verify.study import Study
 MAX_STATE_BYTES = 16 << 20
 USUAL_COLUMNS = 80
 """Of a terminal that does not know its size, such as that of `script` or of a container."""
-_T = TypeVar("_T")
+
+
+class _Sound(Protocol):
+    def is_sound(self) -> bool: ...
+
+
+_T = TypeVar("_T", bound=_Sound)
 
 
 def confirm(settings: tuple[Setting, ...]) -> None:
@@ -79,12 +85,14 @@ class StudyFile:
     def read(self, kind: type[_T]) -> _T | None:
         """Return the study as it was left; None where there is none. Raises UsageError."""
         try:
-            return from_json(read_orders(self._path, MAX_STATE_BYTES), kind)
+            state: _T = from_json(read_orders(self._path, MAX_STATE_BYTES), kind)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UsageError(f"{self._path}: {why}", "run it without --resume") from None
+            raise UsageError(f"{self._path}: {getattr(error, 'strerror', None) or error}", "run it without --resume") from None
+        if not state.is_sound():
+            raise UsageError(f"{self._path}: its figures cannot be those of runs", "run it without --resume")
+        return state
 
     def write(self, state: Record) -> None:
         """Keep it. Where that fails, say so once: a study goes on without."""
@@ -98,7 +106,7 @@ class StudyFile:
         if len(content) > MAX_STATE_BYTES:
             return f"the study has more than {MAX_STATE_BYTES >> 20} MiB"
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            files.make_folder(os.path.dirname(self._path))
             files.write_whole(self._path, lambda file: file.write(content), mode=0o600)
         except OSError as error:
             return error.strerror or str(error)

@@ -33,7 +33,7 @@ def decide_instances(args: Options, request: LaunchRequest, env: Mapping[str, st
 
 
 def current_folder() -> str:
-    """Where we stand; the root when that folder was removed."""
+    """Return where we stand; the root when that folder was removed."""
     try:
         return os.getcwd()
     except OSError:  # it was removed while we stand in it

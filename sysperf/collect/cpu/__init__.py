@@ -25,9 +25,9 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral, parse_size
+from sysperf.procfs import cpu_ticks
 from sysperf.procfs.cpu_topology import Groups
 from sysperf.procfs.cpuinfo import CPUINFO, Cpuinfo, Isa
-from sysperf.startup import lazy
 
 PRESENT = f"{SYSTEM}/present"
 ISOLATED = f"{SYSTEM}/isolated"
@@ -40,7 +40,6 @@ PACKAGES = (f"{EACH}/topology/physical_package_id", *(f"{EACH}/topology/{name}" 
 CACHES = f"{EACH}/cache"
 __all__ = ["Cpu", "collect", "online_cpus"]
 
-_TICKS = lazy(r"cpu((?: +[0-9]{1,20}){8})\b")
 KINDS = ("/sys/devices/cpu_*/cpus", CPUINFO, f"{EACH}/cpu_capacity", f"{EACH}/cpufreq/base_frequency")
 
 
@@ -217,9 +216,5 @@ def _mitigated(host: Host) -> tuple[str, ...] | None:
 
 
 def _steal_share(host: Host) -> float | None:
-    """The first line sums all CPUs: user nice system idle iowait irq softirq steal, in ticks."""
-    match = _TICKS.match(host.text(STAT) or "")
-    if not match:
-        return None
-    ticks = [int(word) for word in match[1].split()]
-    return round(ticks[-1] / sum(ticks), 6) if any(ticks) else None
+    ticks = cpu_ticks.of_all(host.text(STAT))
+    return round(ticks.steal / sum(ticks), 6) if ticks and any(ticks) else None

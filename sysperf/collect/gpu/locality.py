@@ -1,4 +1,4 @@
-"""Where a GPU sits: the NUMA node and the CPUs beside it.
+"""The place of a GPU: the NUMA node and the CPUs beside it.
 
 Reads   NVML (libnvidia-ml.so.1)  /sys/bus/pci/devices/*/{numa_node,local_cpulist}
 NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html

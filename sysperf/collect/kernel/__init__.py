@@ -153,7 +153,7 @@ def _release(host: Host) -> str | None:
 
 
 def _laptop(host: Host, virtual: bool | None) -> bool | None:
-    """By the chassis type; a machine that has no such table is one only when it has a battery."""
+    """Tell a laptop by the chassis type; a machine that has no such table is one only when it has a battery."""
     if virtual:
         return False
     chassis = host.number(CHASSIS)

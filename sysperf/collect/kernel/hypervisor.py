@@ -78,7 +78,7 @@ def _by_pci(host: Host) -> str | None:
 
 
 def _elsewhere(host: Host, info: Cpuinfo, texts: dict[str, str | None]) -> str | None:
-    """Not x86: the firmware's tables, the device tree, or what the machine says of itself."""
+    """Look beyond x86: the firmware's tables, the device tree, or what the machine says of itself."""
     if any((text or "").startswith(_CLOUDS) for text in texts.values()):
         return "" if "metal" in (texts["product_name"] or "") else "kvm"
     if any(texts.values()):

@@ -20,7 +20,7 @@ from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
 from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
-from sysperf.procfs import meminfo
+from sysperf.procfs import meminfo, vmstat
 from sysperf.procfs.numbers import decimal, whole
 from sysperf.startup import lazy
 
@@ -277,8 +277,8 @@ def _allocated_bytes(owner: dict[str, int]) -> int:
 
 def _counters(host: Host) -> Fields:
     some, full = waited(host, PRESSURE)
-    lines = host.pairs(VMSTAT, " ") or {}
-    counters = {field: whole(lines.get(name)) for field, name in _COUNTERS.items()}
+    counts = vmstat.counts(host.text(VMSTAT), _COUNTERS.values())
+    counters = {field: counts[name] for field, name in _COUNTERS.items()}
     uptime = (host.word("/proc/uptime") or "").split(" ")[0]
     return {**counters, "pressure_some": some, "pressure_full": full, "counted_s": decimal(uptime)}
 

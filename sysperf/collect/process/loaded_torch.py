@@ -69,7 +69,7 @@ def prefix_of(torch: str) -> str:
 
 
 def root_of(host: Host, pid: int) -> str:
-    """Where the files of a process are seen from here: /proc/[pid]/root for a container, empty when its mounts are ours."""
+    """Return where the files of a process are seen from here: /proc/[pid]/root for a container, empty when its mounts are ours."""
     theirs, ours = host.link(f"/proc/{pid}/ns/mnt"), host.link("/proc/self/ns/mnt")
     return f"/proc/{pid}/root" if theirs and ours and theirs != ours else ""
 

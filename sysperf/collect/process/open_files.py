@@ -31,7 +31,7 @@ def open_files(subject: Subject) -> Fields:
 
 
 def _data_mounts(subject: Subject, names: tuple[str, ...]) -> tuple[DataMount, ...] | None:
-    """Where data files of the program and of its first worker lie; None when its mounts are not ours."""
+    """Return where data files of the program and of its first worker lie; None when its mounts are not ours."""
     if subject.root:
         subject.host.refuse(f"/proc/{subject.pid}/ns/mnt", "the process has mounts of its own (a container)")
         return None

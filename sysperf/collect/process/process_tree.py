@@ -88,7 +88,7 @@ def find(host: Host) -> ProcessSearch:
 
 
 def in_time(host: Host, oldest_first: Iterable[T]) -> Iterator[T]:
-    """These one by one, as far as the time goes."""
+    """Yield these one by one, as far as the time goes."""
     end = time.monotonic() + MAX_S
     for item in oldest_first:
         if time.monotonic() > end:

@@ -19,6 +19,7 @@ from sysperf.collect.process import collect, window
 from sysperf.collect.process.records import Process
 from sysperf.host import Host
 from sysperf.model.record import Fields
+from sysperf.procfs.children import parse as parse_children
 
 CALL = "second-look"
 WINDOW_S = 4.0
@@ -35,7 +36,7 @@ FIELDS = (*window.FIELDS, "sync_share", "compiling_share", "started_children")
 
 
 def of_programs(host: Host, programs: list[Process]) -> list[Process]:
-    """These programs, with shares of the seconds until they are looked at again; as they are without `--deep`."""
+    """Return these programs, with shares of the seconds until they are looked at again; as they are without `--deep`."""
     if not host.deep or not programs:
         return programs
     answer = host.call(CALL, lambda: _wait_and_look(programs), dict[str, dict[str, float | None]]) or {}
@@ -79,7 +80,7 @@ class Samples:
         self._samples = self._told = self._syncs = self._compiles = 0
         self._calls = SYNC_CALLS.get(os.uname().machine)
         self._first = self._children()
-        self._started: set[bytes] = set()
+        self._started: set[int] = set()
 
     def look(self) -> None:
         """One look."""
@@ -90,7 +91,7 @@ class Samples:
         self._samples += 1
         self._told += bool(call)
         self._syncs += call in (self._calls or ())
-        self._compiles += any(_read(f"/proc/{child.decode()}/comm").strip() in COMPILERS for child in children)
+        self._compiles += any(_read(f"/proc/{child}/comm").strip() in COMPILERS for child in children)
         self._started |= children - self._first
 
     def facts(self) -> dict[str, float | None]:
@@ -103,13 +104,13 @@ class Samples:
             "started_children": len(self._started),
         }
 
-    def _children(self) -> set[bytes]:
+    def _children(self) -> set[int]:
         try:
             threads = os.listdir(f"/proc/{self._pid}/task")[:MAX_THREADS]
         except OSError:
             return set()
-        listed = [child for thread in threads for child in _read(f"/proc/{self._pid}/task/{thread}/children").split()]
-        return {child for child in listed[:MAX_CHILDREN] if child.isdigit()}
+        listed = [child for thread in threads for child in parse_children(_read(f"/proc/{self._pid}/task/{thread}/children"))]
+        return set(listed[:MAX_CHILDREN])
 
 
 def _read(path: str) -> bytes:

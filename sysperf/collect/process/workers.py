@@ -17,6 +17,7 @@ from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from sysperf.model.record import Record, fact
+from sysperf.procfs.children import parse as parse_children
 from sysperf.procfs.numbers import whole
 from sysperf.procfs.stat import Stat
 from sysperf.procfs.status import Status
@@ -57,7 +58,7 @@ def read(host: Host, pid: int) -> Workers:
 
 def _children(host: Host, pid: int) -> list[int] | None:
     text = host.text(f"/proc/{pid}/task/{pid}/children", 64 << 10)
-    return None if text is None else [number for word in text.split()[:MAX_WORKERS] if (number := whole(word)) is not None]
+    return None if text is None else parse_children(text)[:MAX_WORKERS]
 
 
 def _of_children(host: Host, children: list[int]) -> list[Stat]:
@@ -81,7 +82,7 @@ def _of_tree(host: Host, pid: int) -> list[Stat] | None:
 
 
 def _stats(host: Host, pids: list[int]) -> Iterator[Stat]:
-    """Those that did not end meanwhile."""
+    """Yield those that did not end meanwhile."""
     return (stat for pid in pids if (stat := process_tree.read_stat(host, pid)) is not None)
 
 

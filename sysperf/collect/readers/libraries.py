@@ -1,4 +1,4 @@
-"""Where the dynamic loader finds a library by its name. `allocator` and `openmp` ask.
+"""The library that the dynamic loader finds by a name. `allocator` and `openmp` ask.
 
 Reads   /etc/ld.so.cache
 """

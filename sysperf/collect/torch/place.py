@@ -1,4 +1,4 @@
-"""Where copies of PyTorch lie, and which interpreter imports which.
+"""The copies of PyTorch: where they lie, and which interpreter imports which.
 
 Reads   */site-packages/{__editable__*,torch.egg-link}  */site-packages/torch/version.py
 """
@@ -14,7 +14,7 @@ _EDITABLE_SOURCE = lazy(r"['\"]torch['\"]: ?['\"](/[^'\"]{1,1000})['\"]")
 
 
 class Place:
-    """Where one torch lies: the interpreter that imports it, and the other copies that it could import."""
+    """The place of one torch: the interpreter that imports it, and the other copies that it could import."""
 
     def __init__(self, environment: Environment, site: str, copies: list[str], shell: Shell) -> None:
         self.environment, self.site, self.copies = environment, site, copies

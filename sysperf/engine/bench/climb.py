@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from sysperf import paths
 from sysperf.engine.bench import traces
 from sysperf.engine.bench.ladder import Compared, Configuration, Ladder, sequence
 from sysperf.engine.bench.state import CLIMB, TOP, Observe, Progress, Request, Shot, State, name_of
@@ -25,6 +26,7 @@ from sysperf.engine.bench.trainer import Trainer, read_record
 from sysperf.engine.bench.workers import Worker
 from sysperf.engine.verify import measuring, resuming
 from sysperf.engine.verify.measuring import RunFailed
+from sysperf.host import redact
 from sysperf.model.comparison import Metric
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
@@ -52,7 +54,13 @@ def metric(name: str) -> Metric:
 
 def begun(request: Request) -> State:
     """Return a ladder on which nothing ran yet. Raises UsageError, SysperfError."""
-    return State(request=request, machine=resuming.machine(), lacks=Trainer(request).lacks())
+    return State(request=request, machine=machine(), lacks=Trainer(request).lacks())
+
+
+def machine() -> dict[str, str]:
+    """Return what decides whether runs can be compared: kernel, CPUs, driver, and variables that explain performance."""
+    variables = {f"env.{name}": neutral(value, 200) for name, value in sorted(os.environ.items()) if redact.keeps(name)}
+    return {**resuming.machine(), **variables}
 
 
 def climb(state: State, observe: Observe = lambda _: None) -> State:
@@ -84,7 +92,7 @@ class _Climber:
         self.trainer = Trainer(state.request)
         self.ladder = Ladder(self.trainer.rungs, state.lacks, state.request.rungs)
         self._began, self._spent_before_s = time.monotonic(), state.spent_s
-        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-bench-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-bench-", dir=paths.temporary_home(), ignore_cleanup_errors=True)
         self._worker = Worker(self.trainer.python)
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def _one_a_core(machine: Machine, cpus: CpuSet) -> CpuSet:
 
 
 def _array_bytes(machine: Machine) -> int:
-    """As STREAM asks: four times the caches."""
+    """Return four times the caches, as STREAM asks."""
     cpu = machine.facts.cpu
     caches = (cpu.l3_bytes or 0) * max(1, len(cpu.l3_domains or ())) if cpu else 0
     free = machine.facts.memory.available_bytes if machine.facts.memory else None

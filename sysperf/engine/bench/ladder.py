@@ -61,7 +61,7 @@ class Ladder:
         return tuple(other for other in self.top if rung not in self._with_needs([other]))
 
     def _extra(self) -> list[Rung]:
-        """Those that are tried and not climbed: advice that is doubtful, variants, what buys memory."""
+        """Return those that are tried and not climbed: advice that is doubtful, variants, what buys memory."""
         return [rung for rung in self.rungs if rung.role != LADDER and rung.id not in self.skipped]
 
     def _alone(self, rung: Rung, ground: Configuration, kind: Kind) -> Compared:
@@ -71,7 +71,7 @@ class Ladder:
         return Compared(rung.id, kind, self._sorted(base), self._sorted(base - rivals | {rung.id}))
 
     def _with_needs(self, rungs: Iterable[str]) -> set[str]:
-        """These rungs, and what they need."""
+        """Return these rungs, and what they need."""
         found, todo = set[str](), list(rungs)
         while todo:
             one = todo.pop()

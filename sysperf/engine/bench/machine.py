@@ -65,7 +65,7 @@ class Machine:
         return [known.get(address) for address in addresses]
 
     def _ranks(self, asked: int | None) -> int:
-        """As many as GPUs or, without them, memory nodes with CPUs."""
+        """Return as many as GPUs or, without them, memory nodes with CPUs."""
         if asked is not None:
             return asked
         return len(self.gpus) or sum(bool(node.cpus & self.allowed) for node in self.nodes)

@@ -50,7 +50,7 @@ def concluded(state: State) -> model.Ladder:
         rounds=max((shot.round + 1 for shot in state.shots if shot.part == CLIMB), default=0),
         total=_compared(Compared("", "added", (), ladder.top), CLIMB, state, disturbed) if ladder.top else None,
         rungs=rungs,
-        peak_tflops={dtype: median(values) / TERA for dtype, values in state.peaks.items()},
+        peak_tflops={dtype: max(values) / TERA for dtype, values in state.peaks.items()},
         bottom_share_of_peak=_share_of_peak(state, (), _peak(state)),
         bottom_units_per_s=_units_per_s(state, ()),
         bottom_trace=bottom.path if bottom else "",
@@ -142,7 +142,7 @@ ARMS: tuple[Arm, Arm] = ("a", "b")
 
 
 def _pairs(pair: Compared, part: str, shots: Sequence[Shot]) -> Iterator[tuple[int, int]]:
-    """Of each round the run with the rung and the nearest one without it: their places among all runs."""
+    """Pair, in each round, the run with the rung and the nearest one without it: their places among all runs."""
     of_part = [(number, shot) for number, shot in enumerate(shots) if shot.part == part]
     for _, of_round in itertools.groupby(of_part, key=lambda one: one[1].round):
         some = list(of_round)
@@ -161,7 +161,7 @@ def _run(shot: Shot, pair: int, arm: Arm, warm_up: int, disturbed: str) -> Run |
     )  # fmt: skip
 
 
-def _outcome(trials: Sequence[model.Trial], mechanism: model.Mechanism, parity: model.Parity | None) -> model.Outcome:
+def _outcome(trials: Sequence[model.Trial], mechanism: model.Mechanism, parity: model.Parity | None) -> model.Finding:
     """What is said of a rung: by what it does where it is added, at the bottom or on the rungs below it."""
     if not trials:
         return "unclear here"
@@ -169,7 +169,7 @@ def _outcome(trials: Sequence[model.Trial], mechanism: model.Mechanism, parity: 
     if parity is not None and not parity.holds:
         return "losses differ"
     if verdict == "faster":
-        gains: dict[model.Mechanism, model.Outcome] = {
+        gains: dict[model.Mechanism, model.Finding] = {
             "seen": "gain with its mechanism", "not seen": "gain without its mechanism", "unknown": "gain",
         }  # fmt: skip
         return gains[mechanism]
@@ -218,8 +218,8 @@ def _units_per_s(state: State, configuration: Configuration) -> float | None:
 
 
 def _peak(state: State) -> float | None:
-    """The highest matmul peak of all types, in operations a second."""
-    return max((median(values) for values in state.peaks.values()), default=None)
+    """The highest matmul peak of all types and rounds, in operations a second: others that take CPUs can only lower it."""
+    return max(itertools.chain.from_iterable(state.peaks.values()), default=None)
 
 
 def _share_of_peak(state: State, configuration: Configuration, peak: float | None) -> float | None:

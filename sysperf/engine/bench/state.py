@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sysperf.engine.bench import traces
 from sysperf.engine.bench.ladder import Configuration
-from sysperf.model.comparison import Conditions
+from sysperf.model.comparison import MAX_TIME_S, Conditions
 from sysperf.model.record import Record
 
 CLIMB, TOP = "climb", "top"
@@ -54,6 +54,10 @@ class Shot(Record, kw_only=True):
     units_per_step: float | None = None
     flop_per_step: float | None = None
 
+    def is_sound(self) -> bool:
+        """Whether its figures can be figures of a run."""
+        return all(0 <= time_s < MAX_TIME_S for time_s in (self.wall_s, self.cpu_s, *self.step_times_s))
+
 
 class State(Record, kw_only=True):
     """A ladder that is climbed: all that is needed to show it, to stop it and to resume it."""
@@ -77,9 +81,13 @@ class State(Record, kw_only=True):
     ended: str = ""
     """Why it ended before its time."""
 
+    def is_sound(self) -> bool:
+        """Whether its figures can be figures of a ladder: it may have been read from a file."""
+        return 0 <= self.spent_s < MAX_TIME_S and 0 <= self.max_steps < 1 << 31 and all(shot.is_sound() for shot in self.shots)
+
 
 class Progress(NamedTuple):
-    """Where it stands."""
+    """The progress of a ladder."""
 
     what: str
     state: State

@@ -36,19 +36,24 @@ class Trainer:
         if unknown:
             raise UsageError(f"--rungs {', '.join(unknown)}: no such rung", f"rungs are {', '.join(rung.id for rung in self.rungs)}")
 
-    def variant(self, configuration: Configuration, *arguments: str) -> Variant:
-        """Return how a configuration is started, with further arguments."""
+    def variant(self, configuration: Configuration, *arguments: str, ranks: int = 0) -> Variant:
+        """Return how a configuration is started, with further arguments, by as many ranks as were asked for or as are named."""
         request = self.request
         start = self.plugin.start(
-            self.python, request.workload, configuration, (*request.arguments, *arguments), ranks=request.ranks, sysperf=sysperf_command()
+            self.python,
+            request.workload,
+            configuration,
+            (*request.arguments, *arguments),
+            ranks=ranks or request.ranks,
+            sysperf=sysperf_command(),
         )
         return Variant(name_of(configuration), start.argv, dict(start.environment))
 
     def lacks(self) -> dict[str, str]:
         """Return why rungs cannot be had here. Raises SysperfError where the trainer does not say."""
-        variant = self.variant((), "--list", "--json", "-")
+        variant = self.variant((), "--list", "--json", "-", ranks=1)
         try:
-            env = variant.environment(dict(os.environ))
+            env = {**variant.environment(dict(os.environ)), "WORLD_SIZE": str(self.request.ranks)}  # as torchrun tells each rank
             done = subprocess.run(variant.argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_LIMIT_S, check=True)
             listed = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.SubprocessError) as error:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from sysperf import verify
+from sysperf import paths, verify
 from sysperf.model.record import JsonObject, Record, to_json
 from sysperf.model.text import neutral
 
@@ -92,7 +92,7 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(BINDING)}
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._errors = tempfile.TemporaryFile(dir=paths.temporary_home())  # noqa: SIM115 - as long as the process
         self._said = b""
         return subprocess.Popen(
             (self._python, FILE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True
@@ -142,7 +142,7 @@ class Ranks:
 
     def __init__(self, python: str, ranks: int) -> None:
         self._workers = [Worker(python) for _ in range(ranks)]
-        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-ranks-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-ranks-", dir=paths.temporary_home(), ignore_cleanup_errors=True)
         self._attempt = 0
 
     def ask(self, request: JsonObject, limit_s: float) -> Answer:

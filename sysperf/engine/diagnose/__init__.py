@@ -31,7 +31,6 @@ from sysperf.engine.reading import snapshot
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.outcome import Outcome
 from sysperf.model.record import Record
 from sysperf.model.snapshot import Snapshot
 
@@ -241,7 +240,7 @@ def is_open(verdict: Verdict) -> bool:
     confirmed = [
         cause
         for cause in verdict.causes
-        if cause.state == "confirmed" and (cause.gain or 0.0) >= MIN_OPEN_GAIN and cause.id not in OTHERS_DOING
+        if cause.state == "confirmed" and (cause.gain.middle or 0.0) >= MIN_OPEN_GAIN and cause.rule not in OTHERS_DOING
     ]
     return not confirmed and verdict.verdict != "idle"
 
@@ -272,7 +271,7 @@ def _processes(taken: Snapshot) -> Sequence[Process]:
 
 
 def _root(pid: int, taken: Snapshot) -> int:
-    """Of a rank the process that started all ranks, so that they are seen together."""
+    """Return, for a rank, the process that started all ranks, so that they are seen together."""
     process = next((candidate for candidate in _processes(taken) if candidate.pid == pid), None)
     if process is None or (process.world_size or 1) < 2 or process.job in (0, pid, 1):
         return pid
@@ -291,26 +290,19 @@ def _devices(taken: Snapshot) -> Sequence[Device]:
 
 def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
     """The rules of the audit that found something in a process, in its GPUs, or in the machine, by process."""
-    rules: dict[str, list[str]] = {}
-    for outcome in judge_snapshot(taken, terms).outcomes:
-        if outcome.state == "finding":
-            rules.setdefault(_subject_of(outcome), []).append(outcome.rule)
+    rules: dict[object, list[str]] = {}
+    for finding in judge_snapshot(taken, terms).outcomes:
+        if finding.state == "finding":
+            of = {"process": finding.subject.pid, "gpu": finding.subject.bus_id.lower()}
+            rules.setdefault(of.get(finding.scope, finding.scope), []).append(finding.rule)
     return {
         process.pid: tuple(
             rule
-            for subject in (f"process:{process.pid}", *(f"gpu:{bus_id.lower()}" for bus_id in process.gpu_bus_ids or ()), "host")
+            for subject in (process.pid, *(bus_id.lower() for bus_id in process.gpu_bus_ids or ()), "host")
             for rule in rules.get(subject, ())
         )
         for process in _processes(taken)
     }
-
-
-def _subject_of(outcome: Outcome) -> str:
-    """``process:PID``, ``gpu:BUS ID``, or ``host`` for a rule about the whole machine."""
-    kind, _, name = outcome.key.partition("@")[2].partition(":")
-    if outcome.scope == "process":
-        return f"{kind}:{name.partition(':')[0]}"
-    return f"gpu:{name.lower()}" if outcome.scope == "gpu" else outcome.scope
 
 
 def _used_ticks(watched: Watched) -> int:

@@ -10,19 +10,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from sysperf.diagnosis import programs
-from sysperf.diagnosis.facts import Diagnosis, Line, Program, Share
-from sysperf.diagnosis.verdict import Cause, Signal, State
+from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.engine.diagnose import fixes as diagnose_fixes
 from sysperf.engine.diagnose import hits
 from sysperf.engine.reading import now
 from sysperf.evaluate.compiled import Compiled
-from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.functions import Unknown
-from sysperf.evaluate.judge import Judge, scope_names
+from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
-from sysperf.evaluate.subject import Subject
-from sysperf.model.outcome import Outcome
+from sysperf.evaluate.subject import named, program_of
+from sysperf.model.finding import Finding, Gain, Place, Signal, State, Subject
 from sysperf.model.snapshot import Area, Snapshot
 
 TOO_HIGH, TOO_LOW = 0.6, 1.5
@@ -32,44 +29,30 @@ MAX_LINES = 3
 FULL_GPU = 0.95
 
 
-def find(facts: Diagnosis, ruleset: Ruleset) -> list[Cause]:
+def find(facts: Diagnosis, ruleset: Ruleset) -> list[Finding]:
     """One cause a rule and program."""
     snapshot = Snapshot(taken_at=now(), areas={"diagnosis": Area(facts)})
-    names = scope_names(snapshot)
-    causes = []
-    for rule in ruleset.rules:
-        if rule.scope != "diagnosis":
-            continue
-        compiled = ruleset.compiled(rule.key)
-        for place, program in enumerate(facts.programs):
-            judge = Judge(names, ruleset.tables, Ledger(snapshot))
-            judge.subject(compiled, Subject(compiled.loop, program, place))
-            causes += [
-                _cause(compiled, outcome, {**names, compiled.loop: program}, program, ruleset, facts.machine.shares)
-                for outcome in judge.outcomes
-                if outcome.state == "finding"
-            ]
-    return causes
+    answers = judge(ruleset, snapshot, ("diagnosis",)).answers
+    return [_cause(answer, answer.item.value, facts, ruleset) for answer in answers if answer.finding.state == "finding"]
 
 
-def _cause(
-    compiled: Compiled, outcome: Outcome, names: dict[str, object], program: Program, ruleset: Ruleset, shares: Sequence[Share]
-) -> Cause:
-    scope = Scope(dict(names), ruleset.tables)
-    busy = None if compiled.rule.on_gpu or not compiled.rule.cost else _gpu_busy(program)
+def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset) -> Finding:
+    compiled, rule = answer.rule, answer.rule.rule
+    scope = Scope({"diagnosis": facts, compiled.loop: program}, ruleset.tables)
+    busy = None if rule.on_gpu or not rule.cost else _gpu_busy(program)
     signals = tuple(_signals(compiled, scope))
     if not any(signal.source == "script" for signal in signals):
         signals += _hypotheses(compiled, program, ruleset)
     signals += _hidden(busy)
     against = [signal.text for signal in signals if not signal.supports]
-    fixes = diagnose_fixes.fixes(outcome.fixes, compiled, program, shares, ruleset)
-    cause = Cause(
-        id=outcome.rule, title=outcome.title, state=_state(signals), message=outcome.message, subjects=(name_of(program),),
-        pids=(program.pid,), signals=signals, where=_lines(compiled.rule.lines, program), why=outcome.why,
+    fixes = diagnose_fixes.fixes(answer.finding.fixes, compiled, program, facts.machine.shares, ruleset)
+    cost = compiled.percent("cost", scope)
+    cause = msgspec.structs.replace(
+        named(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=_places(rule.lines, program),
         because=against[0] if against else "", fixes=tuple(diagnose_fixes.of_program(fix, program.command) for fix in fixes),
-        verify=diagnose_fixes.proof(fixes, program.command, compiled.rule.proof), refs=outcome.refs,
+        verify=diagnose_fixes.proof(fixes, program.command, rule.proof), cost_pct=cost,
     )  # fmt: skip
-    return with_gain(cause, _bounded(_number(compiled, scope), busy))
+    return with_gain(cause, _bounded(cost, busy))
 
 
 def _state(signals: Sequence[Signal]) -> State:
@@ -98,13 +81,6 @@ def _hidden(busy: float | None) -> tuple[Signal, ...]:
     return (Signal(source="gpu", supports=False, text=text),)
 
 
-def _number(compiled: Compiled, scope: Scope) -> float | None:
-    if not compiled.rule.cost:
-        return None
-    value = compiled.expression(compiled.rule.cost, "cost")(scope)
-    return None if isinstance(value, Unknown) or not isinstance(value, int | float) else max(0.0, float(value))
-
-
 def _gpu_busy(program: Program) -> float | None:
     """The share of the time in which kernels of the program run; what its main thread does meanwhile costs nothing. None: not measured."""
     if not program.uses_gpu or program.gpu is None:
@@ -117,28 +93,31 @@ def _bounded(cost: float | None, busy: float | None) -> float | None:
     return cost if cost is None or busy is None else min(cost, 100 * (1 - busy))
 
 
-def _lines(kinds: Sequence[str], program: Program) -> tuple[Line, ...]:
+def _places(kinds: Sequence[str], program: Program) -> tuple[Place, ...]:
     """The program's lines for these phases and activities, its workers' behind `worker:`."""
-    by_place: dict[tuple[str, int], Line] = {}
+    by_line: dict[tuple[str, int], Place] = {}
     for kind in kinds:
         of_worker = kind.startswith("worker:")
         taken = program.worker_stacks if of_worker else program.stacks
-        for line in taken.lines if taken is not None else ():
-            if line.kind == kind.removeprefix("worker:"):
-                by_place.setdefault((line.file, line.line), line)
-    return tuple(by_place.values())[:MAX_LINES]
+        for place in taken.lines if taken is not None else ():
+            if place.what == kind.removeprefix("worker:"):
+                by_line.setdefault((place.file, place.line), place)
+    return tuple(by_line.values())[:MAX_LINES]
 
 
-def with_gain(cause: Cause, percent: float | None) -> Cause:
+def with_gain(cause: Finding, percent: float | None) -> Finding:
     """A cause with what acting on it is predicted to gain, in percent of the step, and the bounds of that; None: not known."""
-    low, gain, high = (None if percent is None else round(min(99.0, percent * part), 1) for part in (TOO_HIGH, 1.0, TOO_LOW))
-    return msgspec.structs.replace(cause, gain=gain, gain_low=low, gain_high=high)
+    if percent is None:
+        return msgspec.structs.replace(cause, gain=Gain())
+    low, middle, high = (round(min(99.0, percent * part), 1) for part in (TOO_HIGH, 1.0, TOO_LOW))
+    text = f"about {middle:.0f} % of the step ({low:.0f} to {high:.0f}) by what was seen; unmeasured"
+    return msgspec.structs.replace(cause, gain=Gain("samples", text, low, middle, high))
 
 
-def name_of(program: Program) -> str:
-    """``rank 3 (pid 4242)`` or ``python (pid 4242)``."""
-    what = f"rank {program.rank}" if programs.is_rank(program) else program.name or "process"
-    return f"{what} (pid {program.pid})"
+def subject_of(program: Program) -> Subject:
+    """A rank by its number in the job, another program by its name."""
+    name = f"rank {program.rank}" if programs.is_rank(program) else program.name
+    return Subject("process", name, pid=program.pid, program=program_of(program.command))
 
 
 def within_a_sentence(title: str) -> str:

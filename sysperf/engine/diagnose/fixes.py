@@ -10,15 +10,12 @@ import msgspec
 from sysperf.diagnosis.facts import Program, Share
 from sysperf.engine.diagnose.hits import speaks_for
 from sysperf.evaluate.compiled import Compiled
+from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.model.outcome import Remedy
+from sysperf.model.finding import Remedy, Start
 from sysperf.model.text import for_shell
-from sysperf.startup import lazy
 
-ANY_PROGRAM = " python …"
-"""How fixes name the program that is started."""
 STEPS = 200
-_UNSET = lazy(r" -u (\w+)")
 
 
 def fixes(
@@ -37,37 +34,29 @@ def _divided(fixes: Sequence[Remedy], shares: Sequence[Share]) -> tuple[Remedy, 
 def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Remedy, ...]:
     """What `sysperf lint --fix` changes in the program's source against this cause: it shows a diff, and asks."""
     fixable = [hit for hit in program.places if hit.fixable and speaks_for(hit.rule, compiled.rule.id, "diagnosis", ruleset)]
-    places = dict.fromkeys((hit.file, hit.rule) for hit in fixable)
-    return tuple(
-        Remedy(
-            "advice", "as a diff of the source, which is shown first", "caution", f"sysperf lint {shlex.quote(file)} --select {rule} --fix"
-        )
-        for file, rule in places
-    )
+    return tuple(source_fix(file, rule) for file, rule in dict.fromkeys((hit.place.file, hit.rule) for hit in fixable))
 
 
 def of_program(fix: Remedy, command: str) -> Remedy:
-    """A fix that starts the program in another way, with this program's own command line."""
-    if fix.kind not in ("env", "preload") or not fix.command.endswith(ANY_PROGRAM):
-        return fix
-    return msgspec.structs.replace(fix, command=f"{fix.command.removesuffix(ANY_PROGRAM)} {for_shell(command) or ANY_PROGRAM.strip()}")
+    """A fix that starts the program with other variables, with this program's own command line."""
+    return fix.started(_of(fix.start, command)) if fix.start is not None and fix.start.wrap is None else fix
+
+
+def _of(start: Start, command: str) -> Start:
+    return msgspec.structs.replace(start, program=for_shell(command) or start.program)
 
 
 def _of_what_is_set(fix: Remedy, env: Mapping[str, str] | None) -> Remedy | None:
     """A fix that unsets variables, for those which the program has; None where nothing is left of it."""
-    named = _UNSET.findall(fix.command) if fix.kind == "env" else []
-    kept = [name for name in named if env is None or name in env]
-    if kept == named:
+    if fix.start is None or env is None:
         return fix
-    command = _UNSET.sub(lambda option: option[0] if option[1] in kept else "", fix.command)
-    if command == f"env{ANY_PROGRAM}":
-        return None
-    return msgspec.structs.replace(fix, command=command, title=fix.title.replace(", ".join(named), ", ".join(kept)))
+    start = msgspec.structs.replace(fix.start, unset=tuple(name for name in fix.start.unset if name in env))
+    return None if start == Start() else fix.started(start) if start != fix.start else fix
 
 
 def _start_of(fix: Remedy, share: Share) -> Remedy:
-    command = f"sysperf wrap --cpus {share.cpus} -- {for_shell(share.command) or 'python …'}"
-    return msgspec.structs.replace(fix, title=f"{fix.title}: process {share.pid}", command=command)
+    start = Start(wrap=("--cpus", str(share.cpus)), program=for_shell(share.command) or "python …")
+    return msgspec.structs.replace(fix.started(start), title=f"{fix.title}: process {share.pid}")
 
 
 def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
@@ -80,9 +69,8 @@ def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
     program = for_shell(command) or "python …"
     if what == "wrap":
         return f"sysperf verify -- {program}"
-    first = fixes[0] if fixes else None
-    if first is not None and first.kind == "bind":
-        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(first.command)}"
-    if first is not None and first.kind in ("env", "preload") and first.command.endswith(ANY_PROGRAM):
-        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(of_program(first, command).command)}"
+    start = fixes[0].start if fixes else None
+    if start is not None:
+        other = start if start.wrap is not None else _of(start, command)
+        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(other.command())}"
     return f"sysperf verify --steps optimizer --max-steps {STEPS} --a {shlex.quote(program)} --b …"

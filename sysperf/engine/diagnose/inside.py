@@ -110,9 +110,9 @@ class Inside:
             return ()
         running = dict(zip(files, reached([self._as_seen(pid, file, text) for file, text in files.items()]), strict=True))
         return tuple(
-            msgspec.structs.replace(hit, fixable=hit.fixable and (pid, hit.file) in self._here)
+            msgspec.structs.replace(hit, fixable=hit.fixable and (pid, hit.place.file) in self._here)
             for hit in linted
-            if (runs := running[hit.file]) is None or (hit.function.partition(".")[0] or MODULE) in {*runs, MODULE}
+            if (runs := running[hit.place.file]) is None or (hit.place.function.partition(".")[0] or MODULE) in {*runs, MODULE}
         )
 
     def _as_seen(self, pid: int, file: str, text: str) -> SeenFile:
@@ -131,12 +131,11 @@ def _linted(files: dict[str, str], ruleset: Ruleset, seconds: float) -> list[Hit
     return [
         Hit(
             rule=hypothesis.rule,
-            file=names[int(os.path.basename(hypothesis.file).partition(".")[0])],
-            line=hypothesis.line,
-            function=hypothesis.function,
-            fixable=hypothesis.fixable,
+            place=msgspec.structs.replace(place, file=names[int(os.path.basename(place.file).partition(".")[0])]),
+            fixable=hypothesis.source_fix is not None,
         )
         for hypothesis in (result.hypotheses if result is not None else ())
+        for place in hypothesis.places
     ]
 
 
@@ -146,7 +145,7 @@ def _source(host: Host, pid: int, file: str) -> str:
 
 
 def _place(pid: int, file: str) -> str:
-    """Where a program would read a file: a relative name is below its working folder; its own root is its container's."""
+    """Return where a program would read a file: a relative name is below its working folder; its own root is its container's."""
     return f"/proc/{pid}/root{file}" if os.path.isabs(file) else f"/proc/{pid}/cwd/{file}"
 
 
@@ -265,5 +264,5 @@ def _facts(path: str, ruleset: Ruleset) -> Traced:
         verdict=analysis.trace.verdict, **shares, **more._asdict(),
         gpu_busy=None if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean / 100,
         sync=None if figures.sync_exposed_pct is None else figures.sync_exposed_pct / 100,
-        findings=tuple(sorted({finding.id for finding in analysis.findings})),
+        findings=tuple(sorted({finding.rule for finding in analysis.findings})),
     )  # fmt: skip

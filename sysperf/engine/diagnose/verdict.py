@@ -1,4 +1,4 @@
-"""From facts to a verdict: one word, a sentence, the causes that are left after weighing, and what to run next."""
+"""The verdict on facts: one word, a sentence, the causes that are left after weighing, and what to run next."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysperf.diagnosis.facts import Diagnosis, Program
-from sysperf.diagnosis.verdict import Cause, Hypothesis, Word
+from sysperf.diagnosis.verdict import Word
 from sysperf.engine.diagnose import causes as diagnose_causes
 from sysperf.engine.diagnose import hits, weighing
-from sysperf.engine.diagnose.causes import name_of, within_a_sentence
+from sysperf.engine.diagnose.causes import subject_of, within_a_sentence
 from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.finding import Finding, State
 from sysperf.model.rule import Scope
 from sysperf.model.text import for_shell
 
@@ -25,10 +26,10 @@ class Judged(NamedTuple):
 
     word: Word
     sentence: str
-    causes: tuple[Cause, ...]
-    dropped: tuple[Cause, ...]
+    causes: tuple[Finding, ...]
+    dropped: tuple[Finding, ...]
     next: str
-    hypotheses: tuple[Hypothesis, ...] = ()
+    hypotheses: tuple[Finding, ...] = ()
 
 
 def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
@@ -52,30 +53,37 @@ def _starting(facts: Diagnosis) -> Judged | None:
     return None
 
 
-def _joined(facts: Diagnosis, causes: Sequence[Cause], ruleset: Ruleset) -> tuple[Hypothesis, ...]:
+def _joined(facts: Diagnosis, causes: Sequence[Finding], ruleset: Ruleset) -> tuple[Finding, ...]:
     """What lint said of the running functions, with the causes and the findings in a trace that make it more than a hypothesis."""
     hypotheses = []
     for program in facts.programs:
-        seen: list[tuple[str, Scope]] = [(cause.id, "diagnosis") for cause in causes if program.pid in cause.pids]
+        mine = [cause.rule for cause in causes if program.pid in {subject.pid for subject in (cause.subject, *cause.also)}]
+        seen: list[tuple[str, Scope]] = [(cause, "diagnosis") for cause in mine]
         seen += [(cause, "trace") for cause in program.traced.findings] if program.traced is not None else []
         for hit in program.places:
-            by = dict.fromkeys(name for name, scope in seen if hits.speaks_for(hit.rule, name, scope, ruleset))
-            title = hits.in_source(hit.rule, ruleset).title
-            hypotheses.append(Hypothesis(rule=hit.rule, title=title, file=hit.file, line=hit.line, raised_by=tuple(by)))
-    return tuple(sorted(dict.fromkeys(hypotheses), key=lambda place: (not place.raised_by, place.file, place.line, place.rule)))
+            by = tuple(dict.fromkeys(name for name, scope in seen if hits.speaks_for(hit.rule, name, scope, ruleset)))
+            rule = hits.in_source(hit.rule, ruleset)
+            state: State = "confirmed" if by else "finding"
+            hypotheses.append(Finding(hit.rule, state, rule.severity, "script", rule.title, places=(hit.place,), confirmed_by=by))
+    return tuple(sorted(dict.fromkeys(hypotheses), key=_order))
 
 
-def trace_may_tell(causes: Sequence[Cause], facts: Diagnosis, ruleset: Ruleset) -> bool:
+def _order(hypothesis: Finding) -> tuple[object, ...]:
+    """Confirmed ones first, then in the order of the source."""
+    return (not hypothesis.confirmed_by, *((place.file, place.line) for place in hypothesis.places), hypothesis.rule)
+
+
+def trace_may_tell(causes: Sequence[Finding], facts: Diagnosis, ruleset: Ruleset) -> bool:
     """Whether a cause may be the consequence of one that only a trace shows."""
     if not causes or any(program.traced is not None for program in facts.programs):
         return False
     running = [rule for rule in ruleset.rules if rule.scope == "diagnosis"]
     only_traced = [rule for rule in running if [signal.source for signal in rule.signals[:1]] == ["trace"]]
-    found = {cause.id for cause in causes}
+    found = {cause.rule for cause in causes}
     return any(found & {*rule.explains, *rule.explains_where_most} for rule in only_traced)
 
 
-def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]:
+def _verdict(facts: Diagnosis, causes: Sequence[Finding]) -> tuple[Word, str, str]:
     """(word, sentence, command to run next)."""
     if causes:
         first = causes[0]
@@ -83,21 +91,21 @@ def _verdict(facts: Diagnosis, causes: Sequence[Cause]) -> tuple[Word, str, str]
     computing = [program for program in facts.programs if program.role == "computes"]
     suspended = [program for program in facts.programs if (program.main_suspended or 0.0) >= MOSTLY]
     if suspended and not computing:
-        return "idle", f"It does nothing now: {name_of(suspended[0])} is suspended, by a signal or a debugger.", ""
+        return "idle", f"It does nothing now: {subject_of(suspended[0]).text} is suspended, by a signal or a debugger.", ""
     if not computing:
         return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
     busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
     if shown := _computes(busiest):
         return "healthy", f"Healthy: bound by computation; {shown}.", ""
-    why, then = _untold(busiest)
+    why, then = _why_unknown(busiest)
     return "cannot-tell", f"Cannot tell: {why}.", then
 
 
-def _slowed(causes: Sequence[Cause]) -> str:
+def _slowed(causes: Sequence[Finding]) -> str:
     first = causes[0]
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
-    where = f", at {first.where[0].file}:{first.where[0].line}" if first.where else ""
-    gain = f"; acting saves about {first.gain:.0f} % of the step" if first.gain is not None and first.gain >= 1 else ""
+    where = f", at {first.place.file}:{first.place.line}" if first.place else ""
+    gain = f"; acting saves about {first.gain.middle:.0f} % of the step" if (first.gain.middle or 0.0) >= 1 else ""
     return f"{sure}: {within_a_sentence(first.title)}{where}{gain}."
 
 
@@ -119,7 +127,7 @@ def _computes(program: Program) -> str:
     return ""
 
 
-def _untold(program: Program) -> tuple[str, str]:
+def _why_unknown(program: Program) -> tuple[str, str]:
     """(why it cannot be told, what to run next)."""
     if program.stacks is None:
         why = "from outside alone nothing is wrong with it, and its stacks could not be seen"

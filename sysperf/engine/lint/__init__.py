@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from sysperf import __version__
 from sysperf.engine.lint.workers import FILE_S, examine_all
-from sysperf.evaluate.compiled import Compiled
-from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.functions import Unknown
-from sysperf.evaluate.judge import Judge, scope_names
+from sysperf.evaluate.judge import Answer, judge
+from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.scope import Scope
-from sysperf.evaluate.subject import Subject, fingerprint
+from sysperf.evaluate.subject import fingerprint, named
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import redact
-from sysperf.model.outcome import Outcome, Report, SourcePlace, Tally
+from sysperf.model.finding import Finding, Place, Report, Subject, Tally
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
@@ -28,7 +25,7 @@ from sysperf.script.comments import Accepted, accepted
 from sysperf.script.examine import facts, is_relevant
 from sysperf.script.facts import Script, Site
 from sysperf.script.file import File
-from sysperf.script.hypothesis import Examined, Hypothesis, Lint, Unread
+from sysperf.script.hypothesis import Examined, Lint, Unread
 from sysperf.script.notebook import Notebook
 from sysperf.script.source import Source, Unreadable, read_bytes
 from sysperf.script.walk import files
@@ -77,7 +74,7 @@ def script_rules(ruleset: Ruleset) -> list[str]:
     return [rule.key for rule in ruleset.rules if rule.scope == "script"]
 
 
-def near(result: Lint, file: str, line: int | None = None, function: str = "") -> tuple[Hypothesis, ...]:
+def near(result: Lint, file: str, line: int | None = None, function: str = "") -> tuple[Finding, ...]:
     """The hypotheses about a place that a stack or a trace names: a file's, in a function or across a line where one is given.
 
     `file` is a path, or the end of one; `function` is its bare name, as stacks have it.
@@ -85,9 +82,10 @@ def near(result: Lint, file: str, line: int | None = None, function: str = "") -
     return tuple(
         hypothesis
         for hypothesis in result.hypotheses
-        if f"/{hypothesis.file}".endswith(f"/{file.lstrip('./')}") or f"/{file}".endswith(f"/{hypothesis.file.lstrip('./')}")
-        if not function or hypothesis.function.rpartition(".")[2] == function
-        if line is None or hypothesis.line <= line <= hypothesis.end_line
+        for place in hypothesis.places
+        if f"/{place.file}".endswith(f"/{file.lstrip('./')}") or f"/{file}".endswith(f"/{place.file.lstrip('./')}")
+        if not function or place.function.rpartition(".")[2] == function
+        if line is None or place.line <= line <= place.end_line
     )
 
 
@@ -114,130 +112,65 @@ def examine_file(target: Target, ruleset: Ruleset, gpus: Gpu | None = None) -> E
 
 def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
     """What the rules say of a file that was parsed, less what its comments accept."""
-    judging = _Judging(file.source, facts(file), ruleset, gpus)
-    comments = accepted(file.source)
-    hypotheses = [*judging.hypotheses()]
+    script, source = facts(file), file.source
+    areas = {"script": Area(script), **({} if gpus is None else {"gpu": Area(gpus)})}
+    answers = judge(ruleset, Snapshot(taken_at="", root=source.path, areas=areas), ("script",)).answers
+    found = [answer for answer in answers if answer.finding.state == "finding"]
+    comments = accepted(source)
+    hypotheses = [_hypothesis(answer, script, source) for answer in found]
     kept = [hypothesis for hypothesis in hypotheses if not _is_accepted(hypothesis, comments)]
-    kept.sort(key=lambda hypothesis: (hypothesis.cell, hypothesis.line, hypothesis.column, hypothesis.rule))
+    kept.sort(key=lambda each: (*((place.cell, place.line, place.column) for place in each.places), each.rule))
     return Examined(
-        file=file.source.path,
-        lines=len(file.source.starts),
-        hypotheses=_with_fixes(file, kept[:MAX_HYPOTHESES]),
-        ignored=len(hypotheses) - len(kept),
-        undecided=judging.undecided,
+        file=source.path,
+        lines=len(source.starts),
+        hypotheses=tuple(_with_fix(file, hypothesis) for hypothesis in kept[:MAX_HYPOTHESES]),
+        ignored=len(found) - len(kept),
+        undecided=sum(answer.finding.state == "unknown" and answer.is_of_item for answer in answers),
     )
 
 
-def _with_fixes(file: File, hypotheses: list[Hypothesis]) -> tuple[Hypothesis, ...]:
-    """The hypotheses, with those marked whose code is understood well enough to be changed."""
-    if not any(hypothesis.rule in CODEMODS for hypothesis in hypotheses):
-        return tuple(hypotheses)
-    fixable = {hypothesis for hypothesis in hypotheses if next(changes(file, (hypothesis,)), None) is not None}
-    return tuple(msgspec.structs.replace(hypothesis, fixable=True) if hypothesis in fixable else hypothesis for hypothesis in hypotheses)
+def _hypothesis(answer: Answer, script: Script, source: Source) -> Finding:
+    """The finding with its place. What is said of the whole file is shown at its first training loop."""
+    site = answer.item.value if isinstance(answer.item.value, Site) else _first_step(script)
+    line, column = site.line or 1, site.column or 1
+    cell, line_in_cell = source.cell(line)
+    code = neutral(redact.source_line(source.line(line)), MAX_CODE)
+    place = Place(
+        source.path, line_in_cell, site.function or "", code, cell=cell, column=column,
+        end_line=(site.end_line or line) - line + line_in_cell, end_column=site.end_column or column,
+    )  # fmt: skip
+    name = fingerprint(answer.finding.rule, f"{source.path}\0{site.function}\0{code}")
+    finding = named(answer.finding, Subject("item", place.start))
+    return msgspec.structs.replace(finding, places=(place,), fingerprint=name, evidence=())
 
 
-def _is_accepted(hypothesis: Hypothesis, comments: Accepted) -> bool:
-    return bool(comments.lines) and not hypothesis.cell and comments.covers(hypothesis.rule, hypothesis.line, hypothesis.end_line)
+def _first_step(script: Script) -> Site:
+    loops = [loop for loop in script.loops or () if loop.kind == "step"]
+    return loops[0] if loops else Site(line=1, column=1, end_line=1, end_column=1)
 
 
-class _Judging:
-    """The rules of scope `script` on one file."""
+def _is_accepted(hypothesis: Finding, comments: Accepted) -> bool:
+    return bool(comments.lines) and any(
+        not place.cell and comments.covers(hypothesis.rule, place.line, place.end_line) for place in hypothesis.places
+    )
 
-    def __init__(self, source: Source, script: Script, ruleset: Ruleset, gpus: Gpu | None) -> None:
-        self._source = source
-        self._script = script
-        self._ruleset = ruleset
-        areas = {"script": Area(script), **({} if gpus is None else {"gpu": Area(gpus)})}
-        snapshot = Snapshot(taken_at="", root=source.path, areas=areas)
-        self._names = scope_names(snapshot)
-        self._ledger = Ledger(snapshot)
-        self.undecided = 0
 
-    def hypotheses(self) -> Iterator[Hypothesis]:
-        """All that fire."""
-        for rule_id in script_rules(self._ruleset):
-            rule = self._ruleset.compiled(rule_id)
-            for subject in self._subjects(rule):
-                judge = Judge(self._names, self._ruleset.tables, self._ledger)
-                judge.subject(rule, subject)
-                for outcome in judge.outcomes:
-                    if outcome.state == "finding":
-                        yield self._hypothesis(outcome, rule, subject)
-                    self.undecided += outcome.state == "unknown"
-
-    def _subjects(self, rule: Compiled) -> list[Subject]:
-        if not rule.loop:
-            return [Subject()]
-        items = rule.items(Scope(dict(self._names), self._ruleset.tables))
-        return [] if isinstance(items, Unknown) else [Subject(rule.loop, item, place) for place, item in enumerate(items)]
-
-    def _hypothesis(self, outcome: Outcome, rule: Compiled, subject: Subject) -> Hypothesis:
-        site = subject.item if isinstance(subject.item, Site) else self._first_step()
-        line, column = site.line or 1, site.column or 1
-        cell, line_in_cell = self._source.cell(line)
-        code = neutral(redact.source_line(self._source.line(line)), MAX_CODE)
-        return Hypothesis(
-            rule=outcome.rule,
-            witness=rule.rule.witness,
-            explains=rule.rule.explains,
-            severity=outcome.severity,
-            confidence=outcome.confidence,
-            title=outcome.title,
-            message=outcome.message,
-            file=self._source.path,
-            cell=cell,
-            line=line_in_cell,
-            column=column,
-            end_line=(site.end_line or line) - line + line_in_cell,
-            end_column=site.end_column or column,
-            function=site.function or "",
-            code=code,
-            because=outcome.because,
-            why=outcome.why,
-            fixes=tuple(fix.title or fix.note for fix in outcome.fixes),
-            refs=outcome.refs,
-            fingerprint=fingerprint(outcome.rule, f"{self._source.path}\0{site.function}\0{code}"),
-        )
-
-    def _first_step(self) -> Site:
-        """Where a statement about the whole file is shown: at its first training loop."""
-        loops = [loop for loop in self._script.loops or () if loop.kind == "step"]
-        return loops[0] if loops else Site(line=1, column=1, end_line=1, end_column=1)
+def _with_fix(file: File, hypothesis: Finding) -> Finding:
+    """The hypothesis with the change that `sysperf lint --fix` makes, where the code is understood well enough."""
+    if hypothesis.rule not in CODEMODS or next(changes(file, (hypothesis,)), None) is None:
+        return hypothesis
+    return msgspec.structs.replace(hypothesis, fixes=(*hypothesis.fixes, source_fix(file.source.path, hypothesis.rule)))
 
 
 def without_accepted(result: Lint, waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> Lint:
     """The result without what the configuration's waivers or a baseline accept. One call sees some files: nothing is stale in it."""
-    outcomes = apply_waivers([_outcome(hypothesis) for hypothesis in result.hypotheses], waivers, baseline, ruleset)
-    kept = [hypothesis for hypothesis, outcome in zip(result.hypotheses, outcomes, strict=False) if outcome.state == "finding"]
-    return msgspec.structs.replace(result, hypotheses=tuple(kept), ignored=result.ignored + len(result.hypotheses) - len(kept))
+    outcomes = apply_waivers(result.hypotheses, waivers, baseline, ruleset)
+    kept = tuple(finding for finding in outcomes[: len(result.hypotheses)] if finding.state == "finding")
+    return msgspec.structs.replace(result, hypotheses=kept, ignored=result.ignored + len(result.hypotheses) - len(kept))
 
 
 def as_report(result: Lint) -> Report:
     """The hypotheses as a report of the audit, which every format shows; what could not be read is unknown there."""
-    outcomes = sorted(
-        (_outcome(hypothesis) for hypothesis in result.hypotheses), key=lambda hypothesis: SEVERITIES.index(hypothesis.severity)
-    )
+    outcomes = tuple(sorted(result.hypotheses, key=lambda hypothesis: SEVERITIES.index(hypothesis.severity)))
     tally = Tally(rules=result.rules, findings=len(outcomes), unknown=result.undecided)
-    return Report(
-        sysperf=result.sysperf, snapshot=Snapshot(taken_at="", areas={}), outcomes=tuple(outcomes), tally=tally, took_ms=result.took_ms
-    )
-
-
-def _outcome(hypothesis: Hypothesis) -> Outcome:
-    place = SourcePlace(hypothesis.file, hypothesis.line, hypothesis.column, hypothesis.end_line, hypothesis.end_column, hypothesis.code)
-    return Outcome(
-        rule=hypothesis.rule,
-        state="finding",
-        severity=hypothesis.severity,  # type: ignore[arg-type]
-        scope="script",
-        title=hypothesis.title,
-        subject=hypothesis.place,
-        message=hypothesis.message,
-        why=hypothesis.why,
-        because=hypothesis.because,
-        confidence=hypothesis.confidence,  # type: ignore[arg-type]
-        refs=hypothesis.refs,
-        key=f"{hypothesis.rule}@{hypothesis.place}",
-        fingerprint=hypothesis.fingerprint,
-        place=place,
-    )
+    return Report(sysperf=result.sysperf, snapshot=Snapshot(taken_at="", areas={}), outcomes=outcomes, tally=tally, took_ms=result.took_ms)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from sysperf import paths
 from sysperf.host import files
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.script.backups import Backups, write
 from sysperf.script.codemods import changes
 from sysperf.script.edits import Change, apply
 from sysperf.script.file import File
-from sysperf.script.hypothesis import Hypothesis, Lint
+from sysperf.script.hypothesis import Lint
 from sysperf.script.source import Source, Unreadable, read
 
 
@@ -31,7 +32,7 @@ class FileFix(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The number that takes it back (0: nothing was tried), the files that were written, and those that were not, with the reason."""
+    """The number that takes it back (0: nothing is), the files that were written, and those that were not, with the reason."""
 
     number: int
     written: tuple[str, ...]
@@ -40,15 +41,15 @@ class Written(NamedTuple):
 
 def plan(result: Lint) -> list[FileFix]:
     """What can be changed, file by file; what is not understood is left alone."""
-    by_file: dict[str, list[Hypothesis]] = {}
+    by_file: dict[str, list[Finding]] = {}
     for hypothesis in result.hypotheses:
-        if hypothesis.fixable:
-            by_file.setdefault(hypothesis.file, []).append(hypothesis)
+        if hypothesis.source_fix is not None:
+            by_file.setdefault(hypothesis.source_fix.file, []).append(hypothesis)
     fixes = [fix for path, hypotheses in by_file.items() if (fix := fix_file(path, hypotheses)) is not None]
     return [fix for fix in fixes if fix.changes]
 
 
-def fix_file(path: str, hypotheses: Iterable[Hypothesis]) -> FileFix | None:
+def fix_file(path: str, hypotheses: Iterable[Finding]) -> FileFix | None:
     """One file; None where it cannot be read any more, or the result would not be right."""
     try:
         return fixed(File(read(path)), hypotheses)
@@ -56,7 +57,7 @@ def fix_file(path: str, hypotheses: Iterable[Hypothesis]) -> FileFix | None:
         return None
 
 
-def fixed(file: File, hypotheses: Iterable[Hypothesis]) -> FileFix:
+def fixed(file: File, hypotheses: Iterable[Finding]) -> FileFix:
     """What a parsed file would become. Raises Unreadable where that would not parse."""
     text, made_changes = apply(file.source, changes(file, hypotheses))
     return FileFix(file.source, text, tuple(made_changes))
@@ -86,6 +87,8 @@ def write_all(fixes: Sequence[FileFix]) -> Written:
     number = backups().store({path: (fix.source.raw, fix.after) for path, fix in targets.items()}).number if targets else 0
     problems |= {fix.source.path: _write(path, fix) for path, fix in targets.items()}
     written = tuple(path for path, problem in problems.items() if not problem)
+    if number and not written and backups().forget_unwritten(number):
+        number = 0
     return Written(number, written, tuple((path, problem) for path, problem in problems.items() if problem))
 
 
@@ -99,5 +102,5 @@ def _write(path: str, fix: FileFix) -> str:
 
 
 def backups() -> Backups:
-    """This user's records."""
+    """Return this user's records."""
     return Backups(f"{paths.user_state_folder()}/lint")

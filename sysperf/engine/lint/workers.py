@@ -94,7 +94,7 @@ def _serve(asked: int, answers: int, answer: Callable[[int], bytes]) -> None:
 
 
 class _Pool:
-    """As many workers as are useful, and the answers so far."""
+    """Workers, as many as are useful, and the answers so far."""
 
     def __init__(self, targets: Sequence[Target], examine: Examine[Target], failed: Failed[Target], file_s: float) -> None:
         self._answer: Callable[[int], bytes] = lambda number: to_json(_examined(targets[number], examine, failed))

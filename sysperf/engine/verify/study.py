@@ -11,10 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.model.change import Setting
-from sysperf.model.comparison import Arm, Metric, Run, Variant
+from sysperf.model.comparison import MAX_TIME_S, Arm, Metric, Run, Variant
 from sysperf.model.record import Record
 from sysperf.verify import stats
 from sysperf.verify.study import Study
+
+MAX_KEPT_PAIRS = 10_000_000
 
 
 class Plan(Record, kw_only=True):
@@ -43,6 +45,11 @@ class Plan(Record, kw_only=True):
     ranks: tuple[int, int] | None = None
     """Ranks of A and B: they may make different numbers of steps."""
 
+    def is_sound(self) -> bool:
+        """Whether it can be a plan."""
+        times_s = (self.margin, self.limit_s, self.budget_s or 0.0)
+        return 1 < self.max_pairs < MAX_KEPT_PAIRS and 0 < self.one_look_level < 1 and all(0 <= time_s < MAX_TIME_S for time_s in times_s)
+
 
 class TriedPlan(NamedTuple):
     """One study of several."""
@@ -65,6 +72,11 @@ class State(Record, kw_only=True):
 
     looks: tuple[int, ...] = ()
     """After how many pairs it is looked at, as the time allows; empty: as many as `max_pairs` have."""
+
+    def is_sound(self) -> bool:
+        """Whether its figures can be figures of a study: it may have been read from a file."""
+        rising = all(earlier < later for earlier, later in itertools.pairwise((1, *self.looks, MAX_KEPT_PAIRS)))
+        return rising and 0 <= self.warm_up_steps < 1 << 31 and self.plan.is_sound() and all(run.is_sound() for run in self.runs)
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import random
@@ -23,7 +24,7 @@ from sysperf.host.commands import sysperf_command
 from sysperf.launch import environment
 from sysperf.launch.profile import Profile, text
 from sysperf.launch.request import LaunchRequest
-from sysperf.model.comparison import Comparison, Metric, Variant
+from sysperf.model.comparison import MAX_TIME_S, MAX_VALUE, Comparison, Metric, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.experiment import SWEEPS
 from sysperf.model.record import Record, convert
@@ -67,6 +68,16 @@ class SweepState(Record, kw_only=True):
     failed: dict[str, str] = {}
     study: verify.State | None = None
     """The best against plain; None: each level has not run three times yet."""
+
+    def is_sound(self) -> bool:
+        """Whether its figures can be figures of a sweep, and its names those of levels: it may have been read from a file."""
+        times_s, values = (self.warm_up, *self.walls_s), [*itertools.chain.from_iterable(self.values.values())]
+        return (
+            all(0 <= time_s < MAX_TIME_S for time_s in times_s)
+            and all(0 < value < MAX_VALUE for value in values)
+            and not any("/" in level.name for level in self.levels)  # a profile of this name is written
+            and (self.study is None or self.study.is_sound())
+        )
 
 
 Say = Callable[[str], object]
@@ -173,7 +184,11 @@ class _Sweeper:
         return Variant(f"{self.plan.factor}: {level.name}", (*sysperf_command(), "wrap", "--quiet", "--profile", path, "--", *self.argv))
 
     def _profile(self, level: Level) -> str:
-        return text(convert(space.profile_of((Factor(self.plan.factor, (space.AS_IS, level)),), (1,)), Profile))
+        fields = space.profile_of((Factor(self.plan.factor, (space.AS_IS, level)),), (1,))
+        try:
+            return text(convert(fields, Profile))
+        except ValueError as error:
+            raise SysperfError(f"the level {neutral(level.name)} is no launch profile: {error}", "run it without --resume") from None
 
     def result(self, best: Level | None = None, comparison: Comparison | None = None, cannot: str = "") -> Sweep:
         """Return what is known so far."""

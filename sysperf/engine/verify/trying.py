@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -20,12 +18,10 @@ from sysperf.launch import environment
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Variant
 from sysperf.model.errors import UsageError
+from sysperf.model.finding import Finding, Start
 from sysperf.model.knob import KNOBS
-from sysperf.model.outcome import Outcome, Remedy
 from sysperf.model.record import Record
 from sysperf.model.rule import Bind, Env, Impact, Rule
-
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 class Try(Record, kw_only=True):
@@ -52,10 +48,10 @@ def one(rule: str) -> Try:
     of_machine = tuple(setting for setting in requested.settings if KNOBS[setting.knob].kind != "process")
     if of_machine:
         return Try(rule=known_rule.id, kind="setting", promised=_promised(known_rule.impact), settings=of_machine)
-    variables = next((_variables(fix) for outcome in outcomes for fix in outcome.fixes if fix.kind in ("env", "preload")), None)
-    variables = variables or _written_variables(known_rule)
-    if variables and (variables[0] or any(name in os.environ for name in variables[1])):
-        return Try(rule=known_rule.id, kind="environment", promised=_promised(known_rule.impact), set=variables[0], unset=variables[1])
+    starts = (fix.start for outcome in outcomes for fix in outcome.fixes if fix.start is not None and fix.start.wrap is None)
+    start = next(starts, None) or _written_variables(known_rule)
+    if start is not None and (start.set or any(name in os.environ for name in start.unset)):
+        return Try(rule=known_rule.id, kind="environment", promised=_promised(known_rule.impact), set=start.set, unset=start.unset)
     if bound := _binding_rules(known_rule):
         return Try(rule=known_rule.id, kind="launch", promised=_promised(known_rule.impact), launch_rules=bound)
     if requested.settings:
@@ -109,7 +105,7 @@ def variants(tries: Iterable[Try], argv: Sequence[str], wrap_options: str = "", 
     return Variant("plain", tuple(argv)), b
 
 
-def _audited(select: Sequence[str]) -> tuple[Outcome, ...]:
+def _audited(select: Sequence[str]) -> tuple[Finding, ...]:
     config = read_config()
     return audit(Host(), judging.Terms(judging.configured_rules(config, select=select), config.waive)).outcomes
 
@@ -125,16 +121,7 @@ def _binding_rules(rule: Rule) -> tuple[str, ...]:
     return tuple(other.id for other in launch if any(isinstance(fix, Bind) and fix.to in targets for fix in other.fix))
 
 
-def _variables(fix: Remedy) -> tuple[dict[str, str], tuple[str, ...]] | None:
-    """What a finding's command sets and unsets: ``env -u NAME NAME=VALUE python …``."""
-    words = shlex.split(fix.command)
-    if words[:1] != ["env"]:
-        return None
-    unset = tuple(after for word, after in itertools.pairwise(words) if word == "-u")
-    return dict(match.groups() for word in words if (match := _VARIABLE.fullmatch(word))), unset  # type: ignore[misc]  # two groups
-
-
-def _written_variables(rule: Rule) -> tuple[dict[str, str], tuple[str, ...]] | None:
-    """The same of a rule that looks at running programs, where its values have no blanks."""
+def _written_variables(rule: Rule) -> Start | None:
+    """What a rule that looks at running programs sets and unsets, where its values have no blanks."""
     fix = next((fix for fix in rule.fix if isinstance(fix, Env) and not any("{" in value for value in fix.set.values())), None)
-    return (dict(fix.set), fix.unset) if fix else None
+    return Start(fix.set, fix.unset) if fix else None

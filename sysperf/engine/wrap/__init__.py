@@ -23,7 +23,7 @@ from sysperf.launch.ranks import Ranks
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.record import Record
 from sysperf.model.rule import Bind
 from sysperf.procfs.numbers import whole
@@ -40,7 +40,7 @@ class Decision(Record):
     launch: Launch
     placement: Placement
     command: Command
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Finding, ...] = ()
     rank: str = ""
     """Which rank this is, in one word; empty for a process of its own."""
 
@@ -220,7 +220,7 @@ def _of_profile(known: Known, placement: Placement) -> Iterator[ProposedChange]:
 
 
 def _gpus_of_instance(known: Known) -> Iterator[ProposedChange]:
-    """With --nproc: the instance's part of the GPUs, in the words of CUDA_VISIBLE_DEVICES as it was given."""
+    """Return the part of the GPUs of an instance of --nproc, in the words of CUDA_VISIBLE_DEVICES as it was given."""
     torch, visible = known.program.torch, known.gpus.visible
     if known.instance is None or (torch and torch.gpu is False):
         return

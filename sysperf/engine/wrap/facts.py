@@ -127,7 +127,7 @@ def _with_outer_wrap(known: Known) -> Known:
 
 
 def _with_gpus(known: Known) -> Known:
-    """Where all is near everything, which GPU it is does not matter; else the PCI bus says where each is."""
+    """Return where all is near everything, which GPU it is does not matter; else the PCI bus says where each is."""
     host, areas = known.host, known.areas
     near = sum(1 for node in known.machine.nodes if node.cpus and not node.gpu_memory) < 2
     if near and not (known.instance is not None or host.exists(gpus.GPUS)):
@@ -137,7 +137,7 @@ def _with_gpus(known: Known) -> Known:
 
 
 def _other_gpus(known: Known) -> VisibleGpus:
-    """Those of other makers: we know that they are there, not which is which."""
+    """Return those of other makers: we know that they are there, not which is which."""
     host, torch = known.host, known.program.torch
     chosen = next((name for name in gpus.OTHER_VISIBLE if known.env.get(name)), "")
     if chosen:

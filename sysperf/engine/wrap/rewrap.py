@@ -13,7 +13,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
 from sysperf.launch import environment, plan
 from sysperf.model.errors import UsageError
-from sysperf.model.outcome import Rewrap
+from sysperf.model.finding import Rewrap
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import for_shell
 

@@ -10,9 +10,9 @@ from sysperf import paths as folders
 from sysperf.collect import AREAS, record_type
 from sysperf.engine.wrap.allocator import find_allocator
 from sysperf.engine.wrap.facts import Known
-from sysperf.evaluate.compiled import Compiled, texts_of
+from sysperf.evaluate.compiled import texts_of
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import Judge
+from sysperf.evaluate.judge import judge
 from sysperf.evaluate.rule_cache import cache_path
 from sysperf.evaluate.rule_files import site_files
 from sysperf.evaluate.ruleset import Ruleset
@@ -25,11 +25,11 @@ from sysperf.launch.placement import Placement
 from sysperf.launch.plan import ProposedChange
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.errors import RuleError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.path import StrPath
 from sysperf.model.record import Record, TypeForm
 from sysperf.model.rule import Advice, AnyFix, Bind, Env, Override, Preload, Rule
-from sysperf.model.snapshot import Area, Facts, Snapshot
+from sysperf.model.snapshot import Area, Snapshot
 from sysperf.startup import lazy
 
 RULES = "launch.toml"
@@ -91,7 +91,7 @@ def names_command(ruleset: Ruleset) -> bool:
 class Judged(Record):
     """What the rules say of a launch."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Finding, ...] = ()
     proposed: tuple[ProposedChange, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(rule, message) of what the user should know."""
@@ -108,18 +108,14 @@ class _LaunchJudge:
         self.warnings: list[tuple[str, str]] = []
 
     def judged(self) -> Judged:
-        rules_in_force = self._applying()
-        areas = {**self.known.areas.known, "launch": Area(self.launch)}
-        names = {name: area.facts for name, area in areas.items()}
-        host = self.known.host
-        judge = Judge(names, self.ruleset.tables, Ledger(Snapshot(taken_at="", root=host.root, areas=areas), host.sources))
-        for rule in rules_in_force:
-            judge.rule(rule)
-        findings = [outcome for outcome in judge.outcomes if outcome.state == "finding"]
-        proposed = [change for outcome in findings for change in self._changes(outcome, names)]
-        return Judged(tuple(judge.outcomes), tuple(proposed), tuple(self.warnings))
+        rules_in_force, host = self._applying(), self.known.host
+        snapshot = Snapshot(taken_at="", root=host.root, areas={**self.known.areas.known, "launch": Area(self.launch)})
+        judged = judge(self.ruleset, snapshot, ("launch",), Ledger(snapshot, host.sources), rules=rules_in_force)
+        found = [answer for answer in judged.answers if answer.finding.state == "finding"]
+        proposed = tuple(change for answer in found for change in self._changes(answer.rule.fixes, answer.finding))
+        return Judged(tuple(judged.outcomes), proposed, tuple(self.warnings))
 
-    def _applying(self) -> list[Compiled]:
+    def _applying(self) -> list[Rule]:
         """The rules that may say something. An area is read only for a rule that applies as far as is known without it."""
         areas, applying = self.known.areas, []
         for rule in self.ruleset.rules:
@@ -130,29 +126,27 @@ class _LaunchJudge:
                     continue
             for name in missing:
                 areas.facts(name)
-            applying.append(compiled)
+            applying.append(rule)
         return applying
 
-    def _changes(self, outcome: Outcome, names: dict[str, Facts]) -> Iterator[ProposedChange]:
-        """The fixes of a rule that fires, with their blanks filled in."""
-        rule = self.ruleset.of(outcome)
-        scope = Scope(dict(names), self.ruleset.tables)
-        placement = self.placement
-        if any(isinstance(fix, Preload) and not self._has(fix.library, outcome.rule) for fix in rule.rule.fix):
+    def _changes(self, fixes: Sequence[AnyFix], finding: Finding) -> Iterator[ProposedChange]:
+        """The fixes of a rule that fires, with the blanks filled in that the finding's have."""
+        placement, rule = self.placement, finding.rule
+        if any(isinstance(fix, Preload) and not self._has(fix.library, rule) for fix in fixes):
             return  # what configures an allocator is for that allocator
-        for fix in rule.rule.fix:
-            if isinstance(fix, Env):
-                yield from (ProposedChange("env", name, rule.template(text).fill(scope), outcome.rule) for name, text in fix.set.items())
-                yield from (ProposedChange("unset", name, "", outcome.rule) for name in fix.unset)
+        for fix, remedy in zip(fixes, finding.fixes, strict=True):
+            if isinstance(fix, Env) and remedy.start is not None:
+                yield from (ProposedChange("env", name, value, rule) for name, value in remedy.start.set.items())
+                yield from (ProposedChange("unset", name, "", rule) for name in remedy.start.unset)
             elif isinstance(fix, Preload):
-                yield ProposedChange("preload", plan.PRELOAD, find_allocator(self.known, fix.library)[0], outcome.rule)
+                yield ProposedChange("preload", plan.PRELOAD, find_allocator(self.known, fix.library)[0], rule)
             elif isinstance(fix, Bind) and fix.to in MEMORY_POLICIES:
                 nodes = str(placement.memory_nodes or placement.nodes)
-                yield ProposedChange("memory", MEMORY_POLICIES[fix.to], nodes, outcome.rule)
+                yield ProposedChange("memory", MEMORY_POLICIES[fix.to], nodes, rule)
             elif isinstance(fix, Bind) and fix.to == placement.target:
-                yield ProposedChange("cpus", "CPUs", str(placement.cpus), outcome.rule)
-            elif isinstance(fix, Advice) and outcome.severity in ("error", "warning"):
-                self.warnings.append((outcome.rule, outcome.message))
+                yield ProposedChange("cpus", "CPUs", str(placement.cpus), rule)
+            elif isinstance(fix, Advice) and finding.severity in ("error", "warning"):
+                self.warnings.append((rule, finding.message))
 
     def _has(self, library: str, rule: str) -> bool:
         """Whether there is a file that the program will take; else a warning, and the program starts without it."""

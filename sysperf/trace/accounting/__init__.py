@@ -1,1 +1,1 @@
-"""From a timeline to facts: where the time of the steps goes."""
+"""Facts out of a timeline: where the time of the steps goes."""

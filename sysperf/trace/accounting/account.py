@@ -1,4 +1,4 @@
-"""From a timeline to facts: the stages of the analysis of one trace, in order."""
+"""The stages of the analysis of one trace, in order: from a timeline to facts."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Accounting:
         self.window = on_device(marked, timeline, self.launches.times) if marked and not window else marked
         self.threads = Threads(timeline)
         self.loader = loader_calls(timeline)
-        self.untold = coverage.untold(timeline, self.launches, self.window)
-        devices = [] if KERNELS in self.untold or timeline.mixed else sorted(set(timeline.operations.device))
+        self.unrecorded = coverage.unrecorded(timeline, self.launches, self.window)
+        devices = [] if KERNELS in self.unrecorded or timeline.mixed else sorted(set(timeline.operations.device))
         self._replayer: Replayer | None = None
         self._costs: Costs | None = None
         self.times = [DeviceTime(timeline, device, self.window, self.launches) for device in devices] if self.window else []
@@ -71,7 +71,7 @@ class Accounting:
             step_ms=tuple((end - start) / 1e6 for start, end in marked) or None,
             dataloader_workers=_WORKERS.get(self.loader.worker_class),
             dataloader_calls=len(self.loader.spans),
-            trust=examine(timeline, self.launches, self.untold),
+            trust=examine(timeline, self.launches, self.unrecorded),
             sm_active_pct=_metric(timeline, "SMs Active", "SM Active"),
             tensor_active_pct=_metric(timeline, "Tensor Active"),
             page_faults=timeline.page_faults,
@@ -85,8 +85,8 @@ class Accounting:
         return self._with_verdict(self._within(rank, window, with_gains))
 
     def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
-        """These facts, with the gains of these fixes, where time in which the device did nothing is known."""
-        if self._costs is None or not coverage.has_idle(self.untold):
+        """Return these facts, with the gains of these fixes, where time in which the device did nothing is known."""
+        if self._costs is None or not coverage.has_idle(self.unrecorded):
             return rank
         return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
 
@@ -128,10 +128,10 @@ class Accounting:
             if on_cpu
             else predict(self.replayer(), costs, BY_NAME if with_gains else ()),
         )
-        return coverage.without_unknown(facts, self.untold)
+        return coverage.without_unknown(facts, self.unrecorded)
 
     def _loader_waits(self, window: Window) -> list[Intervals]:
-        """When each device, or on a CPU the main thread, waits for a batch."""
+        """Return when each device, or on a CPU the main thread, waits for a batch."""
         return [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
 
     def _loader_recurring(self, window: Window) -> float | None:
@@ -152,7 +152,7 @@ class Accounting:
         return min(shares) if is_known else None
 
     def _loader_sites(self, window: Window) -> tuple[Site, ...]:
-        """Where the program is while devices, or on a CPU its main thread, wait for a batch."""
+        """Return where the program is while devices, or on a CPU its main thread, wait for a batch."""
         waits = self._loader_waits(window)
         return host.loader_sites(self.timeline, waits, self.threads, window.duration * len(waits))
 

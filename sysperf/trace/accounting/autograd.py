@@ -22,7 +22,7 @@ class Engine:
 
     @cached_property
     def around(self) -> frozenset[int]:
-        """Those that have operators in them; one without is taken for an operator, as what it did is not in the file."""
+        """Return those that have operators in them; one without is taken for an operator, as what it did is not in the file."""
         rows = self._timeline.ranges
         named = {index for index in self._timeline.ranges_named(_AROUND.match) if rows.kind[index] == OPERATOR}
         others = (index for index, kind in enumerate(rows.kind) if kind == OPERATOR and index not in named) if named else ()

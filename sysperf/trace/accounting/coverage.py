@@ -64,7 +64,7 @@ _FIGURES = {
 """The figures that need each. Memsets are too short to matter for idle time."""
 
 
-def untold(timeline: Timeline, launches: Launches, window: Window | None) -> frozenset[str]:
+def unrecorded(timeline: Timeline, launches: Launches, window: Window | None) -> frozenset[str]:
     """What of the program's doing the file does not hold; of its graphs, those of the window."""
     words = {word for word in timeline.absent if word not in (KERNELS, COPIES, SETS)}
     kinds = set(timeline.operations.kind)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from heapq import nlargest
 
+from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace.accounting import pauses
 from sysperf.trace.accounting.autograd import Engine
@@ -32,7 +33,7 @@ _COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
 
 
 def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
-    """Where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
+    """Return where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
     rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
     loader = union(clip(loader_calls(timeline).spans, window.span))
     operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
@@ -41,7 +42,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     compiling = subtract(clip(compilations(timeline), window.span), loader)
     computing = subtract(subtract(running, loader), compiling)
     talking = communication(timeline, window)
-    own, counts, tiny = own_times(timeline, window, threads, engine)
+    own, counts, tiny = self_times(timeline, window, threads, engine)
 
     def share(pattern: re.Pattern[str]) -> float:
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
@@ -53,7 +54,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     main = launching_thread(timeline, window)
     optimizing = optimizer_steps(timeline)
     iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
-    found = pauses.told_apart(long, _parts(timeline), iterations)
+    found = pauses.classify(long, _parts(timeline), iterations)
     own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
     where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
     hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
@@ -106,10 +107,10 @@ def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Inte
     seldom = pauses.shares(found.periodic, iterations)
     all_of_them = length(found.regular) + length(found.periodic) + length(found.scattered)
     return Hole(
-        recurring_pct=None if middle is None else _and(middle, seldom.high),
-        recurring_least_pct=None if least is None else _and(least, seldom.low) * (1 - _share_waiting(where)),
+        recurring_pct=None if middle is None else _combined(middle, seldom.high),
+        recurring_least_pct=None if least is None else _combined(least, seldom.low) * (1 - _share_waiting(where)),
         periodic_pct=seldom.high if is_known else None,
-        returns=_rhythm(bool(middle), seldom.every) if is_known else "",
+        returns=_recurrence(bool(middle), seldom.every) if is_known else "",
         scattered_pct=100 * length(found.scattered) / whole if is_known else None,
         pct=100 * all_of_them / whole,
         longest_ms=max((end - start for start, end in own), default=0) / 1e6,
@@ -118,16 +119,16 @@ def _hole(found: pauses.Pauses, own: Intervals, window: Window, iterations: Inte
 
 
 def _with_pauses(python: float, hole: Hole) -> float:
-    """Of the time, the share of short times between operators and of the program's pauses."""
+    """Add the shares of short times between operators and of the program's pauses."""
     return (hole.recurring_pct or 0.0) + python * (1 - (hole.periodic_pct or 0.0) / 100)
 
 
-def _and(usual: float, seldom: float) -> float:
-    """Of the time, the share of what a median step has and of what only some have: a median step is what these leave."""
+def _combined(usual: float, seldom: float) -> float:
+    """Combine what a median step has with what only some have: a median step is what these leave."""
     return seldom + usual * (1 - seldom / 100)
 
 
-def _rhythm(in_most: bool, every: float | None) -> str:
+def _recurrence(in_most: bool, every: float | None) -> str:
     """How often pauses come back."""
     often = "" if every is None else f"every {round(every, 1):g} steps"
     return " and ".join(filter(None, ("in most steps" if in_most else "", often)))
@@ -139,7 +140,7 @@ def is_collective(name: str) -> bool:
 
 
 def communication(timeline: Timeline, window: Window) -> Intervals:
-    """When ranks exchange data, and the program neither computes nor loads beside it."""
+    """Return when ranks exchange data, and the program neither computes nor loads beside it."""
     rows = timeline.ranges
     talking = union(clip(rows.spans_of(timeline.ranges_named(_COMMUNICATION.match)), window.span))
     computing = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
@@ -185,16 +186,16 @@ def _per_iteration(timeline: Timeline, operators: list[int], iterations: Interva
     return sum(low <= timeline.ranges.start[index] < high for index in operators) / len(iterations)
 
 
-def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> str:
-    """The source line that most of an operator's longest calls come from; empty where the file has no stacks."""
+def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> Place | None:
+    """The source line that most of an operator's longest calls come from; None where the file has no stacks."""
     if not timeline.with_stacks:
-        return ""
-    rows, took = timeline.ranges, Counter[str]()
+        return None
+    rows, took = timeline.ranges, Counter[Place | None]()
     calls = [index for index in timeline.ranges_by_name.get(name, ()) if window.start <= rows.start[index] < window.end]
     for index in nlargest(MAX_CALLS, calls, key=lambda index: rows.end[index] - rows.start[index]):
         for around in threads.around(rows.thread[index], [rows.start[index]]):
             took[around.line] += rows.end[index] - rows.start[index]
-    return took.most_common(1)[0][0] if took else ""
+    return took.most_common(1)[0][0] if took else None
 
 
 def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:
@@ -206,7 +207,9 @@ def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: 
     return subtract(asked, union(elsewhere))
 
 
-def own_times(timeline: Timeline, window: Window, threads: Threads, engine: Engine | None = None) -> tuple[Counter[int], Counter[int], int]:
+def self_times(
+    timeline: Timeline, window: Window, threads: Threads, engine: Engine | None = None
+) -> tuple[Counter[int], Counter[int], int]:
     """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside loader and compiler."""
     rows, elsewhere = timeline.ranges, union(clip([*loader_calls(timeline).spans, *compilations(timeline)], window.span))
     engine = engine or Engine(timeline)

@@ -1,4 +1,4 @@
-"""Where a device's time goes: busy, or idle by what kept it waiting. Exposed time is what really costs.
+"""Exposed time, which is what really costs: a device is busy, or idle by what kept it waiting.
 
 The definitions are those of docs/analyze.md: every part of the window belongs to exactly one of busy, loader,
 synchronisation, copy calls and host, so that they add up to 100 %.
@@ -144,7 +144,7 @@ class DeviceTime:
 
 
 class Launches:
-    """When and by whom each device operation was launched: the host call with the same correlation."""
+    """The launch of each device operation: the host call with the same correlation."""
 
     def __init__(self, timeline: Timeline) -> None:
         wanted = {number for number in timeline.operations.correlation if number >= 0}
@@ -162,7 +162,7 @@ class Launches:
         return self.calls[operation]
 
     def at(self, operation: int) -> int | None:
-        """When its launch began."""
+        """Return when its launch began."""
         return self.times[operation]
 
 

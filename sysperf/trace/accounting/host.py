@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Container
 
+from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import LONG_GAP_NS, STARVED, DeviceTime
@@ -84,12 +85,12 @@ def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> floa
 
 
 def compilations(timeline: Timeline) -> Intervals:
-    """When torch.compile compiled; a compilation consists of ranges within each other."""
+    """Return when torch.compile compiled; a compilation consists of ranges within each other."""
     return union(timeline.ranges.spans_of(timeline.ranges_named(_COMPILING.match, python=True)))
 
 
 def garbage_collections(timeline: Timeline, window: Window) -> Intervals:
-    """When Python collected garbage, as far as ranges or stacks show it."""
+    """Return when Python collected garbage, as far as ranges or stacks show it."""
     collections = timeline.ranges_named(_REGIONS["gc_pct"].search, python=True)
     return union(clip(timeline.ranges.spans_of(collections), window.span))
 
@@ -213,7 +214,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
 
 
 def loader_sites(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:
-    """Where the threads that ask a loader for batches are in these times."""
+    """Return where the threads that ask a loader for batches are in these times."""
     rows, asking = timeline.ranges, dict[int, list[Interval]]()
     for index in timeline.marks(is_loader):
         asking.setdefault(rows.thread[index], []).append(rows.span(index))
@@ -241,12 +242,12 @@ class _Calls:
 
 
 def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls: _Calls | None = None) -> tuple[Site, ...]:
-    """Where threads were during these times, looked up at eight moments of each."""
-    cost: Counter[tuple[str, str]] = Counter()
-    count: Counter[tuple[str, str]] = Counter()
+    """Return where threads were during these times, looked up at eight moments of each."""
+    cost: Counter[tuple[str, Place | None]] = Counter()
+    count: Counter[tuple[str, Place | None]] = Counter()
     for thread, spans in places.items():
         moments = [(start + (end - start) * part // 16, (start, end)) for start, end in spans for part in range(1, 16, 2)]
-        latest: dict[tuple[str, str], Interval] = {}
+        latest: dict[tuple[str, Place | None], Interval] = {}
         for (at, span), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
             key = _what(around, calls.at(thread, at) if calls else ""), around.line
             cost[key] += (span[1] - span[0]) // 8
@@ -268,8 +269,8 @@ def sync_sites(timeline: Timeline, times: list[DeviceTime], threads: Threads) ->
     """The calls whose waiting the device paid for, by operator and source line; most expensive first."""
     blocking = ByName(timeline.names, lambda name: by_name.is_sync_call(name) or by_name.is_copy_call(name))
     rows = timeline.calls
-    cost: Counter[tuple[str, str]] = Counter()
-    count: Counter[tuple[str, str]] = Counter()
+    cost: Counter[tuple[str, Place | None]] = Counter()
+    count: Counter[tuple[str, Place | None]] = Counter()
     whole = sum(time.window.duration for time in times)
     by_thread: dict[int, list[int]] = {}
     for index, name in enumerate(rows.name):

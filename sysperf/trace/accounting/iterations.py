@@ -53,7 +53,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
 
 
 def _of_window(iterations: list[Interval], window: Window) -> list[Interval]:
-    """Those that lie in the window for the most part: of what lies outside, the window's parts tell nothing."""
+    """Return those that lie in the window for the most part: of what lies outside, the window's parts tell nothing."""
     low, high = window.span
     return [(start, end) for start, end in iterations if 2 * (min(end, high) - max(start, low)) > end - start]
 
@@ -201,7 +201,7 @@ def outermost_operators(timeline: Timeline, thread: int | None) -> list[int]:
 
 
 def _period(rows: Spans, order: list[int]) -> list[Interval]:
-    """From one to the next of the rarest name that comes back after the same number of others, again and again."""
+    """Return the times from one to the next of the rarest name that comes back after the same number of others, again and again."""
     if len(order) < 8 * MIN_REPEATS:
         return []
     places: dict[int, list[int]] = {}

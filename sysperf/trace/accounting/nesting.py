@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace import frames
 from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Timeline
@@ -22,7 +23,7 @@ class Around(NamedTuple):
     outer_operator: str = ""
     annotation: str = ""
     function: str = ""
-    line: str = ""
+    line: Place | None = None
 
 
 class Threads:
@@ -85,8 +86,9 @@ class Threads:
 
     def _described(self, stack: list[int]) -> Around:
         rows, texts = self._timeline.ranges, self._timeline.names.texts
-        operator = outer = annotation = function = called_by = ""
-        lines = list[frames.Line | None]()
+        operator = outer = annotation = function = ""
+        called_by: Place | None = None
+        lines = list[Place | None]()
         for index in stack:
             text = texts[rows.name[index]]
             if text.startswith("ProfilerStep"):

@@ -44,7 +44,7 @@ class Shares(NamedTuple):
 
 
 def outermost(spans: Iterable[Part]) -> list[Part]:
-    """Those that lie in no other one, in order."""
+    """Return those that lie in no other one, in order."""
     parts, frontier = list[Part](), None
     for part in sorted(spans, key=lambda part: (part[0], -part[1])):
         if frontier is None or part[0] >= frontier:
@@ -53,7 +53,7 @@ def outermost(spans: Iterable[Part]) -> list[Part]:
     return parts
 
 
-def told_apart(pauses: Intervals, parts: list[Part], iterations: Intervals) -> Pauses:
+def classify(pauses: Intervals, parts: list[Part], iterations: Intervals) -> Pauses:
     """The pauses by whether they come back at the same place; of fewer than two iterations nobody knows, and all are scattered."""
     places, visits = _places(parts, [start for start, _ in iterations]), defaultdict[Place, set[int]](set)
     for number, at in places:

@@ -18,13 +18,13 @@ CLOCK_NS = 1_000
 """Files with whole microseconds round start and length each for itself."""
 
 
-def examine(timeline: Timeline, launches: Launches, untold: frozenset[str] = frozenset()) -> Trust:
+def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] = frozenset()) -> Trust:
     """Count what cannot be: over the whole file, not over the window."""
     rows, damage = timeline.operations, timeline.damage
     unlaunched = launches.times.count(None)
     early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
-    used = _device_use(timeline) if KERNELS in untold or not (total or timeline.accelerator) else ""
+    used = _device_use(timeline) if KERNELS in unrecorded or not (total or timeline.accelerator) else ""
     return Trust(
         gpu_ops=total,
         gpu_before_launch=early,
@@ -35,10 +35,10 @@ def examine(timeline: Timeline, launches: Launches, untold: frozenset[str] = fro
         damaged_events=damage.events + damage.no_duration,
         dropped_events=damage.dropped,
         truncated=damage.truncated,
-        device_missing=bool(used) or KERNELS in untold or timeline.mixed,
+        device_missing=bool(used) or KERNELS in unrecorded or timeline.mixed,
         mixed_programs=timeline.mixed,
         device_use=used,
-        untold=tuple(sorted(untold)),
+        unrecorded=tuple(sorted(unrecorded)),
     )
 
 

@@ -94,8 +94,8 @@ def unexplained_pct(figures: Figures) -> float:
 
 
 def _not_there(rank: Rank) -> str:
-    lacking = [kind for kind in rank.trust.untold if kind != coverage.LAUNCHES]
-    unlaunched = "the file does not say what launched its operations" if coverage.LAUNCHES in rank.trust.untold else ""
+    lacking = [kind for kind in rank.trust.unrecorded if kind != coverage.LAUNCHES]
+    unlaunched = "the file does not say what launched its operations" if coverage.LAUNCHES in rank.trust.unrecorded else ""
     return " and ".join(filter(None, (unlaunched, f"the file has no {', '.join(lacking)}" if lacking else "")))
 
 

@@ -102,7 +102,7 @@ def on_device(window: Window, timeline: Timeline, launched: Sequence[int | None]
 
 
 def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequence[int | None]) -> list[Interval]:
-    """When devices do what the host launches in these steps; empty where they do most of it while the steps last.
+    """Return when devices do what the host launches in these steps; empty where they do most of it while the steps last.
 
     A host that waits for nothing is done with all its steps while the device is at the first one: then the host's marks
     say nothing of the device's time. A step of the devices lasts from its first operation to that of the next one; a single step,
@@ -129,7 +129,7 @@ def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequen
 
 
 def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:
-    """Those of which the timeline has all events. The device may do the last one's work after the cut."""
+    """Return those of which the timeline has all events. The device may do the last one's work after the cut."""
     return steps_in_order if cut is None else [step for step in steps_in_order if step[1] <= cut][:-1]
 
 
@@ -149,7 +149,7 @@ def _of_loader(spans: list[Interval]) -> Window | None:
 
 
 def extent(timeline: Timeline) -> Window | None:
-    """From the first to the last operation of the device; of the host where no device did anything. Nothing is known behind a cut."""
+    """Return the time from the first to the last operation of the device; of the host where no device did anything. A cut ends it."""
     for rule, rows in (("gpu_extent", timeline.operations), ("accelerator_extent", timeline.accelerator), ("host_extent", timeline.ranges)):
         spans = [(start, end) for start, end in rows.spans() if end >= start]
         if spans:

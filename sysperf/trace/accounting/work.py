@@ -63,7 +63,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
 
 
 def _plain_share(time: DeviceTime) -> float | None:
-    """Of the matmuls' time, that of plain kernels for 32-bit floats, in percent; None where names that do not tell could decide it."""
+    """Return the share of the matmuls' time in plain 32-bit kernels, in percent; None where names that do not tell could decide it."""
     rows, texts = time.timeline.operations, time.timeline.names.texts
     by_number, took = Counter[int](), Counter[bool | None]()
     for index in members(time, time.kernels_named(by_name.is_matmul)):
@@ -99,7 +99,7 @@ def _ranges(time: DeviceTime, prefix: str) -> list[Interval]:
 
 
 def _launched_in(launched: list[tuple[int, int]], spans: list[Interval]) -> list[int] | None:
-    """Of (launch, operation) in order, the operations that were launched in these times; None where there are none."""
+    """Return, out of (launch, operation) in order, the operations that were launched in these times; None where there are none."""
     if not spans:
         return None
     places = ((bisect_left(launched, (start, -1)), bisect_left(launched, (end, -1))) for start, end in union(spans))

@@ -1,1 +1,1 @@
-"""From facts to what people read: records, rows that are drawn, and the difference of two traces."""
+"""Records, rows that are drawn, and the difference of two traces: facts as people read them."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from sysperf.model.finding import Finding
 from sysperf.model.record import JsonObject, Record, fact, json_schema, plain
 from sysperf.trace.facts import DeviceFacts, Prediction, Rank, Skew, Trace
 
@@ -13,23 +14,6 @@ MIN_GAIN_PCT = 5.0
 Verdict = Literal[
     "input-bound", "host-bound", "sync-bound", "copy-bound", "comm-bound", "compute-bound", "healthy", "cannot-tell"
 ]  # fmt: skip
-
-
-class Finding(Record, kw_only=True):
-    """A rule that fired on a trace, with what the time it is about costs and what acting would gain."""
-
-    id: str
-    severity: str
-    title: str
-    message: str
-    subject: Annotated[str, fact("the file, where there are several")] = ""
-    exposed_pct: Annotated[float | None, fact("exposed time that it is about, percent of the window; null: it is about none")] = None
-    work_pct: Annotated[float | None, fact("busy time of the kernels or operators that it is about, percent of the window")] = None
-    predicted_gain: Annotated[Prediction | None, fact("percent of the step; null: no prediction can be made")] = None
-    where: Annotated[tuple[str, ...], fact("source lines, where the file has stacks")] = ()
-    why: str = ""
-    fixes: tuple[str, ...] = ()
-    refs: tuple[str, ...] = ()
 
 
 class RankDocument(Record, kw_only=True):

@@ -69,7 +69,7 @@ def _copy(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
 
 
 def _copy_whole_events(before: BinaryIO, after: IO[bytes], rows: bytes, path: str) -> None:
-    """Of a file that is cut: its whole events behind our rows, and an end, so that others can read it."""
+    """Copy the whole events of a file that is cut behind our rows, and an end, so that others can read it."""
     head, place = _head(before, path)
     after.write(head[:place] + b"\n" + rows)
     rest, closed = head[place:], False
@@ -115,17 +115,16 @@ def _events(accounting: Accounting, analysis: Analysis) -> list[JsonObject]:
     events = [_meta("process_name", 0, "sysperf"), {**_meta("process_sort_index", 0, ""), "args": {"sort_index": -1}}]
     for number, time in enumerate(accounting.times, 1):
         events.append(_meta("thread_name", number, f"device {time.device}: exposed time"))
-        shown = [(CAUSES[color], parts) for color, parts in causes(time, accounting.untold) if color != BUSY]
+        shown = [(CAUSES[color], parts) for color, parts in causes(time, accounting.unrecorded) if color != BUSY]
         events += [_box(name, number, part, {}) for name, parts in shown for part in parts]
     for number, finding in enumerate(analysis.findings, len(accounting.times) + 1):
-        events.append(_meta("thread_name", number, finding.id))
-        gain = finding.predicted_gain.text() if finding.predicted_gain else None
+        events.append(_meta("thread_name", number, finding.rule))
         args = {
-            "message": neutral(finding.message), "exposed_pct": finding.exposed_pct, "work_pct": finding.work_pct,
-            "predicted_gain": gain, "where": list(finding.where),
+            "message": neutral(finding.message), "cost_pct": finding.cost_pct, "work_pct": finding.work_pct,
+            "predicted_gain": finding.gain.interval, "where": [place.text for place in finding.places],
         }  # fmt: skip
         if window is not None:
-            events.append(_box(finding.id, number, window.span, args))
+            events.append(_box(finding.rule, number, window.span, args))
     return events
 
 

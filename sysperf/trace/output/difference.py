@@ -9,7 +9,7 @@ from typing import Annotated
 
 from sysperf.model.record import Record, fact
 from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.accounting.cpu import own_times
+from sysperf.trace.accounting.cpu import self_times
 from sysperf.trace.accounting.exposed import members
 from sysperf.trace.intervals import median
 
@@ -165,6 +165,6 @@ def _totals(accounting: Accounting, steps: list[float]) -> dict[str, float]:
         for index in members(time, time.operations):
             totals[rows.name[index]] += rows.end[index] - rows.start[index]
     if not accounting.times:
-        totals, _, _ = own_times(timeline, window, accounting.threads)
+        totals, _, _ = self_times(timeline, window, accounting.threads)
     in_window = window.duration / 1e6 / (sum(steps) / len(steps))
     return {texts[name]: time / 1e6 / in_window for name, time in totals.items()}

@@ -44,10 +44,10 @@ class Drawing(NamedTuple):
     """Events that are not drawn because there are too many; the shortest ones."""
 
 
-def causes(time: DeviceTime, untold: frozenset[str] = frozenset()) -> list[tuple[int, Intervals]]:
+def causes(time: DeviceTime, unrecorded: frozenset[str] = frozenset()) -> list[tuple[int, Intervals]]:
     """The window of a device by cause; the parts do not overlap, and cover all of it that the file tells."""
-    if not coverage.has_gaps(untold):
-        return [(BUSY, time.busy), (LOADER, time.loader_exposed)] if coverage.has_idle(untold) else [(BUSY, time.busy)]
+    if not coverage.has_gaps(unrecorded):
+        return [(BUSY, time.busy), (LOADER, time.loader_exposed)] if coverage.has_idle(unrecorded) else [(BUSY, time.busy)]
     queued: Intervals = [(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]
     host = subtract(time.host_exposed, queued)
     return [
@@ -110,7 +110,7 @@ class _Artist:
         for time in self._accounting.times:
             events = [
                 self._event(start, end, CAUSES[color], color)
-                for color, parts in causes(time, self._accounting.untold)
+                for color, parts in causes(time, self._accounting.unrecorded)
                 for start, end in parts
             ]
             rows.append(Row(f"device {time.device}: exposed time", sorted(event for event in events if event)))

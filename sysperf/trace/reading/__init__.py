@@ -1,1 +1,1 @@
-"""From files to a timeline: the formats that profilers write, as streams."""
+"""Readers of the formats that profilers write, as streams: from files to a timeline."""

@@ -52,7 +52,7 @@ class Export:
         return self.has(table, "start", "end")
 
     def first_part(self) -> int | None:
-        """Of a large export, the time until which the first rows start, by a sample of them; None: all of it is examined."""
+        """Return the time until which the first rows of a large export start, by a sample of them; None: all of it is examined."""
         tables = [table for table in (KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES) if "start" in self.columns.get(table, ())]
         counts = {table: self._rowid(table, "max") or 0 for table in tables}
         if sum(counts.values()) <= WHOLE_ROWS:

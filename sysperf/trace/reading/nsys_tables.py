@@ -150,7 +150,7 @@ class Reader:
             self._leave_out_graphs(first)
 
     def _find_devices(self, first: int) -> None:
-        """Where a graph's first node runs on the host, CUPTI names no device: it is that of its process, where there is one only."""
+        """Name the device of graphs whose first node runs on the host: that of the process, where there is one only. CUPTI names none."""
         rows = self._timeline.operations
         of_process: dict[int, set[int]] = {}
         for device, process in {(device, number >> NUMBER_BITS) for device, number in zip(rows.device, rows.correlation, strict=True)}:

@@ -1,4 +1,4 @@
-"""Of a large trace, only the first part of its time is kept: many steady steps say as much as all of them.
+"""The first part of a large trace's time, which is all that is kept: many steady steps say as much as all of them.
 
 Memory and time of the analysis then do not grow with the file. Kineto writes events by thread and not by time, so a sample of
 the file's times determines where to cut before it is read. What still is too much goes while it is read: when there are too many rows,
@@ -43,7 +43,7 @@ _FUNCTIONS = lazy(rb'"cat"\s*:\s*"python_function"')
 
 
 class Cut(NamedTuple):
-    """Until when a large file is needed."""
+    """The time until which a large file is needed."""
 
     at: int
     """ns."""
@@ -82,7 +82,7 @@ def named(timeline: Timeline, start: str) -> set[int]:
 
 
 def better_cut(timeline: Timeline) -> Cut | None:
-    """Where to cut when there were too few steps before the cut: behind enough of those that the profiler marked; None: nobody knows."""
+    """Return where to cut when too few steps were before the cut: behind enough of those that the profiler marked; None: nobody knows."""
     names = named(timeline, STEP)
     rows = timeline.ranges
     ends = sorted(rows.end[i] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
@@ -150,7 +150,7 @@ class FirstPart:
                 self._timeline.damage.truncated = f"more than {self._rows // 2:,} of its first events start at one time"
 
     def _starts(self) -> Iterator[int]:
-        """When all rows start that count."""
+        """Yield when all rows start that count."""
         timeline = self._timeline
         for rows in self._all_rows():
             if rows is not timeline.ranges:

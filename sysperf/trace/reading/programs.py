@@ -1,4 +1,4 @@
-"""Of several programs in one Chrome trace, the one that is analyzed: steps of two programs are no sequence of steps.
+"""The one of several programs in a Chrome trace that is analyzed: steps of two programs are no sequence of steps.
 
 Kineto writes a file for each process; people put those of several ranks into one.
 """
@@ -63,7 +63,7 @@ def _owners(timeline: Timeline, program_of: Sequence[int]) -> list[int]:
 
 
 def _launches(timeline: Timeline, program_of: Sequence[int]) -> dict[int, dict[int, int]]:
-    """When each program's call of a number began, by number and program, of the numbers that operations have."""
+    """Return when each program's call of a number began, by number and program, of the numbers that operations have."""
     calls, wanted = timeline.calls, set(timeline.operations.correlation) - {-1}
     launched = dict[int, dict[int, int]]()
     for number, start, thread in zip(calls.correlation, calls.start, calls.thread, strict=True):

@@ -1,4 +1,4 @@
-"""Where a Chrome trace can be cut between two events, and which part of it starts late: without decoding it.
+"""Places at which a Chrome trace can be cut between two events, and which part of it starts late: without decoding it.
 
 Also a program of its own, which needs nothing but this file: `python scan.py TRACE OFFSET LIMIT LATEST` prints the index of what
 follows the first event behind that offset, for the process that decodes what comes before. A raw quote cannot stand in a JSON string,
@@ -34,13 +34,13 @@ _EXACT_DIGITS = 4
 
 
 def first_cut(text: bytes) -> int:
-    """Where the first event starts that follows another one; 0: nowhere."""
+    """Return where the first event starts that follows another one; 0: nowhere."""
     match = _BETWEEN.search(text)
     return match.end() if match else 0
 
 
 def last_cut(text: bytes) -> int:
-    """Where the last event of the text starts, if another one precedes it; 0: nowhere."""
+    """Return where the last event of the text starts, if another one precedes it; 0: nowhere."""
     size = len(text)
     reach = _LAST_BYTES
     while True:

@@ -119,7 +119,7 @@ class Prepared:
         return self._hosts[of_host]
 
     def plans(self, edit: Edit) -> list[Plan]:
-        """When operations can start with this edit."""
+        """Return when operations can start with this edit."""
         if not edit.beside:
             return self._plans
         operations, plans = self.graph.operations, self._plans.copy()
@@ -217,7 +217,7 @@ class _Operations:
 
 
 def _first_batch(graph: Graph) -> int:
-    """When the batch of the step before the window was there, if that step went on as long behind its batch as the last one does."""
+    """Return when the batch of the step before the window was there, if that step went on as long behind its batch as the last one does."""
     loads = [item for item in graph.items if item.kind == nodes.LOADER]
     if not loads:
         return graph.start
@@ -282,7 +282,7 @@ class _Run:
         self._free[stream] = self._ends[index] = begin + self._lengths[index]
 
     def _loaded(self, start: int, took: int) -> int:
-        """When a batch is there that was asked for at `start`."""
+        """Return when a batch is there that was asked for at `start`."""
         if self._edit.loader == "gone":
             return start
         if self._edit.loader == "worker":

@@ -6,9 +6,10 @@ lowest and the highest of these are its interval. No gain is more than the expos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
 from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
@@ -275,14 +276,16 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
     return Replay(usable=True, predictions=tuple(predictions))
 
 
-def together_cpu(predictions: Sequence[Prediction]) -> Prediction:
-    """Several gains on the CPU at once: those of different times add up, those within operators may be of the same time."""
-    apart = [prediction for prediction in predictions if prediction.fix not in _WITHIN_OPERATORS]
-    within = [prediction for prediction in predictions if prediction.fix in _WITHIN_OPERATORS]
-    low = sum(prediction.low for prediction in apart) + max((prediction.low for prediction in within), default=0.0)
-    high = sum(prediction.high for prediction in apart) + max((prediction.high for prediction in within), default=0.0)
-    names = ", ".join(sorted(prediction.fix for prediction in predictions))
-    return Prediction(fix="together", low=min(low, 100.0), high=min(high, 100.0), assumes=f"all of these at once: {names}")
+def together_cpu(gains: Mapping[str, Gain]) -> Prediction:
+    """Several gains on the CPU at once, by fix: those of different times add up, those within operators may be of the same time."""
+    low = _together({fix: gain.low or 0.0 for fix, gain in gains.items()})
+    high = _together({fix: gain.high or 0.0 for fix, gain in gains.items()})
+    return Prediction(fix="together", low=low, high=high, assumes=f"all of these at once: {', '.join(sorted(gains))}")
+
+
+def _together(bounds: Mapping[str, float]) -> float:
+    apart = sum(bound for fix, bound in bounds.items() if fix not in _WITHIN_OPERATORS)
+    return min(100.0, apart + max((bound for fix, bound in bounds.items() if fix in _WITHIN_OPERATORS), default=0.0))
 
 
 def _of_loader(cpu: Cpu, batches: Batches) -> tuple[float, float]:

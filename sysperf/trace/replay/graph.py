@@ -96,7 +96,7 @@ class Graph(NamedTuple):
 
 
 def part_of(window: Window, timeline: Timeline) -> Window:
-    """As many of the window's last steps as can be replayed quickly; at least one."""
+    """Return as many of the window's last steps as can be replayed quickly; at least one."""
     starts = sorted(start for start in timeline.calls.start if window.start <= start < window.end)
     if len(starts) <= MAX_ITEMS:
         return window

@@ -66,7 +66,7 @@ class Browser(Server):
         web.run_app(self.application(), sock=self._listener, print=None, access_log=None)
 
     def application(self) -> web.Application:
-        """Where the token is handed in, and the folder behind it."""
+        """Return where the token is handed in, and the folder behind it."""
         inside = web.Application(middlewares=[self._known])
         inside.add_routes([
             web.get("/", self._index),

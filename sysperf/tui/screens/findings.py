@@ -14,7 +14,7 @@ from textual.widget import Widget
 from sysperf.engine import change
 from sysperf.model.change import Transaction, Undone
 from sysperf.model.errors import SysperfError
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report import changes, explain
 from sysperf.tui import acting
@@ -98,7 +98,7 @@ class Findings(Filtered):
 
     # ------------------------------------------------------------------ drawing
 
-    def _chosen(self) -> list[Outcome]:
+    def _chosen(self) -> list[Finding]:
         return findings.chosen(self.now, self.words, self._order, unknown=self._unknown)
 
     def _head(self, width: int, _: int) -> Lines:
@@ -115,7 +115,7 @@ class Findings(Filtered):
         return findings.detail(self.now, outcome, width, trials.of_rule(self._trials, outcome.rule) if outcome else None)
 
     @property
-    def chosen(self) -> Outcome | None:
+    def chosen(self) -> Finding | None:
         """The selected finding."""
         key = self.query_one("#list", Pane).key
         return self.now.finding(str(key)) if key is not None else None
@@ -187,11 +187,11 @@ class Findings(Filtered):
             about = f"{outcome.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
             self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(outcome, text))
 
-    def _for_a_time(self, outcome: Outcome, text: str | None) -> None:
+    def _for_a_time(self, outcome: Finding, text: str | None) -> None:
         if text is not None:
             self._in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda plan: self._ask(outcome, plan))
 
-    def _ask(self, outcome: Outcome, proposal: acting.Proposal) -> None:
+    def _ask(self, outcome: Finding, proposal: acting.Proposal) -> None:
         if not proposal.plan.changes:
             self._read(f"Nothing to apply for {_named(outcome)}", proposal.text, findings.command_of(outcome))
             return
@@ -201,7 +201,7 @@ class Findings(Filtered):
             lambda yes: self._apply(outcome, proposal) if yes else None,
         )
 
-    def _apply(self, outcome: Outcome, proposal: acting.Proposal) -> None:
+    def _apply(self, outcome: Finding, proposal: acting.Proposal) -> None:
         def done(transaction: Transaction) -> None:
             if transaction.state == "applied":
                 self.now.fixed[outcome.key] = transaction.number
@@ -227,7 +227,7 @@ class Findings(Filtered):
 
         self._in_thread(lambda: acting.in_force(self.actions, outcome), ask)
 
-    def _undo(self, outcome: Outcome, number: int, folder: str) -> None:
+    def _undo(self, outcome: Finding, number: int, folder: str) -> None:
         def done(taken: list[Undone]) -> None:
             self.now.fixed.pop(outcome.key, None)
             self.actions.source.look_again()
@@ -296,6 +296,6 @@ class Findings(Filtered):
             self.app.call_from_thread(then, answer)
 
 
-def _named(outcome: Outcome) -> str:
+def _named(outcome: Finding) -> str:
     """A finding for a title: the rule, and which program, GPU or folder."""
-    return f"{outcome.rule} of {neutral(outcome.subject, 80)}" if outcome.subject else outcome.rule
+    return f"{outcome.rule} of {neutral(outcome.about, 80)}" if outcome.about else outcome.rule

@@ -24,7 +24,7 @@ class Hint(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Its columns, with the blank behind it."""
+        """Return its columns, with the blank behind it."""
         return cells(self.key_name) + cells(self.action) + 2
 
 
@@ -32,7 +32,7 @@ PALETTE = Hint("ctrl+p", "^p", "Commands", "find every command by its name")
 
 
 def fitting(here: Sequence[Hint], everywhere: Sequence[Hint], width: int) -> list[Hint]:
-    """As many as fit, from the left; those that help and quit stand at the end wherever they fit."""
+    """Return as many as fit, from the left; those that help and quit stand at the end wherever they fit."""
     room = width + 1 - sum(hint.width for hint in everywhere)
     out: list[Hint] = []
     for hint in here:

@@ -132,7 +132,7 @@ class History(Filtered):
     # ------------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Without a history there is nothing to filter or to stretch."""
+        """Refuse to filter or to stretch without a history."""
         return self.actions.source.remembers if action in ("longer", "filter") else super().check_action(action, parameters)
 
     def on_pane_moved(self, event: Pane.Moved) -> None:

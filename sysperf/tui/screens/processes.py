@@ -13,7 +13,7 @@ from textual.widget import Widget
 from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
-from sysperf.model.outcome import Rewrap
+from sysperf.model.finding import Rewrap
 from sysperf.model.text import neutral
 from sysperf.report.words import MAX_COMMAND
 from sysperf.tui.actions import Actions

@@ -10,7 +10,7 @@ from sysperf.agent import answers
 from sysperf.agent.client import RESTART, UNKNOWN_SHAPE, Client, NoAgent
 from sysperf.collect.process.workers import Workers
 from sysperf.model.errors import SysperfError
-from sysperf.model.outcome import Report, Tally
+from sysperf.model.finding import Report, Tally
 from sysperf.model.text import neutral
 from sysperf.tui import decode
 from sysperf.tui.now import KEPT, meters_of

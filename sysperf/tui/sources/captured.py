@@ -42,7 +42,7 @@ class Captured:
         publish(Meters(0.0, meters_of(report.snapshot)))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing: nothing is open."""
 
     def look_again(self) -> None:
         """A capture never changes."""

@@ -1,4 +1,4 @@
-"""This process samples by itself, with the agent's own parts: for a machine without an agent."""
+"""Sampling by this process itself, with the agent's own parts: for a machine without an agent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
 from sysperf.engine.judging import Terms
+from sysperf.fix.past import PastTransactions
 from sysperf.host import Host
 from sysperf.live.auditor import Auditor, AuditPass
 from sysperf.live.gpus import Gpus
 from sysperf.live.programs import Programs
 from sysperf.live.scan import Scanner
 from sysperf.live.system import System
+from sysperf.model.change import Transaction
 from sysperf.model.errors import SysperfError
 from sysperf.model.snapshot import Snapshot
 from sysperf.tui.now import meters_of
-from sysperf.tui.source import HERE, Facts, History, Meters, Problem, Publish
+from sysperf.tui.source import HERE, Changed, Facts, History, Meters, Problem, Publish
 from sysperf.tui.sources.load import CpuLoad
 
 INTERVAL_S = 1.0
@@ -36,10 +38,16 @@ class Here:
     remembers = False
 
     def __init__(
-        self, load: Callable[[], Terms], interval_s: float = INTERVAL_S, auditor: Callable[[Terms], Auditor] | None = None
+        self,
+        load: Callable[[], Terms],
+        interval_s: float = INTERVAL_S,
+        auditor: Callable[[Terms], Auditor] | None = None,
+        transactions: Callable[[], tuple[Transaction, ...]] | None = None,
     ) -> None:
+        """`transactions` tells what was changed on this machine, newest first."""
         self._load = load
         self._interval_s = interval_s
+        self._transactions = transactions or PastTransactions()
         self._make = auditor or (lambda terms: Auditor(terms, Scanner(), Gpus()))
         self._stop = threading.Event()
         self._soon = threading.Event()
@@ -62,7 +70,7 @@ class Here:
         self.watch_cpus(on=False)
 
     def look_again(self) -> None:
-        """With rules and waivers as they are now."""
+        """Judge with rules and waivers as they are now."""
         self._again.set()
         self._soon.set()
 
@@ -99,6 +107,7 @@ class Here:
 
     def _audit(self, publish: Publish) -> None:
         auditor: Auditor | None = None
+        known: tuple[Transaction, ...] | None = None
         while not self._stop.is_set():
             with _reported(publish):
                 if auditor is None:
@@ -107,10 +116,19 @@ class Here:
                     auditor.renew(self._load())
                     publish(Problem(""))
                 self._again.clear()
+                known = self._changed(auditor, known, publish)
                 if auditor.due():
                     self._apply_result(auditor, auditor.run_pass(), publish)
             self._soon.wait(LOOK_S if auditor else RETRY_S)
             self._soon.clear()
+
+    def _changed(self, auditor: Auditor, known: tuple[Transaction, ...] | None, publish: Publish) -> tuple[Transaction, ...]:
+        """Look at once at what somebody has changed or taken back, here or on a command line. Returns what is known now."""
+        transactions = self._transactions()
+        if known is not None and transactions != known:
+            auditor.changed(transaction for transaction in transactions if transaction not in known)
+            publish(Changed(transactions))
+        return transactions
 
     def _apply_result(self, auditor: Auditor, audit_pass: AuditPass, publish: Publish) -> None:
         report = auditor.report()

@@ -24,12 +24,12 @@ _HOST = lazy(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9_.:\[\]][A-Za-z0
 
 def parse(address: str) -> tuple[str, str, str]:
     """(host, port, socket there) of ``ssh://user@host:22/run/sysperf/agent.sock``. Raises UsageError."""
-    parts = urlsplit(address)
     hint = "such as ssh://gpu-7 or ssh://me@gpu-7:2222/run/user/1000/sysperf/agent.sock"
     try:
+        parts = urlsplit(address)
         port = str(parts.port or "")
-    except ValueError:
-        raise UsageError(f"--connect {address}: no port number", hint) from None
+    except ValueError as error:  # of a port that is no number, a bracket that is not closed
+        raise UsageError(f"--connect {address}: {error}", hint) from None
     host = f"{parts.username}@{parts.hostname}" if parts.username else parts.hostname or ""
     if parts.scheme != "ssh" or not _HOST.fullmatch(host) or parts.password or parts.query or parts.fragment:
         raise UsageError(f"--connect {address}: not an address of ssh", hint)
@@ -76,7 +76,7 @@ def _ended(ssh: subprocess.Popen[bytes], host: str) -> str:
 
 
 def _wait(ssh: subprocess.Popen[bytes], mine: str, host: str) -> None:
-    """Until ssh listens: it may ask for a password first."""
+    """Wait until ssh listens: it may ask for a password first."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         if ssh.poll() is not None:

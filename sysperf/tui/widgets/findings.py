@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sysperf.evaluate.judge import rank
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.trial import Trial
 from sysperf.report import as_text, words
@@ -18,15 +18,15 @@ from sysperf.tui.now import Now
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, folded, line, padded, paragraph, span
 
-ORDERS: dict[str, Callable[[Outcome], object]] = {
+ORDERS: dict[str, Callable[[Finding], object]] = {
     "cost": rank,
-    "area": lambda outcome: (outcome.rule, outcome.subject),
-    "subject": lambda outcome: (outcome.scope, outcome.subject, SEVERITIES.index(outcome.severity), outcome.rule),
+    "area": lambda outcome: (outcome.rule, outcome.about),
+    "subject": lambda outcome: (outcome.scope, outcome.about, SEVERITIES.index(outcome.severity), outcome.rule),
 }
 MAX_ID_WIDTH = 30
 
 
-def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) -> list[Outcome]:
+def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) -> list[Finding]:
     """The findings that hold all of these words, in this order; the unknown ones behind them when asked for."""
     wanted = words_wanted.lower().split()
     matching = [finding for finding in now.findings() if _matches(finding, wanted)]
@@ -36,11 +36,11 @@ def chosen(now: Now, words_wanted: str, order: str, *, unknown: bool = False) ->
     return matching
 
 
-def _matches(outcome: Outcome, wanted: Sequence[str]) -> bool:
+def _matches(outcome: Finding, wanted: Sequence[str]) -> bool:
     text = " ".join(
         (
             outcome.rule,
-            outcome.subject,
+            outcome.about,
             outcome.severity,
             outcome.title,
             outcome.message,
@@ -51,7 +51,7 @@ def _matches(outcome: Outcome, wanted: Sequence[str]) -> bool:
     return all(word in text for word in wanted)
 
 
-def draw(now: Now, outcomes: Sequence[Outcome], width: int) -> Lines:
+def draw(now: Now, outcomes: Sequence[Finding], width: int) -> Lines:
     """One line each: mark, rule, subject, what was seen."""
     if not outcomes:
         return _empty(now, width)
@@ -61,7 +61,7 @@ def draw(now: Now, outcomes: Sequence[Outcome], width: int) -> Lines:
         mark = Span("✓ ", "good") if outcome.key in now.fixed else span("? ", "unknown") if outcome.state == "unknown" else span(
             f"{MARKS[outcome.severity]} ", outcome.severity
         )  # fmt: skip
-        text = f"{outcome.subject}: {words.message(outcome)}" if outcome.subject else words.message(outcome)
+        text = f"{outcome.about}: {words.message(outcome)}" if outcome.about else words.message(outcome)
         out.append(fitted(line(mark, Span(padded(outcome.rule, column), "strong"), Span("  "), span(text), key=outcome.key), width))
     return out
 
@@ -76,7 +76,7 @@ def _empty(now: Now, width: int) -> Lines:
     return paragraph(words.verdict(now.report), width, words.mood(now.report))
 
 
-def detail(now: Now, outcome: Outcome | None, width: int, measured: Trial | None = None) -> Lines:
+def detail(now: Now, outcome: Finding | None, width: int, measured: Trial | None = None) -> Lines:
     """Evidence, why, fix, undo, gain (as measured here, where it was); since when; and what was done about it from here."""
     if outcome is None:
         return []
@@ -99,9 +99,9 @@ def _day(at: float) -> str:
     return f"holds since {time.strftime('%Y-%m-%d %H:%M', time.localtime(at))}"
 
 
-def _unknown(outcome: Outcome, width: int) -> Lines:
+def _unknown(outcome: Finding, width: int) -> Lines:
     out = [
-        line(span("? ", "unknown"), span(outcome.rule, "strong"), Span("  "), span(outcome.subject)),
+        line(span("? ", "unknown"), span(outcome.rule, "strong"), Span("  "), span(outcome.about)),
         *paragraph(outcome.title, width),
         BLANK,
     ]
@@ -111,7 +111,7 @@ def _unknown(outcome: Outcome, width: int) -> Lines:
     return out
 
 
-def command_of(outcome: Outcome) -> str:
+def command_of(outcome: Finding) -> str:
     """The command to copy: that of the first fix that has one; what sysperf would run where it can set it itself."""
     for fix in outcome.fixes:
         if lines := words.command(fix.command):

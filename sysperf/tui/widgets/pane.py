@@ -263,7 +263,7 @@ class Pane(ScrollView, can_focus=True):
             self.post_message(self.Moved(self, self.key))
 
     def action_move(self, step: int) -> None:
-        """To the next line that can be selected; without one, scroll."""
+        """Move to the next line that can be selected; without one, scroll."""
         keyed = self._keyed()
         ahead = [index for index in keyed if (index - self._cursor) * step > 0]
         if ahead:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysperf.collect.process.records import Process
-from sysperf.model.outcome import Outcome, Rewrap
+from sysperf.model.finding import Finding, Rewrap
 from sysperf.model.text import neutral, size
 from sysperf.procfs.maps import Library
 from sysperf.report import as_text
@@ -14,9 +14,9 @@ from sysperf.tui.widgets.bar import percent
 from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, folded, line, padded, paragraph, span
 
 
-def findings_of(now: Now, pid: int) -> list[Outcome]:
+def findings_of(now: Now, pid: int) -> list[Finding]:
     """What is wrong with one program."""
-    return [finding for finding in now.findings() if (match := programs.PID.search(finding.subject)) and int(match[1]) == pid]
+    return [finding for finding in now.findings() if finding.subject.pid == pid]
 
 
 def detail(now: Now, process: Process, again: Rewrap | str | None, width: int) -> Lines:

@@ -12,13 +12,11 @@ from sysperf.report.as_text import MARKS
 from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
 from sysperf.report.words import count
-from sysperf.startup import lazy
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import workers
 from sysperf.tui.widgets.bar import percent, shade
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
-PID = lazy(r"\(pid (\d{1,10})\)$")
 COLUMNS = (
     # head, width, and when it gives way: the highest first. The first column is the mark of what can be unfolded
     ("", 1, 0), ("pid", 7, 0), ("rank", 4, 0), ("GPU", 4, 0), ("GPU %", 6, 0), ("GPU mem", 8, 4), ("CPUs", 5, 0), ("main", 5, 3),
@@ -170,8 +168,8 @@ class _Table:
         self._numbers = {str(device.bus_id).lower(): str(device.index) for device in now.devices()}
         self._marks: dict[int, Severity] = {}
         for finding in now.findings():
-            if match := PID.search(finding.subject):
-                self._marks.setdefault(int(match[1]), finding.severity)
+            if finding.subject.pid is not None:
+                self._marks.setdefault(finding.subject.pid, finding.severity)
 
     def row(self, process: Process, *, unfolded: bool = False) -> Line:
         """One program. Its width is known, so nothing but the command has to be measured."""
@@ -318,7 +316,7 @@ def _has_nodes(now: Now) -> bool:
 
 
 def program(process: Process) -> str:
-    """Its command line, the interpreter without its folder."""
+    """Return its command line, the interpreter without its folder."""
     first, *rest = (process.command or process.name or "?").split(" ")
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysperf.model.outcome import Outcome
+from sysperf.model.finding import Finding
 from sysperf.model.text import size
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import subjects
@@ -97,7 +97,7 @@ def _rate(per_s: float | None) -> str:
     return "?" if per_s is None else f"{size(round(per_s))}/s"
 
 
-def _row(now: Now, meter: Meter, outcomes: Sequence[Outcome], width: int) -> Lines:
+def _row(now: Now, meter: Meter, outcomes: Sequence[Finding], width: int) -> Lines:
     beside = width >= WIDE
     room = width // 2 - 1 if beside else width
     curve = _curve(now, meter, 12 if room >= 60 else 6)

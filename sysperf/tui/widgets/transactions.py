@@ -11,14 +11,6 @@ from sysperf.tui.acting import PastChange
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
-STATES = {
-    "open": ("interrupted", "warning"),
-    "applied": ("in force", "good"),
-    "rolled-back": ("rolled back", "dim"),
-    "undone": ("undone", "dim"),
-    "partly-undone": ("partly undone", "warning"),
-    "damaged": ("damaged", "warning"),
-}
 NONE = "sysperf has changed nothing here."
 
 
@@ -29,9 +21,9 @@ def draw(changes: Sequence[PastChange], width: int) -> Lines:
 
 def _row(change: PastChange, width: int) -> Line:
     transaction = change.transaction
-    state, style = STATES[transaction.state]
+    state, style = changes.state(transaction, change.left_s)
     overwritten = "  somebody else has set it since" if any(standing.verdict == "changed" for standing in change.standings) else ""
-    left = f"  {changes.duration(change.left_s)} left" if change.left_s is not None and transaction.live else ""
+    left = f"  {changes.duration(change.left_s)} left" if change.left_s and transaction.live else ""
     number = changes.count([step.change for step in transaction.steps])
     parts = (
         Span(padded(f"#{transaction.number}", 6), "strong"), Span(padded(state, 14), style),
@@ -66,7 +58,7 @@ def elsewhere(transactions: Sequence[Transaction], width: int) -> Lines:
     """The changes of another machine, as its agent tells them."""
     out: Lines = []
     for transaction in transactions:
-        state, style = STATES[transaction.state]
+        state, style = changes.state(transaction, None)
         parts = (
             Span(padded(f"#{transaction.number}", 6), "strong"), Span(padded(state, 14), style),
             span(f"{transaction.taken_at}  ", "dim"), span(transaction.why),

@@ -28,7 +28,7 @@ Blocks = Sequence[Mapping[Choice, float]]
 
 
 class Standing(NamedTuple):
-    """Where a choice stands after some blocks."""
+    """The standing of a choice after some blocks."""
 
     choice: Choice
     score: float

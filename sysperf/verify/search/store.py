@@ -7,6 +7,7 @@ import os
 import sqlite3
 from typing import TypeVar
 
+from sysperf.host.files import make_folder
 from sysperf.model.record import from_json, to_json
 from sysperf.model.tuning import TuneRun
 
@@ -27,7 +28,7 @@ class Store:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{path}{suffix}")
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_folder(os.path.dirname(path))
         self._database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
             if self._database.execute("PRAGMA user_version").fetchone()[0] not in (0, VERSION):

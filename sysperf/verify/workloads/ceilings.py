@@ -289,7 +289,7 @@ def _removed_at_end(folder: str) -> str:
 
 
 def _written(path: str, size: int) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:  # never what somebody else has put there
         file.writelines(os.urandom(READ_BYTES) for _ in range(size // READ_BYTES))
         file.write(os.urandom(size % READ_BYTES))
         file.flush()

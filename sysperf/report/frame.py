@@ -1,0 +1,62 @@
+"""The frame of every web page: one style sheet, light, dark and on paper, and a policy that forbids everything but what is in the page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sysperf.model.text import neutral
+from sysperf.report import words
+
+CSS = Path(__file__).with_name("page.css")
+
+
+def framed(title: str, lines: Iterable[str], *, script: str = "") -> str:
+    """A page around what it shows. It needs nothing else and asks nobody; foreign text in it is text only."""
+    style = CSS.read_text(encoding="utf-8")
+    policy = f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    head = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}{f"; script-src {_hash(script)}" if script else ""}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
+        f"<title>{text(title)}</title><style>{style}</style></head><body>",
+    ]
+    return "\n".join([*head, *lines, *([f"<script>{script}</script>"] if script else []), "</body></html>", ""])
+
+
+def text(foreign: str, limit: int = words.MAX_COMMAND) -> str:
+    """A text as it stands in a page."""
+    return html.escape(neutral(foreign, limit))
+
+
+def paragraphs(*texts: str) -> Iterator[str]:
+    """A paragraph each; empty ones are left out."""
+    yield from (f"<p>{text(each)}</p>" for each in texts if each)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Texts in a table."""
+    names = "".join(f"<th>{text(name)}</th>" for name in head)
+    cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{names}</tr>{cells}</table>"
+
+
+def bar(shares: Iterable[tuple[str, float]]) -> Iterator[str]:
+    """Shares of a whole in one bar, each with the class that colours it."""
+    known = [(name, share) for name, share in shares if share > 0]
+    total, start = sum(share for _, share in known), 0.0
+    if not known:
+        return
+    yield '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+    for name, share in known:
+        width = 100 * share / total
+        yield f'<rect class="{name}" x="{start:.3f}" y="0" width="{width:.3f}" height="1"/>'
+        start += width
+    yield "</svg>"
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
