@@ -103,7 +103,7 @@ MODEL = (
     ),
     Rung(
         "flex-attention", "Attention compiled for its mask", rules=("attention.unfused",), workloads=(TEXT,),
-        needs=("flex-attention", "compiler"), role=VARIANT, instead_of="sdpa", loss_bound=ROUNDING, signs=ATTENTION_SIGNS,
+        needs=("cuda", "flex-attention", "compiler"), role=VARIANT, instead_of="sdpa", loss_bound=ROUNDING, signs=ATTENTION_SIGNS,
     ),
     Rung(
         "padded-vocabulary", "The vocabulary is padded to a multiple of 128", rules=("kernels.sizes-not-aligned",),

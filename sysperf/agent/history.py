@@ -1,7 +1,9 @@
 """How samples are kept: a short past second by second, a longer one as one-minute means with their lows and highs.
 
 A row holds all series of one flush or one minute, packed, so that a flush dirties one page instead of one for each
-series. Rows are kept by number, never by age: whatever the clock does, only the oldest rows that were written make room.
+series. A row for each value was measured at twice the CPU time (57 instead of 29 µs for each second of 40 series, 185
+instead of 82 of 150) and three times the size (11 instead of 4 MB for 24 h of 40 series). Rows are kept by number,
+never by age: whatever the clock does, only the oldest rows that were written make room.
 Series of processes (``process.PID.…``) come and go, and have tables of their own with a shorter past.
 
 Figures are single-precision floats: 7 digits, enough for gauges. Keep counters as rates.

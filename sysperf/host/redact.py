@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sysperf.host.extracts import extract_for
 from sysperf.host.secret_words import names_secret, without_keys, without_literals, without_logins
@@ -11,7 +11,7 @@ from sysperf.host.variables import shown as variable
 from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
 
-__all__ = ("HIDDEN", "arguments", "clean", "environment", "keeps", "mounts", "source_line", "text", "variable")
+__all__ = ("HIDDEN", "arguments", "clean", "command", "environment", "keeps", "mounts", "source_line", "text", "variable")
 
 _MOUNT_OPTION = lazy(r"(?<![\w.-])([\w.-]+)=(?:[^\s,]|,,)+")
 _OF_KERNEL = ("/sys/", "/proc/sys/")
@@ -36,6 +36,13 @@ def arguments(raw: bytes) -> bytes:
     from sysperf.host import command_lines  # noqa: PLC0415 - most starts of a program read none
 
     return command_lines.arguments(raw)
+
+
+def command(argv: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command, as reports may show them."""
+    from sysperf.host import command_lines  # noqa: PLC0415 - as above
+
+    return tuple(command_lines.shown_words([*argv]))
 
 
 def mounts(raw: bytes) -> bytes:

@@ -284,4 +284,4 @@ class Report(Record, kw_only=True):
 
     def findings(self) -> tuple[Finding, ...]:
         """The outcomes that say something is wrong, most costly first."""
-        return tuple(outcome for outcome in self.outcomes if outcome.state == "finding")
+        return tuple(outcome for outcome in self.outcomes if outcome.holds)

@@ -18,7 +18,7 @@ class Interface(NamedTuple):
 
 
 def parse(data: bytes) -> dict[str, Interface]:
-    """By name: the loopback, bridges and bonds too. A line that is no interface's is left out."""
+    """Return all interfaces by name, the loopback, bridges and bonds too. A line that is no interface's is left out."""
     interfaces: dict[str, Interface] = {}
     for line in data.splitlines()[2:]:
         name, _, numbers = line.partition(b":")

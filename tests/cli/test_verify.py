@@ -117,6 +117,14 @@ def test_two_interpreters(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["comparison"]["verdict"] == "same", done.stderr
 
 
+def test_a_report_holds_no_secret_of_the_command(tmp_path: Path) -> None:
+    """Results are kept and sent: what follows a name of a secret is hidden in every format."""
+    for form in ("text", "json", "html", "markdown"):
+        done = verify(tmp_path, "--max-pairs", "2", "--format", form, "--a", "true --api-key hunter2 --optimizer adamw", "--b", "true")
+        assert "--api-key" in done.stdout, done.stderr
+        assert "hunter2" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

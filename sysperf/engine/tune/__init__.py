@@ -16,7 +16,7 @@ from sysperf.engine.tune.plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, 
 from sysperf.engine.tune.result import WRAPPED, confirmation_notes, effects_of, profile_text, start_notes, words
 from sysperf.engine.verify import measuring
 from sysperf.engine.verify.measuring import Measured, RunFailed
-from sysperf.host import files
+from sysperf.host import files, redact
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
 from sysperf.model.comparison import Comparison, Conditions, Variant
@@ -169,7 +169,7 @@ class _Tuner:
         return Tuning(
             state=state,
             reason="" if state == "confirmed" else reason,
-            argv=plan.argv,
+            argv=redact.command(plan.argv),
             metric=self.known.metric if self.known else plan.metric,
             factors=plan.factors,
             left_out=plan.left_out,

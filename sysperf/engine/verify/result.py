@@ -9,13 +9,19 @@ from statistics import fmean, median, stdev
 import msgspec
 
 from sysperf.engine.verify.study import State
-from sysperf.model.comparison import Arm, Comparison, Run
+from sysperf.host import redact
+from sysperf.model.comparison import Arm, Comparison, Run, Variant
 from sysperf.verify import noise, probe, stats
 from sysperf.verify.study import Progress, Study
 
 MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
 """Losses at the end of so many runs of each variant must agree within 2 %, or within four standard errors."""
 LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
+
+
+def _shown(variant: Variant) -> Variant:
+    """A variant without the secrets of its command: results are shown, kept and sent."""
+    return msgspec.structs.replace(variant, argv=redact.command(variant.argv))
 
 
 def conclude(state: State, interrupted: str = "") -> Comparison:
@@ -30,8 +36,8 @@ def conclude(state: State, interrupted: str = "") -> Comparison:
         progress = Progress("unclear", progress.interval, None, differ)  # other work has no ratio, that CI or a finding could take for one
     low, ratio, high = progress.gain.ratios() if progress.gain else (None, None, None)
     return Comparison(
-        a=state.plan.a,
-        b=state.plan.b,
+        a=_shown(state.plan.a),
+        b=_shown(state.plan.b),
         metric=state.plan.metric,
         verdict=progress.verdict or "unclear",
         reason=progress.reason,

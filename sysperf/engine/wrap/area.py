@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sysperf.engine.wrap.allocator import is_missing
 from sysperf.engine.wrap.facts import Known
 from sysperf.host import redact
@@ -21,7 +19,7 @@ def launch_facts(known: Known, placement: Placement, *, with_command: bool) -> L
     total, available = _memory_bytes(known)
     cpus, allocator = placement.cpus, request.allocator or request.profile.allocator
     return Launch(
-        command=_shown_words(request.argv) if with_command else (),
+        command=redact.command(request.argv) if with_command else (),
         kind=command.kind,
         program=neutral(command.program, 300),
         script=neutral(command.script, 300),
@@ -71,10 +69,6 @@ def launch_facts(known: Known, placement: Placement, *, with_command: bool) -> L
         threads_asked=request.threads is not None or request.profile.threads is not None,
         notes=placement.notes,
     )
-
-
-def _shown_words(argv: Sequence[str]) -> tuple[str, ...]:
-    return tuple(redact.arguments("\0".join(argv).encode("utf-8", "replace")).decode().split("\0"))
 
 
 def _default_threads(known: Known, cpus: CpuSet | None) -> int | None:
