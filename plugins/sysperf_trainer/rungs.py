@@ -166,7 +166,8 @@ STEP = (
     ),
     Rung(
         "accumulation", "The batch passes in four parts, whose gradients are added up",
-        rules=("device.memory-near-limit",), seeds=("S0.4b",), workloads=(TEXT,), role=MEMORY, loss_bound=HALF, signs=(Sign("memory.peak_bytes", FALLS),),
+        rules=("device.memory-near-limit",), seeds=("S0.4b",),
+        workloads=(TEXT,), role=MEMORY, loss_bound=HALF, signs=(Sign("memory.peak_bytes", FALLS),),
     ),
     Rung(
         "async-checkpoint", "A checkpoint is copied at once and written beside the next steps",
