@@ -28,10 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ValueError) as error:
         if args.debug:
             raise
-        return _fail(TrainerError(f"{type(error).__name__}: {first_line(error)} (--debug shows where)"))
+        hint = f"; where a compile was killed, remove {compile_cache()}" if "inductor" in type(error).__module__ else ""
+        return _fail(TrainerError(f"{type(error).__name__}: {first_line(error)} (--debug shows where{hint})"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,6 +132,13 @@ def check(chosen: Chosen, workload: str, reasons: dict[Rung, str]) -> None:
             raise UsageError(f"the rung {rung.id} changes how the program is started: `sysperf bench trainer` does that")
         if reasons[rung]:
             raise Unavailable(f"the rung {rung.id} cannot be had here: {reasons[rung]}")
+
+
+def compile_cache() -> str:
+    """Return the folder in which torch.compile keeps kernels; it does not notice a file that a killed compile left half written."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: PLC0415 - after an error of that compiler only
+
+    return str(cache_dir())
 
 
 def first_line(error: BaseException) -> str:

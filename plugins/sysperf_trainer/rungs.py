@@ -103,7 +103,7 @@ MODEL = (
     ),
     Rung(
         "flex-attention", "Attention compiled for its mask", rules=("attention.unfused",), workloads=(TEXT,),
-        needs=("flex-attention", "compiler"), role=VARIANT, instead_of="sdpa", loss_bound=ROUNDING, signs=ATTENTION_SIGNS,
+        needs=("cuda", "flex-attention", "compiler"), role=VARIANT, instead_of="sdpa", loss_bound=ROUNDING, signs=ATTENTION_SIGNS,
     ),
     Rung(
         "padded-vocabulary", "The vocabulary is padded to a multiple of 128", rules=("kernels.sizes-not-aligned",),
@@ -166,7 +166,8 @@ STEP = (
     ),
     Rung(
         "accumulation", "The batch passes in four parts, whose gradients are added up",
-        rules=("device.memory-near-limit",), seeds=("S0.4b",), role=MEMORY, loss_bound=HALF, signs=(Sign("memory.peak_bytes", FALLS),),
+        rules=("device.memory-near-limit",), seeds=("S0.4b",),
+        workloads=(TEXT,), role=MEMORY, loss_bound=HALF, signs=(Sign("memory.peak_bytes", FALLS),),
     ),
     Rung(
         "async-checkpoint", "A checkpoint is copied at once and written beside the next steps",
@@ -187,7 +188,7 @@ STEP = (
 RANKS = (
     Rung(
         "no-sync", "Of the parts of a batch only the last one exchanges gradients", rules=("ddp.accumulation-without-no-sync",),
-        seeds=("S0.4b",), needs=("ranks",), requires=("accumulation",), loss_bound=ROUNDING,
+        seeds=("S0.4b",), workloads=(TEXT,), needs=("ranks",), requires=("accumulation",), loss_bound=ROUNDING,
         signs=(Sign("collectives.per_step", FALLS), *EXCHANGE_SIGNS), predicted_by="communication",
     ),
     Rung(

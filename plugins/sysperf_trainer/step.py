@@ -78,7 +78,7 @@ class Step:
         if self.parts >= samples:
             raise TrainerError(f"one sample alone does not fit into memory ({reason}); try --size small")
         self.parts = min(2 * self.parts, samples)
-        sys.stderr.write(f"out of memory: each batch now passes in {self.parts} parts, with the same result and more slowly\n")
+        sys.stderr.write(f"out of memory: each batch now passes in {self.parts} parts, more slowly\n")
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 

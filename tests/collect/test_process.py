@@ -706,7 +706,7 @@ def test_looking_for_variables_has_an_end(tmp_path: Path, monkeypatch: pytest.Mo
 def findings(pid: int) -> tuple[Process, dict[str, Any]]:
     """The facts of a real process and the rules that fire on it."""
     ruleset = judging.load_rules()
-    ruleset.select(["omp", "alloc", "env"], [])
+    ruleset.select(["openmp", "allocator", "environment"], [])
     report = audit(Host("/"), judging.Terms(ruleset))
     program = next(candidate for candidate in report.snapshot.areas["process"].facts.processes if candidate.pid == pid)
     return program, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.about}

@@ -161,7 +161,7 @@ def test_a_call_that_hangs_is_left_behind(library: Path) -> None:
         library,
         """
 import time
-door = Nvml(seconds=0.3)
+door = Nvml(seconds=3.0)
 start = time.monotonic()
 first, second = tried("DeviceGetUtilizationRates", 0), tried("DeviceGetName", 0)
 print(json.dumps([first, second, time.monotonic() - start]), flush=True)
@@ -169,8 +169,8 @@ import os; os._exit(0)""",
         "hang",
     )
 
-    assert answers[0] == answers[1] == "nvmlDeviceGetUtilizationRates did not answer within 0.3 s: the driver hangs"
-    assert answers[2] < 5
+    assert answers[0] == answers[1] == "nvmlDeviceGetUtilizationRates did not answer within 3 s: the driver hangs"
+    assert answers[2] < 6
 
 
 def test_a_start_that_hangs_is_left_behind(library: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from sysperf_trainer.launch import PROGRAM
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
-LIMIT_S = 140
+LIMIT_S = 800
+SYSPERF = (sys.executable, "-m", "sysperf")
 
 
 class Run(NamedTuple):
@@ -56,7 +58,7 @@ def train(data: Path, tmp_path: Path) -> Train:
         record = tmp_path / "record.json"
         record.unlink(missing_ok=True)
         more = ("--size", "tiny", "--cache", str(data), "--json", str(record), *arguments)
-        start = sysperf_trainer.start(TORCH_PYTHON, workload, rungs.split(",") if rungs else (), more, ranks=ranks)
+        start = sysperf_trainer.start(TORCH_PYTHON, workload, rungs.split(",") if rungs else (), more, ranks=ranks, sysperf=SYSPERF)
         variables = environment(TORCHINDUCTOR_CACHE_DIR=str(data / "kernels"), **start.environment, **variables)
         done = subprocess.run(start.argv, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         found = json.loads(record.read_text()) if record.exists() else {}

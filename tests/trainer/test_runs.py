@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ ON_A_CPU = [
 ]
 
 
+PRESENT = {name for name, found in {"numactl": shutil.which("numactl"), "jemalloc": find_library("jemalloc")}.items() if found}
 WITHOUT: dict[tuple[str, str], Run] = {}
 """Runs that several rungs are held against."""
 
@@ -128,6 +131,7 @@ def test_event_files_are_tensorboards_own(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("workload", "rung"), ON_A_CPU, ids=lambda value: getattr(value, "id", value))
 def test_a_rung_keeps_the_losses_within_its_bound(train: Train, workload: str, rung: Rung) -> None:
     """So that no speed comes from other mathematics; where the bound is 0, bit for bit."""
@@ -145,14 +149,15 @@ def test_a_rung_keeps_the_losses_within_its_bound(train: Train, workload: str, r
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "rung", [rung for rung in rungs("text") if rung.launch and rung.role in (LADDER, DOUBTFUL)], ids=lambda rung: rung.id
 )
 def test_a_rung_of_the_launch_keeps_the_losses(train: Train, rung: Rung) -> None:
     """A start in another way computes the same."""
+    if missing := {"numactl", "jemalloc"} & set(rung.needs) - PRESENT:
+        pytest.skip(f"{' and '.join(missing)} is not installed")
     without, run = train("text", "--max-steps", "5"), train("text", "--max-steps", "5", rungs=rung.id)
 
-    if run.code != 0 and rung.launch and rung.launch.prefix:
-        pytest.skip(f"{rung.launch.prefix[0]} is not installed")
     assert run.code == 0, run.err
     assert difference(run, without) <= rung.loss_bound

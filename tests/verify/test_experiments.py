@@ -24,32 +24,14 @@ severity = "info"
 message = "m"
 when = "True"
 explain = "e"
-measure = {{ experiment = "{experiment}", knob = "{knob}" }}
+measure = {{ experiment = "{experiment}" }}
 """
-
-
-@pytest.mark.parametrize(
-    ("experiment", "knob", "today"),
-    [
-        ("ab-memory", "", "ab-memory"), ("allocator-ab", "", "ab-allocator"), ("sweep", "num_workers", "loader-sweep"),
-        ("sweep", "OMP_NUM_THREADS", "thread-sweep"), ("ab-sysfs", "block.read_ahead_kb", "ab-readahead"),
-        ("all-reduce-nodes", "", "own-program"),
-    ],
-)  # fmt: skip
-def test_earlier_names_of_experiments_stay_valid(tmp_path: Path, experiment: str, knob: str, today: str) -> None:
-    """A site's rule file of version 0.1 loads."""
-    path = tmp_path / "site.toml"
-    path.write_text(RULE.format(experiment=experiment, knob=knob))
-
-    measure = read_file(path).rule[0].measure
-    assert measure
-    assert measure.experiment == today
 
 
 def test_an_unknown_experiment_is_an_error_when_rules_are_loaded(tmp_path: Path) -> None:
     """With the names that there are."""
     path = tmp_path / "site.toml"
-    path.write_text(RULE.format(experiment="ab-luck", knob=""))
+    path.write_text(RULE.format(experiment="ab-luck"))
 
     with pytest.raises(RuleError, match="ab-luck") as error:
         read_file(path)

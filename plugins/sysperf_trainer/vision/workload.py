@@ -29,7 +29,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    "tiny": Shape(layers=18, classes=10, pixels=32, images=24, batch=4),  # for tests
+    "tiny": Shape(layers=18, classes=10, pixels=64, images=24, batch=4),  # for tests
     "small": Shape(layers=18, classes=10, pixels=64, images=256, batch=16),
     "full": Shape(layers=50, classes=1000, pixels=224, images=8_192, batch=256),
 }
