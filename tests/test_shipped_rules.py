@@ -122,3 +122,10 @@ def test_the_published_schema_is_the_current_one(golden: Golden) -> None:
 def test_a_rule_stands_in_the_file_that_its_id_begins_with(path: Path) -> None:
     """`memory.psi` stands in memory.toml: who reads an id knows where the rule is."""
     assert {rule.id.partition(".")[0] for rule in rule_files()[path].rule} <= {path.stem}
+
+
+def test_a_cause_shows_from_outside_once() -> None:
+    """The agent follows a finding by its cause and its process: two of them would be taken for one."""
+    outside = [rule.id for rule in RULES if rule.scope == "process"]
+
+    assert len(outside) == len(set(outside))
