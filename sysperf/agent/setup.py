@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from sysperf.agent.apply_policy import ChangeService, SettingsOf, checked
 from sysperf.engine.judging import Terms
-from sysperf.evaluate.judge import JUDGED
 from sysperf.model.agent_settings import Settings
 from sysperf.model.change import Transaction
 from sysperf.model.errors import UsageError
@@ -38,10 +37,9 @@ class Options(NamedTuple):
 
 
 def checked_setup(load: Callable[[], Setup], options: Options) -> Setup:
-    """What is to be in force, without the rules that nobody judges here. Raises SysperfError."""
+    """What is to be in force. Raises SysperfError."""
     setup = load()
     _require_change_service(setup, options)
-    setup.terms.ruleset.keep_scopes(JUDGED)
     return setup
 
 

@@ -152,7 +152,7 @@ def _setup(args: argparse.Namespace) -> Setup:
     from sysperf.engine.configuration import read_config  # noqa: PLC0415
 
     config = read_config(args.config)
-    settings, ruleset = _settings(args), judging.configured_rules(config, args.rules)
+    settings, ruleset = _settings(args), judging.machine_rules(config, args.rules)
     return Setup(settings, judging.load_terms(config, ruleset))
 
 

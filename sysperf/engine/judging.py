@@ -10,6 +10,7 @@ from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
 from sysperf.engine.reading import diagnosis_record, launch_record, read_machine, script_record, trace_record
+from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.rule_cache import cache_path
 from sysperf.evaluate.rule_files import site_files, toml_files
 from sysperf.evaluate.ruleset import Ruleset, load, make_schema
@@ -43,7 +44,17 @@ def load_terms(config: Config, ruleset: Ruleset, *, reference: StrPath | None = 
 
 def configured_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Ruleset:
     """The rules in force: ours, the site's and `extra`, with what the configuration and a selection change. Raises RuleError."""
-    ruleset = load_rules([*config.rules, *extra])
+    return _changed(load_rules([*config.rules, *extra]), config, select, ignore)
+
+
+def machine_rules(config: Config, extra: Sequence[StrPath] = ()) -> Ruleset:
+    """The rules in force about machines and what runs on them, for who judges nothing else. Raises RuleError."""
+    files = rule_files()
+    site = site_rule_files([*config.rules, *extra])
+    return _changed(load(files, schema(), site=site, cache=cache_path("machine", files[0]), scopes=JUDGED), config)
+
+
+def _changed(ruleset: Ruleset, config: Config, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Ruleset:
     for override in config.override:
         ruleset.override(override)
     if select or ignore:
@@ -55,13 +66,8 @@ def trace_rules(config: Config, extra: Sequence[StrPath] = (), *, select: Sequen
     """The rules about traces in force, as `configured_rules`: no fact about machines is imported for them. Raises RuleError."""
     files = rule_files()
     site = site_rule_files([*config.rules, *extra])
-    ruleset = load(files, make_schema({}, {"trace": trace_record}), site=site, cache=cache_path("rules", files[0]), scope="trace")
-    for override in config.override:
-        if override.rule in ruleset.known_ids or override.rule not in ruleset.others:
-            ruleset.override(override)
-    if select or ignore:
-        ruleset.select(select, ignore)
-    return ruleset
+    facts = make_schema({}, {"trace": trace_record})
+    return _changed(load(files, facts, site=site, cache=cache_path("trace", files[0]), scopes=("trace",)), config, select, ignore)
 
 
 def load_rules(extra: Sequence[StrPath] = ()) -> Ruleset:

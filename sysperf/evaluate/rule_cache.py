@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,14 +27,31 @@ def cache_path(kind: str, rule_file: str) -> str:
     return f"{paths.cache_folder()}/{kind}-{__version__}{place}.json"
 
 
-def read_cached(rule_files: Sequence[StrPath], cache: StrPath | None) -> list[RuleFile]:
-    """The decoded rule files: from the cache when it fits them, else read and cached."""
-    files = _cached(rule_files, cache) if cache else None
-    if files is None:
-        files = [_without_tests(read_file(path)) for path in rule_files]
+class Decoded(NamedTuple):
+    """Rule files with the rules of some scopes, and the ids of the other rules."""
+
+    files: list[RuleFile]
+    others: frozenset[str]
+
+
+def read_cached(rule_files: Sequence[StrPath], cache: StrPath | None, scopes: Collection[str] = ()) -> Decoded:
+    """Return the decoded rules of these scopes (none: of all): from the cache when it fits the files, else read and cached."""
+    stored = _cached(rule_files, cache) if cache else None
+    if stored is None:
+        decoded = of_scopes([_without_tests(read_file(path)) for path in rule_files], scopes)
         if cache:
-            _store(rule_files, cache, files)
-    return files
+            _store(rule_files, cache, decoded)
+        return decoded
+    return Decoded(stored.files, frozenset(stored.others))
+
+
+def of_scopes(files: Sequence[RuleFile], scopes: Collection[str]) -> Decoded:
+    """Return the files with the rules of these scopes only, and of what changes rules that which changes these; none: all of it."""
+    if not scopes:
+        return Decoded(list(files), frozenset())
+    kept = [msgspec.structs.replace(file, rule=tuple(rule for rule in file.rule if rule.scope in scopes)) for file in files]
+    ids = {rule.id for file in kept for rule in file.rule}
+    return Decoded(kept, frozenset(rule.id for file in files for rule in file.rule) - ids)
 
 
 def _without_tests(file: RuleFile) -> RuleFile:
@@ -45,6 +63,7 @@ class _Cache(msgspec.Struct):
     key: list[tuple[str, int, int]]
     version: str
     files: list[RuleFile]
+    others: list[str]
 
 
 def _key(rule_files: Sequence[StrPath]) -> list[tuple[str, int, int]]:
@@ -52,7 +71,7 @@ def _key(rule_files: Sequence[StrPath]) -> list[tuple[str, int, int]]:
     return [(name, status.st_mtime_ns, status.st_size) for name, status in stats]
 
 
-def _cached(rule_files: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | None:
+def _cached(rule_files: Sequence[StrPath], cache: StrPath) -> _Cache | None:
     """The decoded rules as the last run left them; None when they changed or somebody else could have written them."""
     try:
         with open(cache, "rb") as file:
@@ -60,16 +79,16 @@ def _cached(rule_files: Sequence[StrPath], cache: StrPath) -> list[RuleFile] | N
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
             stored: _Cache = from_json(file.read(), _Cache)
-        return stored.files if stored.key == _key(rule_files) and stored.version == __version__ else None
+        return stored if stored.key == _key(rule_files) and stored.version == __version__ else None
     except (OSError, ValueError):
         return None
 
 
-def _store(rule_files: Sequence[StrPath], cache: StrPath, files: list[RuleFile]) -> None:
+def _store(rule_files: Sequence[StrPath], cache: StrPath, decoded: Decoded) -> None:
     """Keep the decoded rules for the next run. A folder that cannot be written costs only time; no home is made (HOME=/nonexistent)."""
     from sysperf.host.files import write_whole  # noqa: PLC0415 - once after an installation
 
-    content = to_json(_Cache(_key(rule_files), __version__, files))
+    content = to_json(_Cache(_key(rule_files), __version__, decoded.files, sorted(decoded.others)))
     home = os.path.dirname(os.path.dirname(os.path.dirname(cache)))
     if os.path.isdir(home):
         with contextlib.suppress(OSError):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-import msgspec
-
 from sysperf.evaluate.compiled import Compiled
-from sysperf.evaluate.rule_cache import read_cached
+from sysperf.evaluate.rule_cache import of_scopes, read_cached
 from sysperf.evaluate.rule_files import read_file
 from sysperf.evaluate.schema import Schema, field, suggest
 from sysperf.model.errors import RuleError
@@ -21,7 +19,7 @@ from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
 class Ruleset:
     """All rules in force, in the order of their files; later files override earlier ones."""
 
-    def __init__(self, files: Sequence[RuleFile], schema: Schema, others: Collection[str] = ()) -> None:
+    def __init__(self, files: Sequence[RuleFile], schema: Schema, others: frozenset[str] = frozenset()) -> None:
         self._schema = schema
         self.others = others
         """The ids of rules that were left out when the files were read."""
@@ -40,7 +38,12 @@ class Ruleset:
         """The ids of all rules, also of those that are disabled or not selected."""
 
     def override(self, override: Override) -> None:
-        """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule."""
+        """Change the severity or parameters of a rule, or disable it. Raises RuleError when there is no such rule.
+
+        A rule that was left out stays left out.
+        """
+        if override.rule in self.others:
+            return
         if not (witnesses := self.witnesses(override.rule)):
             suggested = self._suggested(override.rule)
             raise RuleError(f"override of `{override.rule}`: no such rule{suggested}", "`sysperf rules list` shows all")
@@ -157,28 +160,23 @@ def make_schema(records: dict[str, type], later: Mapping[str, Callable[[], type]
 
 
 def load(
-    paths: Iterable[StrPath], schema: Schema, *, site: Iterable[StrPath] = (), cache: StrPath | None = None, scope: str | None = None
+    paths: Iterable[StrPath],
+    schema: Schema,
+    *,
+    site: Iterable[StrPath] = (),
+    cache: StrPath | None = None,
+    scopes: Collection[str] = (),
 ) -> Ruleset:
     """Read our own rule files and a site's. A site's are checked completely, ours by our tests.
 
-    With `scope`, only the rules of that scope and what changes them are kept, so that no other rule costs time.
+    With `scopes`, only their rules are kept, so that no other rule costs time or memory: a cache holds those of its scopes alone.
     Raises RuleError with file, rule and place of the first mistake.
     """
-    own = [read_file(path) for path in site]
-    files = [*read_cached(tuple(paths), cache), *own]
-    kept = _of_scope(files, scope) if scope else files
-    ruleset = Ruleset(kept, schema, {rule.id for file in files for rule in file.rule} if scope else ())
-    for rule in (rule for file in own for rule in file.rule):
-        if scope in (None, rule.scope):
-            ruleset.compiled(rule.key).check()
-    if own and scope is None:
+    shipped = read_cached(tuple(paths), cache, scopes)
+    own = of_scopes([read_file(path) for path in site], scopes)
+    ruleset = Ruleset([*shipped.files, *own.files], schema, shipped.others | own.others)
+    for rule in (rule for file in own.files for rule in file.rule):
+        ruleset.compiled(rule.key).check()
+    if own.files and not scopes:
         check_explanations(ruleset.rules)
     return ruleset
-
-
-def _of_scope(files: Sequence[RuleFile], scope: str) -> list[RuleFile]:
-    kept = [msgspec.structs.replace(file, rule=tuple(rule for rule in file.rule if rule.scope == scope)) for file in files]
-    known = {rule.id for file in kept for rule in file.rule}
-    return [
-        msgspec.structs.replace(file, override=tuple(override for override in file.override if override.rule in known)) for file in kept
-    ]

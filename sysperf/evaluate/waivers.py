@@ -104,7 +104,7 @@ def apply_waivers(outcomes: Sequence[Finding], waivers: Sequence[Waiver], baseli
 
 def _named(waiver: Waiver, ruleset: Ruleset, outcomes: Sequence[Finding]) -> frozenset[str]:
     """The ids that a waiver names: of rules, and of findings about our own lists."""
-    known = ruleset.known_ids | {outcome.rule for outcome in outcomes}
+    known = ruleset.known_ids | ruleset.others | {outcome.rule for outcome in outcomes}
     return frozenset(rule for rule in known if fnmatchcase(rule, waiver.rule))
 
 

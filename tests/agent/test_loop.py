@@ -26,6 +26,7 @@ from sysperf.agent.log import NOTICE, logger
 from sysperf.agent.setup import Options, Setup
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
+from sysperf.engine.configuration import Config
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.ruleset import Ruleset, load
@@ -40,8 +41,9 @@ from sysperf.live.watchers import PressureWatcher, ProcessExitWatcher
 from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Mode, Settings
 from sysperf.model.change import Change, Setting
-from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.errors import RuleError, SysperfError, UsageError
 from sysperf.model.finding import Finding
+from sysperf.model.rule import Override
 from tests.agent.machines import FAKE_TORCH, Manager, Running, agent, programs, until
 from tests.collect.programs import LOADER, running, torch_library
 
@@ -602,17 +604,15 @@ def test_the_agent_applies_and_takes_back(tmp_path: Path) -> None:
     assert [call[0] for call in hand.calls] == ["apply", "undo", "apply", "undo"]
 
 
-def test_rules_that_nobody_judges_here_are_not_kept(tmp_path: Path) -> None:
-    """An audit of a machine judges no launch and no trace; a waiver may still name their rules."""
-    ruleset = judging.load_rules()
-    launch_or_trace = {rule.id for rule in ruleset.rules if rule.scope not in JUDGED}
-    setup = Setup(Settings(), Terms(ruleset))
-
-    loop.Agent(lambda: setup, Options(str(tmp_path / "a.sock")), logging.getLogger("test"), notify.Notifier({}))
+def test_rules_that_nobody_judges_here_are_not_kept() -> None:
+    """An agent judges no launch and no trace; a waiver and an override may still name their rules, and a misspelt one is told."""
+    everything = judging.load_rules()
+    ruleset = judging.machine_rules(Config(override=(Override("launch.memory-far", disabled=True),)))
 
     assert {rule.scope for rule in ruleset.rules} == set(JUDGED)
-    assert launch_or_trace
-    assert launch_or_trace <= ruleset.known_ids
+    assert {rule.id for rule in everything.rules} == ruleset.known_ids | ruleset.others
+    with pytest.raises(RuleError, match=r"launch\.memory-fat"):
+        judging.machine_rules(Config(override=(Override("launch.memory-fat", disabled=True),)))
 
 
 def test_apply_without_a_list_or_with_unknown_rules_is_refused() -> None:

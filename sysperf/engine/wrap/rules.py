@@ -64,12 +64,12 @@ def rules(extra: Sequence[StrPath] = (), problems: list[str] | None = None) -> R
     cache = cache_path("wrap", ours)
     schema = Schema(_RecordTypes(launch=Launch))
     try:
-        return load_rules((ours,), schema, scope="launch", site=site_files(folders.rule_folders(), extra), cache=cache)
+        return load_rules((ours,), schema, scopes=("launch",), site=site_files(folders.rule_folders(), extra), cache=cache)
     except RuleError as error:
         if extra or problems is None:
             raise
         problems.append(f"the site's rules are not used: {error}")
-        return load_rules((ours,), schema, scope="launch", cache=cache)
+        return load_rules((ours,), schema, scopes=("launch",), cache=cache)
 
 
 def configure(ruleset: Ruleset, request: LaunchRequest) -> None:
