@@ -169,7 +169,7 @@ def test_root_refuses_rules_of_others(tmp_path: Path) -> None:
         read_file(path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root refuses other people's rules")
+@pytest.mark.root(users=True)
 def test_root_believes_the_rules_beside_the_code_that_it_runs(tmp_path: Path) -> None:
     """A user's checkout under sudo: its rules are as much that user's as its code, and no more than that."""
     package = Path(judging.__file__).parents[1]
