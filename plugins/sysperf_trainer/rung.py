@@ -21,8 +21,9 @@ EXACT = 0.0
 """The same operations in the same order: the losses are equal bit for bit, on a CPU."""
 ROUNDING = 1e-3
 """The same mathematics in another order of additions, over the first twenty steps."""
-HALF = 2e-2
-"""Products of 8 bits of mantissa."""
+HALF = 4e-2
+"""Products of 8 bits of mantissa. Seen over the first twenty steps: 1e-5 for text; 2.2e-2 for small batches of images, where batch norm
+divides by the deviation of few values."""
 
 
 class Sign(NamedTuple):

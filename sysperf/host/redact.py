@@ -11,7 +11,7 @@ from sysperf.host.variables import shown as variable
 from sysperf.model.text import HIDDEN
 from sysperf.startup import lazy
 
-__all__ = ("HIDDEN", "arguments", "clean", "command", "environment", "keeps", "mounts", "source_line", "text", "variable")
+__all__ = ("HIDDEN", "arguments", "clean", "command", "environment", "keeps", "mounts", "own_command", "source_line", "text", "variable")
 
 _MOUNT_OPTION = lazy(r"(?<![\w.-])([\w.-]+)=(?:[^\s,]|,,)+")
 _OF_KERNEL = ("/sys/", "/proc/sys/")
@@ -36,6 +36,18 @@ def arguments(raw: bytes) -> bytes:
     from sysperf.host import command_lines  # noqa: PLC0415 - most starts of a program read none
 
     return command_lines.arguments(raw)
+
+
+def own_command(argv: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command that the user gave, as results keep them: without what is named as a secret, and what has the shape of one.
+
+    Unlike `command`, which hides of others' programs all that is not known to be harmless.
+    """
+    shown, follows = [], False
+    for word in argv:
+        shown.append(HIDDEN if follows else without_keys(word))
+        follows = word.startswith("-") and "=" not in word and names_secret(word.lstrip("-"))
+    return tuple(shown)
 
 
 def command(argv: Sequence[str]) -> tuple[str, ...]:

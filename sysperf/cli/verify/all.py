@@ -44,11 +44,10 @@ def run(args: argparse.Namespace) -> int:
 
     with _measuring.alone():
         fixes = verify.verify_each(plans, _Each(), begun)
-    for fix in fixes:
+    for tried, fix in zip(plans, fixes, strict=False):
         comparison = fix.comparison
-        if (
-            comparison and len(fix.rules) == 1 and len(comparison.runs) > earlier[_key(comparison.a, comparison.b)]
-        ):  # else it was kept before
+        is_new = comparison is not None and len(comparison.runs) > earlier[_key(tried.plan.a, tried.plan.b)]  # else it was kept before
+        if comparison and is_new and len(fix.rules) == 1:
             _measuring.keep(comparison, fix.rules[0])
     forms = {
         "json": lambda: as_json.dump({"schema": 1, "tried": fixes}),

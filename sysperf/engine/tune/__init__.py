@@ -169,7 +169,7 @@ class _Tuner:
         return Tuning(
             state=state,
             reason="" if state == "confirmed" else reason,
-            argv=redact.command(plan.argv),
+            argv=redact.own_command(plan.argv),
             metric=self.known.metric if self.known else plan.metric,
             factors=plan.factors,
             left_out=plan.left_out,

@@ -21,7 +21,7 @@ LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
 
 def _shown(variant: Variant) -> Variant:
     """A variant without the secrets of its command: results are shown, kept and sent."""
-    return msgspec.structs.replace(variant, argv=redact.command(variant.argv))
+    return msgspec.structs.replace(variant, argv=redact.own_command(variant.argv))
 
 
 def conclude(state: State, interrupted: str = "") -> Comparison:
