@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import signal
@@ -333,18 +332,15 @@ def test_no_keeper_no_lease(sandbox: Machine, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_keeper_that_ends_before_it_says_who_it_is_keeps_nothing(sandbox: Machine) -> None:
     """It finds no room for a file of its own: the change is taken back, and the reason is said."""
+    hungry = [True]
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.register_at_fork(after_in_child=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1])) if hungry else None)
 
     def keep(number: int) -> Keeper:
-        gc.collect()  # what earlier tests left behind would close its files just then, and make room
-        free = os.pipe()  # as many files as its own pipe needs
-        for descriptor in free:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, limits[1]))
         try:
             return keeper.start(sandbox.host, sandbox.journal, number)
         finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            hungry.clear()
 
     with pytest.raises(OSError, match="could not be started"):
         transaction.apply(sandbox.host, sandbox.journal, sandbox.plan("vm.swappiness=10"), asked(60)._replace(keep=keep))
