@@ -66,7 +66,9 @@ PIDS = started()
 def findings(outcomes: list[dict[str, Any]]) -> list[list[str]]:
     """Findings about programs and environments, as rule and subject. Those about the machine change from second to second."""
     return sorted(
-        [outcome["rule"], str(outcome["subject"])] for outcome in outcomes if outcome["state"] == "finding" and outcome["scope"] != "host"
+        [outcome["rule"], f"{outcome['subject'].get('name', '')} {outcome['subject'].get('pid', '')}".strip()]
+        for outcome in outcomes
+        if outcome["state"] == "finding" and outcome["scope"] != "host"
     )
 
 
