@@ -175,7 +175,9 @@ def test_a_ladder_is_climbed_interrupted_and_resumed(tmp_path: Path) -> None:
     rung = next(rung for rung in record["rungs"] if rung["id"] == "set-to-none")
     assert rung["parity"]["holds"] is True
     assert rung["trace"].startswith(str(tmp_path / "traces"))
-    assert not list((tmp_path / "tmp").iterdir())
+    assert [
+        path.name for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("torchinductor_")
+    ] == []  # torch's own cache stays
     if rung["trials"] and rung["trials"][0]["comparison"]["ratio"]:
         kept = [json.loads(line) for line in (tmp_path / "state" / "trials.jsonl").read_text().splitlines()]
         assert {"text: set-to-none"} == {trial["what"] for trial in kept}
