@@ -161,7 +161,12 @@ def _create(where: int, name: str, content: bytes, like: os.stat_result) -> None
         file.write(content)
         file.flush()
         if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-            os.fchown(file.fileno(), like.st_uid, like.st_gid)
+            try:
+                os.fchown(file.fileno(), like.st_uid, like.st_gid)
+            except PermissionError:
+                raise OSError(
+                    errno.EPERM, f"you may not keep its owner and group ({like.st_uid}:{like.st_gid}); `chgrp` it first"
+                ) from None
         os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
         os.fsync(file.fileno())
 
