@@ -164,9 +164,7 @@ def _create(where: int, name: str, content: bytes, like: os.stat_result) -> None
             try:
                 os.fchown(file.fileno(), like.st_uid, like.st_gid)
             except PermissionError:
-                raise OSError(
-                    errno.EPERM, f"you may not keep its owner and group ({like.st_uid}:{like.st_gid}); `chgrp` it first"
-                ) from None
+                raise OSError(errno.EPERM, f"its owner and group ({like.st_uid}:{like.st_gid}) cannot be kept: `chgrp` it first") from None
         os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
         os.fsync(file.fileno())
 
