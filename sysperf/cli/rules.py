@@ -87,13 +87,13 @@ def _summary(rule: Rule) -> dict[str, object]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    ruleset = judging.load_rules(args.rules)
-    wanted = ruleset.get(args.id)
-    for path in (*judging.rule_files(), *judging.site_rule_files(args.rules)):
-        if os.path.basename(path) == wanted.file:
-            for rule in read_file(path).rule:
-                if rule.id == wanted.id:
-                    _options.write(as_json.dump(rule), args)
+    found = judging.find(judging.load_rules(args.rules), args.id, args.rules)
+    if not isinstance(found, Rule):
+        _options.write(as_json.dump(found.cause), args)
+        return Exit.CLEAN
+    files = [path for path in (*judging.site_rule_files(args.rules)[::-1], *judging.rule_files()) if os.path.basename(path) == found.file]
+    written = (rule for path in files for rule in read_file(path).rule if rule.id == found.id)  # with its tests, which a loaded one lacks
+    _options.write(as_json.dump(next(written)), args)
     return Exit.CLEAN
 
 

@@ -790,3 +790,11 @@ def test_all_fixes_undecided_is_no_success(verdicts: list[tuple[Verdict, bool]],
     unclear = ("unclear", False) in verdicts
     for page in (report.tried(fixes), report.tried_markdown(fixes), comparison_page.tried_page(fixes)):
         assert ("unclear, 1 pair" in page, "unclear of x" in page, "the time is over after 1 pair" in page) == (unclear,) * 3
+
+
+def test_a_cause_that_no_audit_finds_says_how_to_compare(tmp_path: Path) -> None:
+    """Its cure is a change of the program: nothing here would try it."""
+    done = verify(tmp_path, "--fix", "sync.per-step", "--", "true")
+
+    assert done.returncode == 2
+    assert 'sysperf verify --a "python old.py" --b "python new.py"' in done.stderr

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from pathlib import Path
 from typing import get_type_hints
 
 import msgspec
+import pytest
 
+from sysperf.cli import main
 from sysperf.evaluate.rule_files import read_causes
 from sysperf.model.cause import Cause, Witness
 from sysperf.model.rule import Rule
@@ -71,3 +74,13 @@ def test_every_field_is_in_the_page_of_rules(golden: Golden) -> None:
         assert told, name
         table += f"| `{name}` | {', '.join(found)} | {told.replace('|', chr(92) + '|')} |\n"
     golden(DOCS / "rules.md", with_table("rules.md", table, "fields"))
+
+
+def test_a_cause_is_shown_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    """With its witnesses; a rule with its tests."""
+    assert main(["rules", "show", "dataloader.inline"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert main(["rules", "show", "numa.balancing-on"]) == 0
+
+    assert {witness["from"] for witness in shown["witness"]} == {"source", "running", "trace"}
+    assert json.loads(capsys.readouterr().out)["test"]

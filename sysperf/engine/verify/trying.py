@@ -43,6 +43,11 @@ def one(rule: str) -> Try:
     known_rule = find(rule)
     if known_rule.scope == "launch":
         return Try(rule=known_rule.id, kind="launch", promised=_promised(known_rule.impact))
+    if known_rule.scope not in JUDGED:
+        raise UsageError(
+            f"{rule}: an audit cannot find it, and its cure changes the program",
+            'compare both programs: sysperf verify --a "python old.py" --b "python new.py"',
+        )
     outcomes = _audited([rule])
     requested = change.requested_settings(outcomes, (known_rule.id,), caution=True)
     of_machine = tuple(setting for setting in requested.settings if KNOBS[setting.knob].kind != "process")
