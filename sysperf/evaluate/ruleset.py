@@ -13,7 +13,7 @@ from sysperf.model.errors import RuleError
 from sysperf.model.finding import Finding
 from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, TypeForm
-from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
+from sysperf.model.rule import ITEMS, SEVERITIES, Override, Rule, RuleFile, Severity
 
 
 class Ruleset:
@@ -67,6 +67,11 @@ class Ruleset:
     def disabled(self, rule_id: str) -> bool:
         return rule_id in self._overrides and self._overrides[rule_id].disabled
 
+    def severity(self, rule: Rule) -> Severity:
+        """Return how severe a rule's findings are here: an override may say."""
+        override = self._overrides.get(rule.id)
+        return (override and override.severity) or rule.severity
+
     def witnesses(self, rule_id: str) -> list[Rule]:
         """Return the witnesses of a cause, or the one rule of this id; none where there is neither."""
         return [rule for rule in self._rules.values() if rule.id == rule_id]
@@ -83,9 +88,13 @@ class Ruleset:
         return suggest(name, {rule.id: rule for rule in self._rules.values()})
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """The ids of the rules that an id, an area or a pattern names."""
+        """The ids of the rules that an id, an area, a severity, a pattern or ``ALL`` names."""
         from fnmatch import fnmatchcase  # noqa: PLC0415 - costs nothing, but only selections need it
 
+        if pattern == "ALL":
+            return self.known_ids
+        if pattern in SEVERITIES:
+            return frozenset(rule.id for rule in self._rules.values() if self.severity(rule) == pattern)
         return frozenset(rule.id for rule in self._rules.values() if fnmatchcase(rule.id, pattern) or _is_of(rule, pattern))
 
     def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
