@@ -44,7 +44,7 @@ def test_each_statement_can_be_explained(seed: str, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(statements.statement(seed).name)
-    assert "measured" in done.stdout
+    assert "  measured" in done.stdout or "  here" in done.stdout  # here: whoever runs this has climbed the ladder
 
 
 def test_a_rule_names_the_statement_that_it_covers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sysperf import plugin
 from sysperf.engine.bench import results, traces
-from sysperf.engine.bench.ladder import Ladder, sequence
+from sysperf.engine.bench.ladder import Ladder, affordable, sequence
 from sysperf.engine.bench.state import CLIMB, TOP, Request, Shot, State
 from sysperf.engine.bench.traces import Traced
 from sysperf.model.ladder import Ladder as Record
@@ -93,6 +93,31 @@ def test_neighbours_run_one_after_the_other() -> None:
     assert at_top[0] == at_top[-1] == ladder.top
     others = [place for place, one in enumerate(at_top) if one != ladder.top]
     assert all(ladder.top in (at_top[place - 1], at_top[place + 1]) for place in others)
+
+
+def test_where_time_is_short_the_whole_ladder_comes_first() -> None:
+    """Then the cheapest comparisons, whatever their runs gave; nothing where not even the whole ladder fits."""
+    ladder = Ladder(SMALL, {})
+    cost_s = {one: 20.0 if "compile" in one else 5.0 for pair in ladder.climb() for one in pair[2:]}
+
+    some = affordable(ladder.climb(), ladder.top, cost_s, 36.0)
+    everything = affordable(ladder.climb(), ladder.top, cost_s, 1000.0)
+
+    assert some[0][2:] == ((), ladder.top)
+    assert {"workers", "stay"} < {pair.rung for pair in some}
+    assert sum(cost_s[one] for one in {one for pair in some for one in pair[2:]}) <= 36.0
+    assert {pair.rung for pair in everything[1:]} == {pair.rung for pair in ladder.climb()}
+    assert affordable(ladder.climb(), ladder.top, cost_s, 24.0) == []
+
+
+def test_rounding_is_no_other_loss() -> None:
+    """Compiled code and threads add in another order from run to run: a loss may move by rounding, and by no more."""
+    changed = {BOTTOM: 2.0, ONE: 2.0 * (1 + 3e-8), TWO: 2.0 * (1 + 1e-4)}
+    shots = tuple(shot(one, number, 0.1, loss=loss) for number in range(4) for one, loss in changed.items())
+    record = results.concluded(msgspec.structs.replace(state({}), shots=shots))
+
+    several = [rung(record, name).parity for name in (ONE[-1], TWO[-1])]
+    assert [(one.equal, one.holds) for one in several if one] == [(False, True), (False, False)]
 
 
 def test_the_trainers_own_ladder_can_be_climbed() -> None:

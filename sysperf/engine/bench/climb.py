@@ -20,7 +20,7 @@ import msgspec
 
 from sysperf import paths
 from sysperf.engine.bench import traces
-from sysperf.engine.bench.ladder import Compared, Configuration, Ladder, sequence
+from sysperf.engine.bench.ladder import Compared, Configuration, Ladder, affordable, sequence
 from sysperf.engine.bench.state import CLIMB, TOP, Observe, Progress, Request, Shot, State, name_of
 from sysperf.engine.bench.trainer import Trainer, read_record
 from sysperf.engine.bench.workers import Worker
@@ -33,6 +33,8 @@ from sysperf.model.text import neutral
 
 CLIMB_SHARE = 0.6
 """The part of the time that the climb takes; the rest leaves rungs out of the whole ladder."""
+TRACE_SHARE = 0.25
+"""The part of the time after which no further trace is taken."""
 MIN_ROUNDS = 3
 """Of each part, where there is time: two pairs make an interval that says little."""
 MAX_ROUNDS = 40
@@ -146,7 +148,7 @@ class _Climber:
         wanted = [one for pair in self.ladder.climb() if pair.rung in with_signs for one in (pair.without, pair.with_)]
         there = {traced.configuration for traced in self.state.traced}
         for configuration in dict.fromkeys(one for one in wanted if one not in there):
-            if self._spent_s() > self.state.request.minutes * 60 * (1 - CLIMB_SHARE):
+            if self._spent_s() > self.state.request.minutes * 60 * TRACE_SHARE:
                 return
             self._say(f"trace of {name_of(configuration)}")
             traced = traces.take(self.trainer, configuration, len(self.state.traced))
@@ -176,21 +178,33 @@ class _Climber:
         if not compared:
             return
         done = max((shot.round for shot in self.state.shots if shot.part == part), default=-1)
-        number = done if done >= 0 and not self._is_whole(part, done, compared) else done + 1
+        goes_on = (part == TOP or done == 0) and done >= 0 and not self._is_whole(part, done, compared)
+        number = done if goes_on else done + 1
+        short = False  # of time: then nothing is left out of the whole ladder, and the climb has all that is left
         while number < MAX_ROUNDS:
-            last_s = self._round_s(part)
-            over = self._spent_s() + last_s > (budget_s if number < MIN_ROUNDS else until_s)
-            if over and number > 0:
+            left_s = (budget_s if number < MIN_ROUNDS or short else until_s) - self._spent_s()
+            chosen = compared
+            if part == CLIMB and number > 0:
+                chosen = affordable(compared, self.ladder.top, self._cost_s(compared), left_s / max(1, MIN_ROUNDS - number))
+                short |= number < MIN_ROUNDS and len(chosen) <= len(compared)
+            last_s = 0.0 if part == CLIMB else self._round_s(part)
+            if number > 0 and (last_s > left_s or not chosen):
                 return
             self._measure_peaks()
             drawn = random.Random(f"{self.state.request.seed}/{part}/{number}")  # noqa: S311 - an order, no secret
-            order = sequence(compared, self.ladder.top if part == TOP else None, drawn)
+            order = sequence(chosen, self.ladder.top if part == TOP else None, drawn)
             if part == CLIMB and number == 0:  # from the bottom up: the first configuration that does not run names the rung
                 order.sort(key=len)
             for place, configuration in enumerate(order):
                 if name_of(configuration) not in self.state.failed and not self._has(part, number, place, configuration):
                     self._run(configuration, part, number, place, len(order))
             number += 1
+
+    def _cost_s(self, compared: Sequence[Compared]) -> dict[Configuration, float]:
+        """How long a run of each configuration takes; infinite where none was made."""
+        some = {one for pair in compared for one in pair[2:]} | {(), self.ladder.top}
+        walls = {one: [shot.wall_s for shot in self.state.shots if shot.configuration == one] for one in some}
+        return {one: statistics.median(walls[one] or [math.inf]) for one in some}
 
     def _run(self, configuration: Configuration, part: str, number: int, place: int, of: int) -> None:
         name = name_of(configuration)

@@ -100,6 +100,25 @@ class Ladder:
 ROLES = {"variant": "another form of a rung", "memory": "it buys memory and costs time"}
 
 
+def affordable(compared: Sequence[Compared], top: Configuration, cost_s: Mapping[Configuration, float], seconds: float) -> list[Compared]:
+    """Return the comparisons that a round of so many seconds has room for: the whole ladder with its bottom first, then the cheapest.
+
+    What their runs gave so far is not looked at: comparisons chosen by it would seem to change more than they do.
+    """
+    runs, chosen = {(), top}, set[str]()
+    if not top or sum(cost_s[one] for one in runs) > seconds:
+        return []
+    for pair in sorted(compared, key=lambda pair: cost_s[pair.without] + cost_s[pair.with_]):
+        wanted = runs | set(pair[2:])
+        if sum(cost_s[one] for one in wanted) <= seconds:
+            runs, chosen = wanted, chosen | {pair.rung}
+    return [Compared(WHOLE, "added", (), top), *(pair for pair in compared if pair.rung in chosen)]
+
+
+WHOLE = ""
+"""In place of a rung: all of them."""
+
+
 def sequence(compared: Sequence[Compared], top: Configuration | None, drawn: random.Random) -> list[Configuration]:
     """Return every configuration of these comparisons, neighbours in time where they are compared, from either end.
 

@@ -12,8 +12,8 @@ import msgspec
 from sysperf import __version__
 from sysperf.engine import reading
 from sysperf.engine.bench import traces
-from sysperf.engine.bench.climb import ladder_of, metric
-from sysperf.engine.bench.ladder import Compared, Configuration, Ladder
+from sysperf.engine.bench.climb import CLIMB_SHARE, MIN_ROUNDS, ladder_of, metric
+from sysperf.engine.bench.ladder import WHOLE, Compared, Configuration, Ladder
 from sysperf.engine.bench.state import CLIMB, TOP, Shot, State, name_of
 from sysperf.engine.bench.traces import Traced
 from sysperf.engine.verify import Plan, conclude
@@ -48,7 +48,7 @@ def concluded(state: State) -> model.Ladder:
         max_steps=state.max_steps,
         seed=state.request.seed,
         rounds=max((shot.round + 1 for shot in state.shots if shot.part == CLIMB), default=0),
-        total=_compared(Compared("", "added", (), ladder.top), CLIMB, state, disturbed) if ladder.top else None,
+        total=_compared(Compared(WHOLE, "added", (), ladder.top), CLIMB, state, disturbed) if ladder.top else None,
         rungs=rungs,
         peak_tflops={dtype: max(values) / TERA for dtype, values in state.peaks.items()},
         bottom_share_of_peak=_share_of_peak(state, (), _peak(state)),
@@ -70,7 +70,19 @@ def _notes(state: State) -> Iterator[str]:
     for traced in state.traced:
         if traced.problem:
             yield f"no trace of {name_of(traced.configuration)}: {traced.problem}"
+    rounds = {one: len({shot.round for shot in state.shots if (shot.part, shot.configuration) == (CLIMB, one)}) for one in _climbed(state)}
+    few = [one for one, times in rounds.items() if times < MIN_ROUNDS and name_of(one) not in state.failed]
+    if few and len(few) < len(rounds):
+        round_s = sum(median([shot.wall_s for shot in state.shots if shot.configuration == one] or [0.0]) for one in rounds)
+        before_s = state.spent_s - sum(shot.wall_s for shot in state.shots)
+        minutes = math.ceil((before_s + MIN_ROUNDS * round_s) / CLIMB_SHARE / 60)
+        yield f"{len(few)} of {len(rounds)} configurations had no time for {MIN_ROUNDS} runs; --resume --minutes {minutes} runs them"
     yield from noise.constant([shot.other_cpus for shot in state.shots], [])
+
+
+def _climbed(state: State) -> list[Configuration]:
+    """Return the configurations of the climb."""
+    return list(dict.fromkeys(one for pair in ladder_of(state).climb() for one in pair[2:]))
 
 
 def _disturbed(shots: Sequence[Shot]) -> dict[int, str]:
@@ -188,6 +200,10 @@ def _predicted(rung: Rung, before: Traced | None, trials: Sequence[model.Trial])
     return model.Predicted(rung.predicted_by, low, high, *(None if ratio is None else 100 * (1 - 1 / ratio) for ratio in ratios))
 
 
+ROUNDING = 1e-6
+"""The part of a float32 loss that additions in another order move, which threads and compiled code do from run to run."""
+
+
 def _parity(state: State, pair: Compared, bound: float) -> model.Parity | None:
     """The losses of the first steps, the same in every run of a configuration but for the order of additions."""
     losses = [next((shot.losses for shot in state.shots if shot.configuration == one and shot.losses), ()) for one in pair[2:]]
@@ -197,7 +213,7 @@ def _parity(state: State, pair: Compared, bound: float) -> model.Parity | None:
     without, with_ = (fmean(some[:steps]) for some in losses)
     equal = losses[0][:steps] == losses[1][:steps]
     apart = abs(with_ - without) / max(abs(without), 1e-12)
-    return model.Parity(steps, without, with_, bound, equal, equal or (math.isfinite(apart) and apart <= bound))
+    return model.Parity(steps, without, with_, bound, equal, equal or (math.isfinite(apart) and apart <= max(bound, ROUNDING)))
 
 
 def _traced(state: State, configuration: Configuration) -> Traced | None:
