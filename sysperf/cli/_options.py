@@ -104,7 +104,11 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     """Options that say which rules judge."""
     group = add_rule_files(parser)
     group.add_argument(
-        "--select", action="append", default=[], metavar="ID", help="only these rules (id, area, pattern, severity or ALL; commas or repeated)"
+        "--select",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="only these rules (id, area, pattern, severity or ALL; commas or repeated)",
     )
     group.add_argument("--ignore", action="append", default=[], metavar="ID", help="not these rules")
 
@@ -141,9 +145,7 @@ def note_replaced_rules(ruleset: Ruleset) -> None:
 class _Asked(argparse.Action):
     """Keeps the last value, as argparse does, and in `asked` all of --format and --output in their order."""
 
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
-    ) -> None:
+    def __call__(self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, _option: str | None = None) -> None:
         value = values if self.const is None else self.const
         setattr(namespace, self.dest, value)
         namespace.asked = [*getattr(namespace, "asked", ()), (self.dest, value)]

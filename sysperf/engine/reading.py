@@ -15,8 +15,8 @@ from sysperf.host import Host
 from sysperf.host.plain_files import open_named, read_named
 from sysperf.model.difference import Drift
 from sysperf.model.errors import CaptureError
-from sysperf.model.path import StrPath
 from sysperf.model.finding import Evidence
+from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, Record, convert, from_json
 from sysperf.model.snapshot import Snapshot, Source
 from sysperf.model.text import neutral
@@ -103,7 +103,7 @@ class Saved(Record):
 
 
 class _Judged(msgspec.Struct):
-    """Of a saved report, what else than the machine is read."""
+    """What else than the machine is read of a saved report."""
 
     outcomes: tuple[_Outcome, ...] = ()
     took_ms: float = 0.0

@@ -40,6 +40,9 @@ def render(
     if format not in FORMATS:
         raise UsageError(f"no format {format!r}", f"choose one of {', '.join(FORMATS)}")
     module = importlib.import_module(f"sysperf.report.{_PREFIX}{format}")
-    options = {"text": {"color": color, "width": width, "verbose": verbose, "quiet": quiet}, "junit": {"fail_on": fail_on}}
+    options: dict[str, dict[str, object]] = {
+        "text": {"color": color, "width": width, "verbose": verbose, "quiet": quiet},
+        "junit": {"fail_on": fail_on},
+    }
     page: str = module.render(report, **options.get(format, {}))
     return page

@@ -15,7 +15,7 @@ _TIME = lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 def render(report: Report, *, fail_on: FailOn = "hint") -> str:
-    """Findings fail from the severity `fail_on` on (their ``type``); smaller, unknown and suppressed ones are skipped; rules that passed pass."""
+    """Findings fail from the severity `fail_on` on (their ``type``); smaller, unknown and suppressed ones are skipped."""
     suites: dict[str, list[Finding]] = {rule.partition(".")[0]: [] for rule in report.passed}
     for outcome in report.outcomes:
         suites.setdefault(outcome.rule.partition(".")[0], []).append(outcome)
