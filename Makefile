@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
-.PHONY: audit test test-machines test-programs clinic fuzz lint generated bench clean
+.PHONY: audit test test-machines test-programs clinic fuzz lint docs generated bench clean
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
@@ -32,10 +32,15 @@ fuzz: .venv-dev/.ready
 	SYSPERF_FUZZ_EXAMPLES=$(EXAMPLES) $(DEV)/pytest -n 2 --timeout 0 -m fuzz $(TESTS)
 
 lint: .venv-dev/.ready
-	$(DEV)/ruff check sysperf plugins tests benchmarks
-	$(DEV)/ruff format --check sysperf plugins tests benchmarks
+	$(DEV)/ruff check sysperf plugins tests benchmarks .ci
+	$(DEV)/ruff format --check sysperf plugins tests benchmarks .ci
 	$(DEV)/mypy
 	$(DEV)/lint-imports
+	$(DEV)/python .ci/prose.py
+
+# All pages as a site in dist/site; a link that leads nowhere ends it.
+docs: .venv-dev/.ready
+	$(DEV)/mkdocs build --quiet --config-file .ci/mkdocs.yml
 
 # Writes golden files, schemas and tables in docs anew; look at the difference before you commit it.
 generated: .venv-dev/.ready

@@ -1,0 +1,85 @@
+"""Long sentences of the documentation: `make lint` fails where a page has more of them than it had.
+
+    python .ci/prose.py            check
+    python .ci/prose.py PAGE …     list the long sentences of these pages
+
+A sentence has at most 25 words; code, tables and links' addresses do not count. `LONG` says how many longer ones each page still has: lower
+it when you have rewritten one, and never raise it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_WORDS = 25
+LONG = {
+    "CONTRIBUTING.md": 1,
+    "SECURITY.md": 1,
+    "docs/agent.md": 8,
+    "docs/analyze.md": 15,
+    "docs/architecture.md": 4,
+    "docs/bench.md": 6,
+    "docs/changes.md": 3,
+    "docs/configuration.md": 1,
+    "docs/dashboard.md": 6,
+    "docs/diagnose.md": 4,
+    "docs/lint.md": 4,
+    "docs/rules.md": 3,
+    "docs/seeds.md": 1,
+    "docs/service.md": 3,
+    "docs/trainer.md": 3,
+    "docs/tune.md": 7,
+    "docs/verify.md": 18,
+    "docs/wrap.md": 11,
+}
+
+_CODE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:^|(?<=\n\n))(?: {4}.*\n)+", re.MULTILINE)
+_TABLE = re.compile(r"^\|.*$", re.MULTILINE)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_INLINE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_BLOCK_START = re.compile(r"\n(?=\s*(?:[-*]|\d+\.|#+)\s)|\n\s*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|(?<=[.!?]\))\s+")
+
+
+def long_sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (number of words, sentence) of each sentence that is too long; a colon or semicolon ends one, as a reader pauses there."""
+    for pattern in (_CODE, _COMMENT, _TABLE):
+        text = pattern.sub("\n\n", text)
+    text = _LINK.sub(r"\1", _INLINE.sub("code", text))
+    for block in _BLOCK_START.split(text):
+        for sentence in _SENTENCE_END.split(" ".join(block.split())):
+            words = [word for word in sentence.split() if any(char.isalnum() for char in word)]
+            if len(words) > MAX_WORDS:
+                yield len(words), sentence
+
+
+def pages() -> list[Path]:
+    """Return the pages that are checked: not the changelog, which is a list."""
+    return [page for page in sorted(ROOT.glob("*.md")) if page.name != "CHANGELOG.md"] + sorted((ROOT / "docs").glob("**/*.md"))
+
+
+def main(names: list[str]) -> int:
+    if names:
+        for name in names:
+            for words, sentence in long_sentences(Path(name).read_text()):
+                print(f"{words:3} {sentence}")
+        return 0
+    wrong = 0
+    for page in pages():
+        name = str(page.relative_to(ROOT))
+        found, known = len(list(long_sentences(page.read_text()))), LONG.get(name, 0)
+        if found != known:
+            more = f"python .ci/prose.py {name} lists them" if found > known else "lower its number in .ci/prose.py"
+            print(f"{name}: {found} sentences of more than {MAX_WORDS} words, {known} are known: {more}")
+            wrong += 1
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
