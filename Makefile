@@ -8,6 +8,7 @@ DEV    := .venv-dev/bin
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
+	@echo; echo "sysperf is installed in .venv: $(RUN)/sysperf --help, or \`. .venv/bin/activate\` and then sysperf"
 
 # Four workers on two cores, since many tests wait for the programs that they start.
 test: .venv-dev/.ready
@@ -43,7 +44,7 @@ generated: .venv-dev/.ready
 bench: .venv-dev/.ready
 	$(DEV)/python benchmarks/audit.py
 
-.venv/.ready: pyproject.toml
+.venv/.ready: pyproject.toml $(shell find sysperf rules plugins systemd docs -type f ! -name '*.pyc')
 	$(PYTHON) -m venv .venv
 	$(RUN)/pip install --quiet --disable-pip-version-check .
 	touch $@

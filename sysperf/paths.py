@@ -21,6 +21,13 @@ HELPER_SOCKET = f"{SYSTEM_RUNTIME}/helper.sock"
 _Environment = Mapping[str, str]
 
 
+def shipped(folder: str) -> str:
+    """Return where a folder lies that comes with sysperf (``rules``, ``docs``): in a wheel inside the package, in a checkout beside it."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    inside = f"{package}/{folder}"
+    return inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/{folder}"
+
+
 def config_folder(environ: _Environment = os.environ) -> str:
     """Return where this user's configuration lies."""
     return f"{_xdg(environ, 'XDG_CONFIG_HOME', '.config')}/sysperf"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
 
 from sysperf import __version__, startup
 from sysperf.model.errors import Exit, SysperfError
@@ -21,22 +22,40 @@ Finds what makes a PyTorch machine slow, says what to do about it, and can undo 
 Settings are changed by `apply`, `undo`, `verify --fix` and `--set`, keys of the dashboard (each after a question) and an agent in mode
 `apply`. `service`, `kernel` and `lint --fix` write files. Everything else reads the machine and changes nothing on it.
 
-commands:
-{commands}
-
 start with:
   sysperf                          the dashboard, on a terminal
   sysperf audit                    what is wrong with this machine
-  sudo sysperf audit --deep        the same, with what only root and the installed torch can tell
-  sysperf plan                     what `sysperf apply` would change
+  sysperf diagnose PID             what slows a running job down; `sysperf ps` lists the jobs
+  sysperf lint train.py            what may be slow in a script
   sysperf wrap -- python train.py  start a program in the right place
-  sysperf explain numa.gpu-remote  why a finding matters and how to fix it
+  sysperf verify -- python train.py   is it faster under wrap, here, and by how much
+{commands}
+
+exit codes of every command:
+  0  done: nothing found at or above the limit
+  1  found: a finding, a slower program, a failed test, or settings that differ
+  2  the command line, a file or the machine does not allow it; nothing was changed
+  3  only a part was done or could be read; the report says which
+  4  a change was refused and all of it was taken back
+  130  ended by Ctrl-C
 
 options:
-  -h, --help     show this help; `sysperf COMMAND --help` explains a command
+  -h, --help     show this help; `sysperf COMMAND --help` or `sysperf help COMMAND` explains a command,
+                 `sysperf help docs/wrap.md` prints a page of the documentation
   -V, --version  show the version
   --debug        show the traceback of an internal error
 """
+
+
+GROUPS = {
+    "is it sick": ("audit", "ps", "diagnose", "lint", "top"),
+    "why": ("explain", "analyze", "trace", "stacks", "facts", "diff"),
+    "cure": ("wrap", "plan", "apply", "undo", "changes", "tune"),
+    "prove": ("verify", "bench"),
+    "watch": ("tui", "agent"),
+    "administer": (),
+}
+"""The commands by what a user wants; those that no other group names are for administrators."""
 
 
 def entry() -> None:
@@ -96,11 +115,13 @@ def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
 
 def _run(arguments: list[str]) -> int:
     command = arguments[0] if arguments else _without_command()
-    if command in ("-V", "--version"):
+    if command in ("-V", "--version", "version"):
         sys.stdout.write(f"sysperf {__version__}\n")
         return Exit.CLEAN
+    if command == "help" and arguments[1:]:
+        return _help(arguments[1])
     if command in ("-h", "--help", "help"):
-        sys.stdout.write(HELP.format(commands="\n".join(f"  {name:<11} {text}" for name, text in described().items())))
+        sys.stdout.write(HELP.format(commands="\n".join(_grouped(described()))))
         return Exit.CLEAN
     if not _is_command(command):
         import difflib  # noqa: PLC0415 - errors only
@@ -129,6 +150,30 @@ def commands() -> list[str]:
 def described() -> dict[str, str]:
     """Each command's text in the help."""
     return {name: _head(_source(name)) for name in commands()}
+
+
+def _help(topic: str) -> int:
+    """Print the help of a command, or the page of docs that a message names."""
+    if not topic.startswith("docs/"):
+        return _run([topic, "--help"])
+    from sysperf import paths  # noqa: PLC0415 - for this form only
+
+    folder = paths.shipped("docs")
+    pages = sorted(name for name in os.listdir(folder) if name.endswith(".md")) if os.path.isdir(folder) else []
+    page = topic.removeprefix("docs/").partition("#")[0]
+    if page not in pages:
+        return _fail(f"no page `{topic}`", f"there are {', '.join(f'docs/{name}' for name in pages)}", Exit.USAGE)
+    with open(f"{folder}/{page}", encoding="utf-8") as file:
+        sys.stdout.write(file.read())
+    return Exit.CLEAN
+
+
+def _grouped(texts: dict[str, str]) -> Iterator[str]:
+    """Each group of commands with their texts."""
+    others = tuple(name for name in texts if not any(name in names for names in GROUPS.values()))
+    for title, names in GROUPS.items():
+        yield f"\n{title}:"
+        yield from (f"  {name:<11} {texts[name]}" for name in names or others)
 
 
 def _source(name: str) -> str:

@@ -46,6 +46,12 @@ class _Parser(argparse.ArgumentParser):
             value = getattr(parsed, action.dest, None)
             if action.nargs is None and isinstance(value, list) and ([] in value or value == [] != action.default):
                 self.error(f"argument {'/'.join(action.option_strings) or action.dest}: -- is no value")
+        try:
+            many = len(reports(parsed)) > 1 and not getattr(parsed, "several_reports", False)
+        except UsageError as error:
+            self.error(str(error))
+        if many:
+            self.error("this command writes one report: give --format and --output once")
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
@@ -98,7 +104,11 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     """Options that say which rules judge."""
     group = add_rule_files(parser)
     group.add_argument(
-        "--select", action="append", default=[], metavar="ID", help="only these rules (id, area or pattern; commas or repeated)"
+        "--select",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="only these rules (id, area, pattern, severity or ALL; commas or repeated)",
     )
     group.add_argument("--ignore", action="append", default=[], metavar="ID", help="not these rules")
 
@@ -132,19 +142,53 @@ def note_replaced_rules(ruleset: Ruleset) -> None:
         sys.stderr.write(f"sysperf: {note}\n")
 
 
-def add_output(parser: argparse.ArgumentParser, *, verbose: str = "") -> None:
-    """Options that say how the report looks and where it goes; `verbose` says what --verbose adds."""
+class _Asked(argparse.Action):
+    """Keeps the last value, as argparse does, and in `asked` all of --format and --output in their order."""
+
+    def __call__(self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, _option: str | None = None) -> None:
+        value = values if self.const is None else self.const
+        setattr(namespace, self.dest, value)
+        namespace.asked = [*getattr(namespace, "asked", ()), (self.dest, value)]
+
+
+def reports(args: argparse.Namespace) -> list[argparse.Namespace]:
+    """The options once for each report: a --format goes with the --output beside it, in either order.
+
+    Raises UsageError where two reports would go to the same place.
+    """
+    chosen: list[dict[str, object]] = [{}]
+    for name, value in getattr(args, "asked", ()):
+        if name in chosen[-1]:
+            chosen.append({})
+        chosen[-1][name] = value
+    places = [report.get("output") for report in chosen]
+    if twice := next((place for place in places if places.count(place) > 1), False) if len(places) > 1 else False:
+        raise UsageError(f"two reports go to {twice}")
+    if places.count(None) > 1:
+        raise UsageError("two reports go to stdout", "give each --format but one an --output")
+    plain = {"format": "text", "output": None}
+    return [argparse.Namespace(**{**vars(args), **plain, **report}) for report in chosen] if len(chosen) > 1 else [args]
+
+
+def add_output(parser: argparse.ArgumentParser, *, verbose: str = "", several: bool = False) -> argparse._ArgumentGroup:
+    """Options that say how the report looks and where it goes.
+
+    `verbose` says what --verbose adds; `several`: the command writes more than one report with `write_reports`.
+    """
     group = parser.add_argument_group("output")
-    group.add_argument("--output", metavar="FILE", help="write the report to a file instead of stdout")
+    again = "; once for each --format" if several else ""
+    group.add_argument("--output", action=_Asked, metavar="FILE", help=f"write the report to a file instead of stdout{again}")
+    parser.set_defaults(several_reports=several)
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
     if verbose:
         group.add_argument("-v", "--verbose", action="store_true", help=verbose)
+    return group
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
     """`--format`, and `--json`, which other commands have alone."""
-    parser.add_argument("--format", choices=formats or ("text", "json"), default="text", help="default: text")
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    parser.add_argument("--format", action=_Asked, choices=formats or ("text", "json"), default="text", help="default: text")
+    parser.add_argument("--json", dest="format", action=_Asked, nargs=0, const="json", help="the same as --format json")
 
 
 def wants_color(args: argparse.Namespace) -> bool:
@@ -154,19 +198,24 @@ def wants_color(args: argparse.Namespace) -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def width() -> int:
-    """The columns of the terminal; 100 where there is none."""
+def width(otherwise: int = 100) -> int:
+    """The columns of the terminal; where there is none, `otherwise`: `WHOLE_LINES` for tables that a program reads."""
     try:
         columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(sys.stdout.fileno()).columns
     except (ValueError, OSError):
         columns = 0
-    return max(40, min(columns, 160)) if columns else 100
+    return max(40, min(columns, 160)) if columns else otherwise
+
+
+WHOLE_LINES = 10_000
+"""Columns of a line that grep or a log takes."""
 
 
 def check_output(args: argparse.Namespace) -> None:
     """Raise UsageError where the report could not be written to `--output`: before what takes long is done."""
-    if args.output is not None:
-        _into(args.output, files.check_replace)
+    for report in reports(args):
+        if report.output is not None:
+            _into(report.output, files.check_replace)
 
 
 def rewrites_lines(stream: TextIO) -> bool:
@@ -174,9 +223,15 @@ def rewrites_lines(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def write_reports(args: argparse.Namespace, render: Callable[[argparse.Namespace], str]) -> None:
+    """Write each report that was asked for: `render` makes one by the `format` of its options."""
+    for report in reports(args):
+        write(render(report), report)
+
+
 def write(text: str, args: argparse.Namespace) -> None:
     """Print the report, or write it to `--output` in one step."""
-    if not text.endswith("\n"):
+    if text and not text.endswith("\n"):
         text += "\n"
     if args.output is None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))

@@ -28,7 +28,6 @@ from sysperf.cli import _options
 from sysperf.engine import analyze as engine
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
-from sysperf.evaluate.judge import at_least
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES
 
@@ -64,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
         progress.close()
     if args.annotate:
         _annotate(args, result)
-    _options.write(render(args, result), args)
-    return Exit.FINDINGS if args.fail_on != "never" and at_least(result.report.outcomes, args.fail_on) else Exit.CLEAN
+    _options.write_reports(args, lambda one: render(one, result))
+    return Exit.FINDINGS if result.report.reaches(args.fail_on) else Exit.CLEAN
 
 
 def _keep(args: argparse.Namespace) -> None:

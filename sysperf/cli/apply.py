@@ -44,6 +44,8 @@ from sysperf.report.terminal import Ink, table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_change_options(parser)
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    parser.set_defaults(output=None)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--lease", type=span, metavar="TIME", help="take it back by itself after this time (90s, 10m, 8h, 2d)")
     parser.add_argument("--persist", action="store_true", help="also set it at every start, by sysctl.d and tmpfiles.d")
@@ -63,9 +65,7 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="also what another daemon or an administrator's file sets")
     parser.add_argument("--list", action="store_true", help="list the settings that sysperf can change, with their ranges, and stop")
     _options.add_format(parser)
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
     _options.add_rules(parser)
-    parser.set_defaults(output=None)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,29 +14,37 @@ examples:
   sysperf audit --root server.tar.zst             a captured machine
   sysperf audit --format sarif --output out.sarif for code scanning
   sysperf audit --select numa,gpu --ignore gpu.persistence-off
+  sysperf audit --quiet --min-severity warning    what is wrong, and nothing where nothing is
+  sysperf audit --json --output a.json --format html --output a.html
 """
 
 from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from sysperf import report
 from sysperf.cli import _options
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit, judge_snapshot, with_rewraps
 from sysperf.engine.configuration import Config, read_baseline, read_config
-from sysperf.evaluate.judge import at_least
+from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.finding import Report
-from sysperf.model.rule import SEVERITIES
+from sysperf.model.rule import SEVERITIES, FailOn
+from sysperf.report import statistics
 from sysperf.report.words import all_examined
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_machine(parser)
     _options.add_rules(parser)
-    _options.add_output(parser, verbose="all of each finding, and all that could not be read")
+    group = _options.add_output(parser, verbose="all of each finding, all that could not be read, and what passed", several=True)
+    group.add_argument("-q", "--quiet", action="store_true", help="findings alone, as text; nothing where nothing was found")
+    group.add_argument("--min-severity", choices=SEVERITIES, default="hint", help="leave smaller findings out of the report")
+    group.add_argument("--statistics", action="store_true", help="how many findings each rule has, as text or JSON, instead of the report")
     _options.add_format(parser, *report.FORMATS)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
@@ -55,12 +63,26 @@ def run(args: argparse.Namespace) -> int:
         return Exit.CLEAN
     config = read_config(args.config)
     result = _report(args, config)
-    text = report.render(result, args.format, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
-    _options.write(text, args)
     fail_on = args.fail_on or config.fail_on
-    if fail_on != "never" and at_least(result.outcomes, fail_on):
+    _options.write_reports(args, lambda one: render(one, result.without_below(args.min_severity), fail_on))
+    if result.reaches(fail_on):
         return Exit.FINDINGS
     return Exit.PARTIAL if args.strict and not all_examined(result) else Exit.CLEAN
+
+
+def render(args: argparse.Namespace, shown: Report, fail_on: FailOn) -> str:
+    """The report in the format that is asked for."""
+    if args.statistics:
+        return statistics.render(shown.findings(), args.format)
+    return report.render(
+        shown,
+        args.format,
+        color=_options.wants_color(args),
+        width=_options.width(),
+        verbose=args.verbose,
+        quiet=args.quiet,
+        fail_on=fail_on,
+    )
 
 
 def _report(args: argparse.Namespace, config: Config) -> Report:
@@ -69,7 +91,9 @@ def _report(args: argparse.Namespace, config: Config) -> Report:
         raise UsageError("--from and --root both name a machine", "give one of them")
     terms = judging.load_terms(config, rules(args, config), reference=args.reference, baseline=read_baseline(args.baseline))
     if args.source:
-        result = judge_snapshot(reading.read_saved(args.source), terms)
+        saved = reading.read_saved(args.source)
+        result = judge_snapshot(saved.snapshot, terms, Ledger(saved.snapshot, saved.sources))
+        result = msgspec.structs.replace(result, took_ms=saved.took_ms)
     else:
         host = _options.host(args)
         result = with_rewraps(host, audit(host, terms))

@@ -35,6 +35,7 @@ from sysperf.report import as_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", default=BASELINE, help=f"default: {BASELINE}")
+    parser.add_argument("--json", action="store_true", help="print what was accepted and what was not as JSON")
     _options.add_machine(parser)
     _options.add_rules(parser)
 
@@ -43,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
     config = read_config()
     ruleset = rules(args, config)
     result = audit(_options.host(args), judging.Terms(ruleset, config.waive))
-    return write(args.file, result.outcomes, "--file")
+    return write(args.file, result.outcomes, "--file", json=args.json)
 
 
-def write(path: str, outcomes: Sequence[Finding], option: str) -> int:
+def write(path: str, outcomes: Sequence[Finding], option: str, *, json: bool = False) -> int:
     """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError."""
     earlier = read_baseline(path) if os.path.exists(path) else None
     baseline, fresh = shrink(earlier, outcomes, reading.now())
@@ -55,6 +56,10 @@ def write(path: str, outcomes: Sequence[Finding], option: str) -> int:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", f"choose a file that can be written with {option}") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0
+    if json:
+        told = {"file": path, "accepted": len(baseline.accepted), "dropped": dropped, "not_added": fresh}
+        sys.stdout.write(as_json.dump(told))
+        return Exit.FINDINGS if fresh else Exit.CLEAN
     sys.stderr.write(f"sysperf: {neutral(path)}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
     for outcome in fresh:
         sys.stderr.write(f"  not added: {outcome.rule} {neutral(outcome.about)}\n")

@@ -28,8 +28,7 @@ Listing = list[tuple[Transaction, list[Standing]]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    parser.set_defaults(output=None)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:

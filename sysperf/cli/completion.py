@@ -1,6 +1,6 @@
 """Print a completion script for a shell.
 
-It completes commands and options; in bash and zsh also files, rule ids, areas of facts, settings, plugins, experiments and
+It completes commands and options; in bash, zsh and fish also files, rule ids, areas of facts, settings, plugins, experiments and
 built-in programs. Rules and plugins are those that are there when it is printed.
 
 examples:
@@ -63,9 +63,11 @@ def _of(name: str, words: Iterable[str]) -> JsonObject:
     return {
         "bash": function,
         "zsh": function,
+        "fish": f"({function})",
         "preamble": {
             "bash": f'{function}() {{ compgen -W "{listed}" -- "$1"; }}',
             "zsh": f"{function}() {{ compadd -S '' -- {listed} }}",
+            "fish": f"function {function}; printf '%s\\n' {listed}; end",
         },
     }
 

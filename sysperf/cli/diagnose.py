@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plugins.add_choice(parser, plugin.TRACES, "--trace-with")
     _options.add_rule_files(parser)
     _options.add_format(parser, *FORMATS)
-    _options.add_output(parser, verbose="also what was dropped, and every signal")
+    _options.add_output(parser, verbose="also what was dropped, and every signal", several=True)
     parser.usage = "sysperf diagnose [options] PID\n       sysperf diagnose [options] -- COMMAND [ARGUMENT …]"
 
 
@@ -172,8 +172,9 @@ def _diagnosed(args: argparse.Namespace, pid: int) -> Verdict:
 def _report(args: argparse.Namespace, verdict: Verdict) -> int:
     from sysperf.report import diagnosis  # noqa: PLC0415 - not for --help
 
-    _options.write(
-        diagnosis.render(verdict, args.format, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose), args
+    _options.write_reports(
+        args,
+        lambda one: diagnosis.render(verdict, one.format, color=_options.wants_color(one), width=_options.width(), verbose=args.verbose),
     )
     return {"slowed": Exit.FINDINGS, "cannot-tell": Exit.PARTIAL}.get(verdict.verdict, Exit.CLEAN)
 

@@ -15,7 +15,7 @@ from sysperf.engine import judging, statements
 from sysperf.evaluate.waivers import OWN_FINDINGS
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import Rule
-from sysperf.report import explain
+from sysperf.report import as_json, explain
 from sysperf.report import statements as report
 
 
@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="the id of a rule or a cause, as findings show it")
     parser.add_argument("--seed", default="", metavar="STATEMENT", help="a statement of the articles instead, such as S0.3a: docs/seeds.md")
     _options.add_rule_files(parser)
+    _options.add_format(parser)
     _options.add_output(parser, verbose="also show the conditions under which it is reported")
 
 
@@ -31,12 +32,18 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("explain takes a rule's id, or a statement with --seed: one of them", "`sysperf explain --help` lists its options")
     if args.seed:
         return _statement(args)
+    if args.id in OWN_FINDINGS and args.format == "json":
+        _options.write(as_json.dump({"id": args.id, "explain": OWN_FINDINGS[args.id]}), args)
+        return Exit.CLEAN
     if args.id in OWN_FINDINGS:
         _options.write(f"{args.id}\n\n{OWN_FINDINGS[args.id]}", args)
         return Exit.CLEAN
     what = judging.find(judging.load_rules(args.rules), args.id, args.rules)
     seeds = what.seeds if isinstance(what, Rule) else what.cause.seeds
     told = [one for one in statements.statements() if set(one.ids) & set(seeds)]
+    if args.format == "json":
+        _options.write(as_json.dump({"rule": what if isinstance(what, Rule) else what.cause, "statements": told}), args)
+        return Exit.CLEAN
     text = explain.render(what, told, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
     _options.write(text, args)
     return Exit.CLEAN
@@ -45,5 +52,8 @@ def run(args: argparse.Namespace) -> int:
 def _statement(args: argparse.Namespace) -> int:
     statement = statements.statement(args.seed)
     measured, here = report.of(statement, statements.measured()), statements.measured_here(statement.ids)
+    if args.format == "json":
+        _options.write(as_json.dump({"statement": statement, "measured": measured, "here": here}), args)
+        return Exit.CLEAN
     _options.write(report.text(statement, measured, here, color=_options.wants_color(args), width=_options.width()), args)
     return Exit.CLEAN

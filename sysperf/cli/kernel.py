@@ -20,11 +20,13 @@ from sysperf.cli import _options
 from sysperf.host import Host
 from sysperf.launch import interpreter, kernelspec
 from sysperf.model.errors import Exit, UsageError
+from sysperf.report import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "remove"))
     parser.add_argument("name", metavar="NAME", help="the kernel's name")
+    parser.add_argument("--json", action="store_true", help="print what was written or removed as JSON")
     parser.add_argument("--python", metavar="PATH", help="interpreter that runs the notebooks (default: the python of this shell)")
     parser.add_argument("--from", dest="source", metavar="KERNEL", help="wrap this installed kernel instead")
     parser.add_argument("--display-name", metavar="TEXT", help="how Jupyter shows it")
@@ -37,15 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     folder = f"{args.prefix}/share/jupyter/kernels" if args.prefix else kernelspec.user_folder(os.environ)
     if args.action == "remove":
-        sys.stdout.write(f"removed {kernelspec.remove(args.name, folder)}\n")
-        return Exit.CLEAN
+        return _told(args, "removed", kernelspec.remove(args.name, folder))
     spec = kernelspec.find(args.source, os.environ) if args.source else _of_python(args)
     if args.display_name:
         spec["display_name"] = args.display_name
     elif args.source:
         spec["display_name"] = f"{spec.get('display_name', args.source)} (sysperf wrap)"
     path = kernelspec.install(args.name, kernelspec.wrapped(spec, shlex.split(args.wrap_options)), folder)
-    sys.stdout.write(f"installed {path}\n")
+    return _told(args, "installed", path)
+
+
+def _told(args: argparse.Namespace, what: str, path: str) -> int:
+    sys.stdout.write(as_json.dump({what: path}) if args.json else f"{what} {path}\n")
     return Exit.CLEAN
 
 

@@ -22,6 +22,7 @@ from sysperf.report.terminal import wrap
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     apply.add_change_options(parser)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:

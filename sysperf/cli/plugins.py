@@ -16,7 +16,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 
 from sysperf import plugin
 from sysperf.cli import _options
@@ -45,8 +44,8 @@ class Listed(Record):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="import each plugin, and fail when one cannot be used")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
+    _options.add_format(parser)
+    _options.add_output(parser)
 
 
 def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str = "--with") -> None:
@@ -58,9 +57,8 @@ def add_choice(parser: argparse.ArgumentParser, kind: plugin.Kind, option: str =
 
 def run(args: argparse.Namespace) -> int:
     plugins = [_listed(entry, check=args.check) for kind in plugin.KINDS for entry in plugin.installed(kind)]
-    args.output = None
-    text = as_json.dump(plugins) if args.json else _text(plugins, color=_options.wants_color(args))
-    sys.stdout.write(text)
+    text = as_json.dump(plugins) if args.format == "json" else _text(plugins, color=_options.wants_color(args))
+    _options.write(text, args)
     return Exit.FINDINGS if any(listed.problem for listed in plugins) else Exit.CLEAN
 
 

@@ -42,6 +42,6 @@ def run(args: argparse.Namespace) -> int:
         area = result.snapshot.areas["process"]
         text = as_json.dump({"schema": 1, "process": area, "outcomes": result.outcomes, "rewraps": result.rewraps})
     else:
-        text = processes.render(result, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+        text = processes.render(result, color=_options.wants_color(args), width=_options.width(_options.WHOLE_LINES), verbose=args.verbose)
     _options.write(text, args)
     return Exit.CLEAN

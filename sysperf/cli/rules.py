@@ -32,15 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     listing = _action(actions, "list", "every rule: id, scope, severity, title", "sysperf rules list --select numa,gpu --json")
     _options.add_rules(listing)
-    _options.add_format(listing)
     show = _action(actions, "show", "one rule, as JSON", "sysperf rules show numa.gpu-remote")
     show.add_argument("id", metavar="ID", help="a rule's id, as `list` shows it")
     _options.add_rule_files(show)
     for name, text in (("check", "check rule files: names, types, fixes, messages"), ("test", "run the tests inside rule files")):
         action = _action(actions, name, text, f"sysperf rules {name} my.toml")
         action.add_argument("files", nargs="*", metavar="FILE", help="rule files, or folders of them (default: all rules in force)")
+    for action in (listing, actions.choices["check"], actions.choices["test"]):
+        _options.add_format(action)
     for action in actions.choices.values():
-        action.set_defaults(output=None)
+        _options.add_output(action)
 
 
 def _action(
@@ -65,25 +66,12 @@ def _list(args: argparse.Namespace) -> int:
         ruleset.select(select, ignore)
     chosen = sorted(ruleset.rules, key=lambda rule: (SEVERITIES.index(rule.severity), rule.id))
     if args.format == "json":
-        _options.write(as_json.dump([_summary(rule) for rule in chosen]), args)
+        _options.write(as_json.dump(chosen), args)
         return Exit.CLEAN
     wide = max((len(rule.id) for rule in chosen), default=0)
     lines = [f"{rule.severity:<8} {rule.scope:<8} {rule.id:<{wide}}  {rule.title}" for rule in chosen]
     _options.write("\n".join([*lines, *ruleset.replaced_rules(), count(len(chosen), "rule")]), args)
     return Exit.CLEAN
-
-
-def _summary(rule: Rule) -> dict[str, object]:
-    return {
-        "id": rule.id,
-        "title": rule.title,
-        "scope": rule.scope,
-        "severity": rule.severity,
-        "confidence": rule.confidence,
-        "seeds": rule.seeds,
-        "params": rule.params,
-        "file": rule.file,
-    }
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -119,13 +107,17 @@ def _check(args: argparse.Namespace) -> int:
     for rule in own:
         ruleset.compiled(rule.key).check()
     _options.note_replaced_rules(ruleset)
-    _options.write(f"{count(len(own), 'rule')} checked: no mistake found", args)
+    text = as_json.dump({"rules": len(own)}) if args.format == "json" else f"{count(len(own), 'rule')} checked: no mistake found"
+    _options.write(text, args)
     return Exit.CLEAN
 
 
 def _test(args: argparse.Namespace) -> int:
     ruleset, own = _load(args)
     tests, failures = run_tests(ruleset, judging.schema(), own)
+    if args.format == "json":
+        _options.write(as_json.dump({"rules": len(own), "tests": tests, "failures": failures}), args)
+        return Exit.FINDINGS if failures else Exit.CLEAN
     lines = [f"{failure.rule}: {failure.test or 'tests'}: {failure.problem}" for failure in failures]
     _options.write("\n".join([*lines, f"{count(tests, 'test')} of {count(len(own), 'rule')}: {len(failures) or 'none'} failed"]), args)
     return Exit.FINDINGS if failures else Exit.CLEAN

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tui.add_source(parser)
     parser.add_argument("--once", action="store_true", help="print it once and stop")
     parser.add_argument("--json", action="store_true", help="with --once: as JSON")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    parser.set_defaults(output=None, theme="", read_only=False)
+    _options.add_output(parser)
+    parser.set_defaults(theme="", read_only=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Search for the fastest way to start a program on this machine.
 
 Searched are threads, allocator, binding, waiting, and what else this machine offers, by a balanced design of runs,
-proposals of a model of main effects in turn with Optuna's TPE (`sysperf[prove]`), and a race of the best against the program
+proposals of a model of main effects in turn with Optuna's TPE (where optuna is installed), and a race of the best against the program
 as it is. The winner is compared with plain in fresh pairs, as by `sysperf verify`; only what is faster there is written, as a profile
 for `sysperf wrap --profile`. That nothing helps is a normal answer.
 

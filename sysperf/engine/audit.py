@@ -40,7 +40,9 @@ def judge_snapshot(facts: Snapshot, terms: Terms, ledger: Ledger | None = None) 
     facts = with_drift(facts, terms.reference, terms.ruleset)
     judged = judge(terms.ruleset, facts, JUDGED, ledger)
     outcomes = sorted(apply_waivers(judged.outcomes, terms.waivers, terms.baseline, terms.ruleset), key=rank)
-    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=judged.tally(outcomes))
+    failed = {outcome.rule for outcome in outcomes}
+    passed = tuple(dict.fromkeys(rule for rule in judged.passed_rules if rule not in failed))
+    return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=judged.tally(outcomes), passed=passed)
 
 
 def with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:

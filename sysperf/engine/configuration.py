@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -17,8 +18,8 @@ from sysperf.host.plain_files import Foreign, read_orders
 from sysperf.model.agent_settings import Settings
 from sysperf.model.errors import ConfigError
 from sysperf.model.path import StrPath
-from sysperf.model.record import Record, convert, fact, from_json
-from sysperf.model.rule import Override
+from sysperf.model.record import Json, Record, convert, fact, from_json, plain
+from sysperf.model.rule import FailOn, Override
 
 BASELINE = ".sysperf-baseline.json"
 MAX_BYTES = 8 << 20
@@ -31,16 +32,55 @@ class Config(Record):
     override: tuple[Override, ...] = ()
     rules: Annotated[tuple[str, ...], fact("more rule files or folders")] = ()
     reference: Annotated[str, fact("report or capture of a good machine to compare with")] = ""
-    fail_on: Literal["error", "warning", "info", "hint", "never"] = "warning"
+    fail_on: FailOn = "warning"
     agent: Annotated[Settings, fact("how `sysperf agent` runs; docs/agent.md")] = Settings()
+
+
+class Chosen(Record):
+    """A setting in force, and where its value stands."""
+
+    name: str
+    value: Json
+    file: Annotated[str, fact("empty: the default")] = ""
+
+
+def chosen(only: StrPath | None = None) -> list[Chosen]:
+    """Every setting with its value and its file, each waiver, override and rule folder by itself. Raises ConfigError."""
+    config = read_config(only)
+    given: dict[str, list[tuple[Json, str]]] = {}
+    for path in _files(only):
+        for name, value in _read(path).items():
+            if isinstance(value, list):
+                given.setdefault(name, []).extend((item, str(path)) for item in value)
+            elif isinstance(value, dict):
+                given = {known: values for known, values in given.items() if not known.startswith(f"{name}.")}
+                given |= {f"{name}.{part}": [(setting, str(path))] for part, setting in value.items()}
+            else:
+                given[name] = [(value, str(path))]
+    settings = []
+    for name, value in _flat(config):
+        settings += [Chosen(name, plain(item), file) for item, file in given.get(name, [(value, "")])]
+    return settings
+
+
+def _flat(config: Config) -> Iterator[tuple[str, object]]:
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        if isinstance(value, Record):
+            yield from ((f"{name}.{part}", getattr(value, part)) for part in value.__struct_fields__)
+        else:
+            yield name, value
+
+
+def _files(only: StrPath | None) -> list[StrPath]:
+    """The files that are read, in this order."""
+    return [only] if only else [path for path in paths.config_files() if os.path.isfile(path)]
 
 
 def read_config(only: StrPath | None = None) -> Config:
     """The merged configuration. Raises ConfigError that names the file and the place."""
     merged: dict[str, object] = {}
-    for path in (only,) if only else paths.config_files():
-        if only is None and not os.path.isfile(path):
-            continue
+    for path in _files(only):
         for name, value in _read(path).items():
             earlier = merged.get(name)
             merged[name] = [*earlier, *value] if isinstance(earlier, list) and isinstance(value, list) else value

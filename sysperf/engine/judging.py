@@ -83,10 +83,8 @@ def schema() -> Schema:
 
 
 def rule_files() -> list[str]:
-    """The rule files that sysperf ships: in the wheel inside the package, in a checkout beside it. Raises RuleError without them."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    inside = f"{package}/rules"
-    folder = inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/rules"
+    """The rule files that sysperf ships. Raises RuleError without them."""
+    folder = paths.shipped("rules")
     files = [*toml_files(folder), *toml_files(f"{folder}/causes")]
     if not files:  # a machine that nobody judges would look like a healthy one
         raise RuleError(f"{folder}: the rules that come with sysperf are not there", "install sysperf again")

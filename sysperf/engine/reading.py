@@ -15,11 +15,15 @@ from sysperf.host import Host
 from sysperf.host.plain_files import open_named, read_named
 from sysperf.model.difference import Drift
 from sysperf.model.errors import CaptureError
+from sysperf.model.finding import Evidence
 from sysperf.model.path import StrPath
-from sysperf.model.record import JsonObject, convert, from_json
-from sysperf.model.snapshot import Snapshot
+from sysperf.model.record import JsonObject, Record, convert, from_json
+from sysperf.model.snapshot import Snapshot, Source
+from sysperf.model.text import neutral
 
 MAX_REPORT_BYTES = 64 << 20
+MAX_TIME = 40
+"""Characters of a time."""
 
 
 def records() -> dict[str, type]:
@@ -68,13 +72,14 @@ def now() -> str:
 
 
 def snapshot(host: Host, areas: Sequence[str] = AREAS) -> Snapshot:
-    """Read these areas of a machine."""
-    return Snapshot(taken_at=now(), root=host.root, deep=host.deep, areas=collect(host, areas))
+    """Read these areas of a machine. A capture has the time when it was taken; empty where it does not say."""
+    taken_at = now() if host.live else neutral(host.taken_at or "", MAX_TIME)
+    return Snapshot(taken_at=taken_at, root=host.root, deep=host.deep, areas=collect(host, areas))
 
 
 def read_machine(path: StrPath) -> Snapshot:
     """A machine from a saved report, saved facts, or a capture. Raises CaptureError."""
-    return read_saved(path) if is_json(path) else snapshot(Host(path))
+    return read_saved(path).snapshot if is_json(path) else snapshot(Host(path))
 
 
 def is_json(path: StrPath) -> bool:
@@ -88,12 +93,34 @@ def is_json(path: StrPath) -> bool:
         return False
 
 
-def read_saved(path: StrPath) -> Snapshot:
-    """The snapshot in a saved report (`audit --format json`) or in saved facts (`facts --format json`)."""
+class Saved(Record):
+    """What a saved report holds of a machine; what the rules said of it then is judged anew."""
+
+    snapshot: Snapshot
+    sources: tuple[Source, ...] = ()
+    """Where the evidence of its findings was read."""
+    took_ms: float = 0.0
+
+
+class _Judged(msgspec.Struct):
+    """What else than the machine is read of a saved report."""
+
+    outcomes: tuple[_Outcome, ...] = ()
+    took_ms: float = 0.0
+
+
+class _Outcome(msgspec.Struct):
+    evidence: tuple[Evidence, ...] = ()
+
+
+def read_saved(path: StrPath) -> Saved:
+    """The machine in a saved report (`audit --format json`) or in saved facts (`facts --format json`)."""
     hint = "save one with `sysperf audit --format json --output FILE`"
     try:
         raw = from_json(read_named(path, MAX_REPORT_BYTES), JsonObject)
-        return _typed(raw.get("snapshot", raw))
+        judged: _Judged = convert(raw, _Judged)
+        read = dict.fromkeys(evidence.source for outcome in judged.outcomes for evidence in outcome.evidence)
+        return Saved(_typed(raw.get("snapshot", raw)), tuple(map(Source, filter(None, read))), judged.took_ms)
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint) from None

@@ -58,6 +58,8 @@ class Judge:
         self.answers: list[Answer] = []
         self.rules = 0
         self.passed = 0
+        self.passed_rules: list[str] = []
+        """The ids of the rules that passed for some of their subjects, and said nothing else of the others."""
         self.not_applicable = 0
 
     @property
@@ -87,7 +89,13 @@ class Judge:
 
     def rule(self, rule: Compiled) -> None:
         """One rule on all its subjects."""
+        passed, kept = self.passed, len(self.answers)
         self.rules += 1
+        self._on_subjects(rule)
+        if self.passed > passed and len(self.answers) == kept:
+            self.passed_rules.append(rule.rule.id)
+
+    def _on_subjects(self, rule: Compiled) -> None:
         scope = Scope(dict(self._names), self._tables)
         if not rule.loop:
             self._decide(rule, scope, Item())
@@ -246,9 +254,3 @@ def rank(outcome: Finding) -> tuple[int, int, int, str, str]:
     basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
     weight = basis.index(outcome.impact.basis) if outcome.impact else len(basis)
     return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.about)
-
-
-def at_least(outcomes: Iterable[Finding], severity: str) -> bool:
-    """Whether there is a finding of this severity or a worse one."""
-    worst = SEVERITIES.index(severity)
-    return any(outcome.holds and SEVERITIES.index(outcome.severity) <= worst for outcome in outcomes)

@@ -36,12 +36,14 @@ def source_fix(file: str, rule: str) -> Remedy:
 def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:
     start = _start(fix, fill, scope)
     command, undo, title, needs = _of_start(fix, start) if start is not None else _COMMANDS[type(fix)](fix, fill, scope)
+    undo_text = UNDO_OF_START[type(fix)] if start is not None else fill(fix.undo_text) if isinstance(fix, Advice) else ""
     return Remedy(
         kind=str(type(fix).__struct_config__.tag),
         title=fill(fix.title) or title,
         safety=fix.safety,
         command=command,
         undo=undo,
+        undo_text=undo_text,
         needs=fix.needs or needs,
         note=_note(fix, fill),
         numerics=fix.numerics,
@@ -119,9 +121,16 @@ def _start(fix: Fix, fill: Filler, scope: Scope) -> Start | None:
 
 def _of_start(fix: Fix, start: Start) -> Parts:
     if isinstance(fix, Bind):
-        return start.command(), "start it without the wrap", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
+        return start.command(), "", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
     title = f"preload {fix.library}" if isinstance(fix, Preload) else start.title()
-    return start.command(), "start it without this prefix", title, "restart"
+    return start.command(), "", title, "restart"
+
+
+UNDO_OF_START: dict[type[Fix], str] = {
+    Env: "start it without this prefix",
+    Preload: "start it without this prefix",
+    Bind: "start it without the wrap",
+}
 
 
 def _missing_library(fix: Preload, _fill: Filler, _scope: Scope) -> Parts:

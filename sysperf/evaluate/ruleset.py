@@ -13,7 +13,7 @@ from sysperf.model.errors import RuleError
 from sysperf.model.finding import Finding
 from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, TypeForm
-from sysperf.model.rule import ITEMS, Override, Rule, RuleFile
+from sysperf.model.rule import ITEMS, SEVERITIES, Override, Rule, RuleFile, Severity
 
 
 class Ruleset:
@@ -67,6 +67,11 @@ class Ruleset:
     def disabled(self, rule_id: str) -> bool:
         return rule_id in self._overrides and self._overrides[rule_id].disabled
 
+    def severity(self, rule: Rule) -> Severity:
+        """Return how severe a rule's findings are here: an override may say."""
+        override = self._overrides.get(rule.id)
+        return (override and override.severity) or rule.severity
+
     def witnesses(self, rule_id: str) -> list[Rule]:
         """Return the witnesses of a cause, or the one rule of this id; none where there is neither."""
         return [rule for rule in self._rules.values() if rule.id == rule_id]
@@ -89,15 +94,24 @@ class Ruleset:
         return frozenset(rule.id for rule in self._rules.values() if fnmatchcase(rule.id, pattern) or _is_of(rule, pattern))
 
     def select(self, select: Sequence[str], ignore: Sequence[str]) -> None:
-        """Keep the rules that a pattern of `select` names (all when empty) and none of `ignore` does. Raises RuleError."""
-        named = {pattern: self.matching(pattern) for pattern in (*select, *ignore)}
-        for pattern, ids in named.items():
-            if not ids:
-                raise RuleError(f"no rule matches `{pattern}`{self._suggested(pattern)}", "`sysperf rules list` shows all")
-        wanted = frozenset().union(*(named[pattern] for pattern in select)) if select else self.known_ids
-        unwanted = frozenset().union(*(named[pattern] for pattern in ignore))
-        self._rules = {key: rule for key, rule in self._rules.items() if rule.id in wanted and rule.id not in unwanted}
+        """Keep the rules that `select` names (all when empty) and `ignore` does not. Raises RuleError.
+
+        Both take what `matching` does, a severity, of which a cause may have several, and ``ALL``.
+        """
+        wanted, unwanted = (frozenset().union(*map(self._named, patterns)) for patterns in (select or ("ALL",), ignore))
+        self._rules = {key: rule for key, rule in self._rules.items() if key in wanted and key not in unwanted}
         self.__dict__.pop("rules", None)
+
+    def _named(self, pattern: str) -> frozenset[str]:
+        """Return the keys of the rules that a selection names. Raises RuleError where it names none."""
+        if pattern == "ALL":
+            return frozenset(self._rules)
+        if pattern in SEVERITIES:
+            return frozenset(key for key, rule in self._rules.items() if self.severity(rule) == pattern)
+        ids = self.matching(pattern)
+        if not ids:
+            raise RuleError(f"no rule matches `{pattern}`{self._suggested(pattern)}", "`sysperf rules list` shows all")
+        return frozenset(key for key, rule in self._rules.items() if rule.id in ids)
 
     def keep_scopes(self, scopes: Collection[str]) -> None:
         """Keep the rules of these scopes."""

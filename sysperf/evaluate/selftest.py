@@ -76,7 +76,7 @@ def _text(outcome: Finding) -> str:
 
 
 def _fixes(outcome: Finding) -> str:
-    return " ".join(f"{fix.title} {fix.command} {fix.undo} {fix.note}" for fix in outcome.fixes)
+    return " ".join(f"{fix.title} {fix.command} {fix.undo} {fix.undo_text} {fix.note}" for fix in outcome.fixes)
 
 
 def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Finding | None]]:

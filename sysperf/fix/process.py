@@ -119,6 +119,12 @@ class Threads(Target):
 class Cpus(Threads):
     """CPUs that the threads may use."""
 
+    def refuses(self, value: str) -> str:
+        """The kernel leaves out CPUs that are offline or not there, and says so only where none is left."""
+        online = self.host.cpus("/sys/devices/system/cpu/online")
+        missing = CpuSet.parse(value) - online if online else None
+        return f"CPU {missing} is not online here: {online} are" if missing else ""
+
     def _value(self, tid: int) -> str:
         return str(CpuSet(os.sched_getaffinity(tid)))
 

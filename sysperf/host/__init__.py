@@ -85,6 +85,8 @@ class Host:
             raise CaptureError(f"{self.root}: holds nothing of a machine: neither proc nor sys", HINT)
         if manifest is not None:
             self._tree = SealedTree(self._tree, manifest.moved)
+        self.taken_at = manifest.taken_at if manifest else None
+        """When a capture of ours was taken, as it says; None: this machine, or what others captured."""
         self.answers = answers or manifest or (Answers() if record else None)
         self._recorder = Recorder(self.answers, recording=record, complete=self._tree.complete)
         self.sources = self._recorder.sources

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from sysperf.model.record import Json, Record, fact
-from sysperf.model.rule import Confidence, Impact, Safety, Scope, Severity, SignalSource
+from sysperf.model.rule import SEVERITIES, Confidence, FailOn, Impact, Safety, Scope, Severity, SignalSource
 from sysperf.model.setting import Setting
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, quoted
@@ -67,7 +67,8 @@ class Remedy(Record):
     title: str
     safety: Safety
     command: str = ""
-    undo: str = ""
+    undo: Annotated[str, fact("command that takes it back")] = ""
+    undo_text: Annotated[str, fact("how a person takes it back, where that is no command")] = ""
     needs: str = ""
     note: str = ""
     numerics: bool = False
@@ -235,6 +236,10 @@ class Finding(Record):
         """Whether something is wrong, for certain or probably."""
         return self.state in HOLDS
 
+    def reaches(self, severity: FailOn) -> bool:
+        """Whether something is wrong, and is as severe or worse."""
+        return severity != "never" and self.holds and SEVERITIES.index(self.severity) <= SEVERITIES.index(severity)
+
     @property
     def place(self) -> Place | None:
         """The place in the source that it is about most; None: it is about none."""
@@ -279,9 +284,19 @@ class Report(Record, kw_only=True):
     snapshot: Snapshot
     outcomes: tuple[Finding, ...]
     tally: Tally
+    passed: Annotated[tuple[str, ...], fact("ids of the rules that could be checked, and found nothing in all that they are about")] = ()
     rewraps: Annotated[tuple[Rewrap, ...], fact("running programs that wrap would have started otherwise; gains are unmeasured")] = ()
     took_ms: float = 0.0
 
     def findings(self) -> tuple[Finding, ...]:
         """The outcomes that say something is wrong, most costly first."""
         return tuple(outcome for outcome in self.outcomes if outcome.holds)
+
+    def reaches(self, severity: FailOn) -> bool:
+        """Whether there is a finding of this severity or a worse one."""
+        return any(outcome.reaches(severity) for outcome in self.outcomes)
+
+    def without_below(self, severity: Severity) -> Report:
+        """The same without findings that are less severe; what is unknown stays, and so do the counts."""
+        kept = tuple(outcome for outcome in self.outcomes if not outcome.holds or outcome.reaches(severity))
+        return msgspec.structs.replace(self, outcomes=kept)

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from sysperf.model.record import JsonObject, Record, fact
 
 Severity = Literal["error", "warning", "info", "hint"]
+FailOn = Literal[Severity, "never"]
+"""From which severity on a command says by its exit code that something was found."""
 Confidence = Literal["high", "medium", "low"]
 Safety = Literal["safe", "caution", "manual"]
 Scope = Literal["host", "gpu", "python", "process", "launch", "trace", "script", "diagnosis"]
@@ -147,7 +149,8 @@ class Advice(Fix, tag="advice", tag_field="kind", kw_only=True):
     by: Literal["code", "command", "package", "driver", "container", "scheduler", "service", "boot", "bios", "hardware", "environment"]
     text: str = ""
     command: str = ""
-    undo: str = ""
+    undo: Annotated[str, fact("command that takes it back, for a shell")] = ""
+    undo_text: Annotated[str, fact("how a person takes it back, where that is no command")] = ""
 
 
 AnyFix = Sysctl | Sysfs | SetKnob | Nvml | Affinity | MigratePages | Env | Preload | Bind | Advice

@@ -7,6 +7,7 @@ import os
 
 from sysperf.model.errors import UsageError
 from sysperf.model.finding import Report
+from sysperf.model.rule import FailOn
 
 _PREFIX, _SUFFIX = "as_", ".py"
 
@@ -21,10 +22,27 @@ FORMATS = _formats()
 """For people first, then the others in the order of their names."""
 
 
-def render(report: Report, format: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:  # noqa: A002 - the option's name
-    """The report in one of `FORMATS`; colour, width in columns and verbosity matter to people, so to ``text`` only."""
+def render(
+    report: Report,
+    format: str,  # noqa: A002 - the option's name
+    *,
+    color: bool = False,
+    width: int = 100,
+    verbose: bool = False,
+    quiet: bool = False,
+    fail_on: FailOn = "hint",
+) -> str:
+    """The report in one of `FORMATS`.
+
+    Colour, width in columns and verbosity matter to people, so to ``text`` only; from which severity on a finding fails matters to tests,
+    so to ``junit`` only.
+    """
     if format not in FORMATS:
         raise UsageError(f"no format {format!r}", f"choose one of {', '.join(FORMATS)}")
     module = importlib.import_module(f"sysperf.report.{_PREFIX}{format}")
-    page: str = module.render(report, color=color, width=width, verbose=verbose) if format == "text" else module.render(report)
+    options: dict[str, dict[str, object]] = {
+        "text": {"color": color, "width": width, "verbose": verbose, "quiet": quiet},
+        "junit": {"fail_on": fail_on},
+    }
+    page: str = module.render(report, **options.get(format, {}))
     return page

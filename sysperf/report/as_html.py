@@ -99,6 +99,8 @@ def _fix(fix: Remedy) -> Iterator[str]:
     yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(fix.note))
     if fix.undo:
         yield f'<h3 class="undo">Undo</h3>{_command(fix.undo)}'
+    if fix.undo_text:
+        yield f'<h3 class="undo">Undo</h3><p>{_text(fix.undo_text)}</p>'
 
 
 def _command(text: str) -> str:

@@ -92,6 +92,7 @@ def _details(outcome: Finding) -> str:
         parts += [f"**Fix** ({escape(words.terms(fix))}): {escape(fix.title)}", code_block(fix.command)]
         parts += map(line, words.paragraphs(fix.note))
         parts += ["Undo:", code_block(fix.undo)] if fix.undo else []
+        parts += [f"Undo: {escape(fix.undo_text)}"] if fix.undo_text else []
     parts.append(f"**Gain:** {escape(words.gain(outcome))}")
     parts.append("\n".join(f"- {link(ref)}" for ref in outcome.refs))
     return "\n\n".join([part for part in parts if part] + ["</details>"])

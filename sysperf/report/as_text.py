@@ -18,10 +18,11 @@ MAX_REASONS = 4
 MAX_ID_WIDTH = 34
 
 
-def render(report: Report, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
-    """The whole report; without `verbose`, small findings take one line and long lists are cut."""
+def render(report: Report, *, color: bool = False, width: int = 100, verbose: bool = False, quiet: bool = False) -> str:
+    """The whole report; without `verbose`, small findings take one line and long lists are cut; `quiet`: findings alone."""
     page = Page(Ink(color), width)
-    _head(page, report)
+    if not quiet:
+        _head(page, report)
     for severity, outcomes in words.by_severity(report.findings()).items():
         page.line()
         page.line(page.ink(severity, f"{HEADS[severity]} ({len(outcomes)})"))
@@ -29,9 +30,13 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
             _full(page, outcomes, verbose)
         else:
             _brief(page, outcomes)
+    if quiet:
+        return str(page).lstrip("\n")
     _rewraps(page, report, verbose)
     _unread(page, report, verbose)
     _suppressed(page, report, verbose)
+    if verbose:
+        _passed(page, report)
     _foot(page, report, verbose)
     return str(page)
 
@@ -130,6 +135,8 @@ def fix_lines(page: Page, label: str, fix: Remedy) -> None:
         page.verbatim("", line, "command")
     for number, line in enumerate(words.command(fix.undo)):
         page.verbatim("" if number else "undo", line, "command")
+    for paragraph in words.paragraphs(fix.undo_text):
+        page.labelled("undo", paragraph)
     for paragraph in words.paragraphs(fix.note):
         page.labelled("note", paragraph)
 
@@ -196,6 +203,13 @@ def _suppressed(page: Page, report: Report, verbose: bool) -> None:
     for outcome in outcomes:
         subject = f" {neutral(outcome.about)}" if outcome.about else ""
         page.paragraph(f"{neutral(outcome.rule)}{subject}: {neutral(outcome.because)}", indent="  ")
+
+
+def _passed(page: Page, report: Report) -> None:
+    if report.passed:
+        page.line()
+        page.line(page.ink("good", f"Passed ({len(report.passed)})"))
+        page.paragraph(", ".join(map(neutral, sorted(report.passed))), "dim", indent="  ")
 
 
 def _foot(page: Page, report: Report, verbose: bool) -> None:

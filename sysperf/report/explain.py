@@ -171,6 +171,7 @@ def _fix(page: Page, fix: AnyFix) -> None:
     for label, text in (("", _command(fix)), ("undo", getattr(fix, "undo", ""))):
         for number, line in enumerate(command(_blanks(text))):
             page.verbatim("" if number else label, line, "command")
+    page.labelled("undo", neutral(_blanks(getattr(fix, "undo_text", "")), MAX_TEXT))
     source = _source(fix)
     if source:
         page.verbatim("source", source)

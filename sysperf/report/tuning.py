@@ -44,7 +44,7 @@ def summary(tuning: Tuning) -> str:
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{disturbed} disturbed and repeated"] if disturbed else []
     parts.append(
-        "main-effects model and TPE" if tuning.with_tpe else "main-effects model alone (no TPE: sysperf[prove], and 30 runs or more)"
+        "main-effects model and TPE" if tuning.with_tpe else "main-effects model alone (no TPE: it needs optuna, and 30 runs or more)"
     )
     return "; ".join(parts)
 

@@ -272,10 +272,22 @@ def test_what_was_kept_is_not_in_the_way_of_earlier_ones(desk: Desk) -> None:
     assert desk.run("undo").returncode == 3, "nothing else is left: the kept one is reported again"
 
 
+def test_cpus_that_are_not_there_are_refused_before_anything_is_done(desk: Desk) -> None:
+    """Not by the kernel: the plan says so, and makes no change of it."""
+    done = desk.run("plan", "--set", f"process.cpus@{desk.child.pid}=60000")
+    assert "CPU 60000 is not online here" in done.stdout
+    assert "Nothing to change" in done.stdout
+
+
+@pytest.mark.root(mounts=True)
 def test_a_refused_step_exits_with_four(desk: Desk) -> None:
-    """CPUs that the machine does not have: rolled back, with the reason."""
-    done = desk.run("apply", "--yes", *desk.wish, "--set", f"process.cpus@{desk.child.pid}=60000")
-    assert done.returncode == 4
+    """CPUs that the machine only says it has: rolled back, with the reason."""
+    (desk.folder / "online").write_text("0-60000\n")
+    lie = f'mount --bind {desk.folder}/online /sys/devices/system/cpu/online && exec "$@"'
+    words = ("apply", "--yes", *desk.wish, "--set", f"process.cpus@{desk.child.pid}=60000")
+    argv = ["unshare", "--mount", "sh", "-c", lie, "sh", sys.executable, "-m", "sysperf", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=desk.env)
+    assert done.returncode == 4, done.stderr
     assert "refused: Invalid argument" in done.stdout
     assert "every value is as it was" in done.stdout
     assert desk.io_class == "none"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -464,7 +465,48 @@ def test_bash_completes(tmp_path: Path, line: str, offers: str) -> None:
     assert done.stdout.split() == [offers]
 
 
-@pytest.mark.parametrize("words", ["audit", "facts cpu", "ps", "plan", "apply --list", "changes", "undo --all", "rules list", "diff . ."])
+@pytest.mark.skipif(not shutil.which("fish"), reason="needs the shell fish")
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("sysperf au", "audit"),
+        ("sysperf explain numa.bal", "numa.balancing-on"),
+        ("sysperf audit --select numa.bal", "numa.balancing-on"),
+        ("sysperf facts nu", "numa"),
+        ("sysperf plan --set vm.swap", "vm.swappiness="),
+        ("sysperf diff mach", "machine.tar.zst"),
+    ],
+)
+def test_fish_completes(tmp_path: Path, line: str, offers: str) -> None:
+    """The same as in bash."""
+    (tmp_path / "machine.tar.zst").touch()
+    (tmp_path / "completion").write_text(sysperf("completion", "fish").stdout)
+    argv = ["fish", "--no-config", "-c", f"source ./completion; complete -C {line!r}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)})
+
+    assert [one.partition("\t")[0] for one in done.stdout.splitlines()] == [offers]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "audit",
+        "facts cpu",
+        "ps",
+        "plan",
+        "apply --list",
+        "changes",
+        "undo --all",
+        "rules list",
+        "rules check",
+        "rules test",
+        "diff . .",
+        "config show",
+        "explain memory.psi",
+        "plugins",
+        "baseline",
+    ],
+)
 def test_json_has_one_name_everywhere(words: str, tmp_path: Path) -> None:
     """Some commands have formats and some have JSON alone; `--json` asks all of them."""
     done = sysperf(*words.split(), "--json", cwd=tmp_path, STATE_DIRECTORY=str(tmp_path), PYTHONPATH=os.getcwd())
@@ -500,7 +542,7 @@ def test_describe_is_generated_from_the_records() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *(["audit", "--select", "memory", "--fail-on", "never", "--format", name] for name in FORMATS),
+        *(["audit", "--select", "memory", "--fail-on", "never", "--format", name] for name in FORMATS if name != "concise"),  # may be empty
         ["--help"], ["--version"], ["audit", "--help"], ["audit", "--schema"], ["changes"], ["completion", "bash"], ["explain", "memory.psi"],
         ["facts", "kernel"], ["facts", "--describe"], ["plan"], ["plugins"], ["ps"], ["rules", "list"], ["rules", "list", "--help"],
         ["rules", "check"], ["rules", "show", "memory.psi"], ["top", "--once"], ["undo", "--all"], ["wrap", "--print", "--", "/bin/true"],

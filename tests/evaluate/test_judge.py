@@ -8,7 +8,7 @@ import pytest
 
 from sysperf.collect.allocator import Allocator, Library
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, Judge, at_least, judge, rank
+from sysperf.evaluate.judge import JUDGED, Judge, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.template import compile_template
@@ -216,11 +216,12 @@ def test_ranking_puts_the_worst_and_surest_first() -> None:
 
 def test_severity_threshold() -> None:
     """`--fail-on warning` fails on warnings and errors, not on hints."""
-    outcomes = judged([rule()], Box(swappiness=60)).outcomes
+    (outcome,) = judged([rule()], Box(swappiness=60)).outcomes
 
-    assert at_least(outcomes, "warning")
-    assert at_least(outcomes, "hint")
-    assert not at_least(outcomes, "error")
+    assert outcome.reaches("warning")
+    assert outcome.reaches("hint")
+    assert not outcome.reaches("error")
+    assert not outcome.reaches("never")
 
 
 def test_values_in_commands_are_quoted_and_neutral() -> None:

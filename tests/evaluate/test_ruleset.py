@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf import paths
 from sysperf.engine import judging
 from sysperf.evaluate import rule_cache
 from sysperf.evaluate.rule_files import read_file, site_files
@@ -254,7 +255,7 @@ def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> Non
 
 def test_without_its_rules_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken installation says so: with no rules at all every machine would look healthy."""
-    monkeypatch.setattr(judging, "__file__", str(tmp_path / "sysperf/engine/judging.py"))
+    monkeypatch.setattr(paths, "__file__", str(tmp_path / "sysperf/paths.py"))
     with pytest.raises(RuleError, match="not there"):
         judging.load_rules()
 

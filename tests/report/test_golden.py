@@ -16,6 +16,7 @@ from tests.report import reports
 FOLDER = ROOT / "tests/report/golden"
 
 ENDINGS = {
+    "concise": "concise.txt",
     "text": "txt",
     "json": "json",
     "sarif": "sarif",

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("textual_serve", reason="needs textual-serve: pip install 'sysperf[web]'")
+pytest.importorskip("textual_serve", reason="needs textual-serve: pip install '.[web]'")
 aiohttp = pytest.importorskip("aiohttp")
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -66,7 +66,7 @@ def test_the_winner_is_near_the_best(runs: int, spread: float, most: float, caps
 def test_the_regret_over_many_worlds(runs: int, spread: float, most: float, use_tpe: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """40 worlds; with TPE where it is installed."""
     if use_tpe:
-        pytest.importorskip("optuna", reason="sysperf[prove] brings it")
+        pytest.importorskip("optuna", reason="the extra `prove` brings it")
     played = [play(seed, runs, spread, use_tpe=use_tpe) for seed in range(40)]
     regrets = [best - reached for reached, best in played]
     mean = sum(regrets) / len(regrets)
@@ -263,7 +263,7 @@ def test_a_design_of_more_runs_begins_with_that_of_fewer() -> None:
 
 def test_tpe_proposes_what_was_fast() -> None:
     """From 40 runs of which one level of one factor is better."""
-    pytest.importorskip("optuna", reason="sysperf[prove] brings it")
+    pytest.importorskip("optuna", reason="the extra `prove` brings it")
     rng = random.Random(1)
     values = [
         (choice, 0.1 * (choice[0] == 1) + rng.gauss(0, 0.005)) for choice in [(rng.randrange(3), rng.randrange(2)) for _ in range(40)]

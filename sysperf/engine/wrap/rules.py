@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -58,9 +57,7 @@ class _RecordTypes(dict[str, TypeForm]):
 
 def rules(extra: Sequence[StrPath] = (), problems: list[str] | None = None) -> Ruleset:
     """The launch rules in force. A site's file that is wrong is left out and named in `problems`; one that was asked for raises."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    shipped = [f"{folder}/rules/{RULES}" for folder in (package, os.path.dirname(package))]
-    ours = next((path for path in shipped if os.path.exists(path)), shipped[0])
+    ours = f"{folders.shipped('rules')}/{RULES}"
     cache = cache_path("wrap", ours)
     schema = Schema(_RecordTypes(launch=Launch))
     try:

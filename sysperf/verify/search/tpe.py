@@ -1,4 +1,4 @@
-"""Proposals of Optuna's Tree-structured Parzen Estimator, where `sysperf[prove]` is installed.
+"""Proposals of Optuna's Tree-structured Parzen Estimator, where optuna is installed (extra `prove`).
 
 Its study lives in memory and is made anew from our runs for each proposal, so that one file, ours, holds all that was measured.
 """
