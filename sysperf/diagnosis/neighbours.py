@@ -1,4 +1,4 @@
-"""Who else used the job's CPUs, by kind: other PyTorch programs, other programs, the job's own helpers, and runs of sysperf itself.
+"""Neighbours on the job's CPUs, by kind: other PyTorch programs, other programs, the job's own helpers, and runs of sysperf itself.
 
 Reads   what sysperf/diagnosis/counters.py reads  /proc/[pid]/cmdline
 Kernel  https://docs.kernel.org/filesystems/proc.html
@@ -42,12 +42,12 @@ class Neighbours(NamedTuple):
 
     @property
     def torch_cpus(self) -> float:
-        """Of all other PyTorch programs."""
+        """CPUs of all other PyTorch programs."""
         return sum(used for _, _, used in self.torch)
 
     @property
     def trial_cpus(self) -> float:
-        """Of all runs of sysperf."""
+        """CPUs of all runs of sysperf."""
         return sum(used for _, _, used in self.trials)
 
 
