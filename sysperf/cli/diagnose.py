@@ -6,7 +6,7 @@ The job is not changed.
 
 cost to the job (docs/diagnose.md has the measurements):
   outside   nothing is attached or stopped; the reading takes CPU time of its own
-  samples   the CPU time of py-spy and perf, for 6 s; needs py-spy, and root for programs of others
+  samples   the CPU time of py-spy and perf, for 6 s; needs root for programs of others
   trace     a second of the job at about half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command
 
 exit codes:

@@ -1,6 +1,6 @@
 """Show what the threads of a running Python program do now. Or how its main thread spends its time.
 
-py-spy reads the program's memory; the program is neither stopped nor changed. It needs py-spy (`pip install py-spy`), and root
+py-spy reads the program's memory; the program is neither stopped nor changed. It needs root
 where the program belongs to somebody else or the machine demands it (kernel.yama.ptrace_scope). `--with perf` samples machine
 code instead.
 

@@ -51,12 +51,19 @@ class Spent(NamedTuple):
     ticks: int
     kernel: bool
     """A thread of the kernel: it works for whoever reads, writes and allocates."""
+    parent: int = 0
+    group: int = 0
+    """Its process group: what a shell started as one command."""
 
 
 def everybody() -> dict[int, Spent]:
     """The CPU time of all processes that are seen from here, by their numbers."""
     stats = (parse(content(f"/proc/{name}/stat")) for name in os.listdir("/proc") if name.isdigit())
-    return {stat.pid: Spent(stat.comm, stat.cpu_ticks, KTHREADD in (stat.pid, stat.ppid)) for stat in stats if stat is not None}
+    return {
+        stat.pid: Spent(stat.comm, stat.cpu_ticks, KTHREADD in (stat.pid, stat.ppid), stat.ppid, stat.group)
+        for stat in stats
+        if stat is not None
+    }
 
 
 def content(path: str, limit: int = 4_096) -> bytes:

@@ -214,8 +214,15 @@ class Machine(Record, kw_only=True):
 
     cpus: Annotated[int | None, fact("CPUs that the job may use")] = None
     idle_cpus: Annotated[float | None, fact("of those, how many were idle", "/proc/stat")] = None
-    others_cpus: Annotated[float | None, fact("of those, how many others used, the kernel and sysperf left out", "/proc/stat", STAT)] = None
+    others_cpus: Annotated[
+        float | None,
+        fact("of those, how many programs without PyTorch used; the job's helpers, the kernel and sysperf left out", "/proc/stat", STAT),
+    ] = None
     others: Annotated[str | None, fact("who they are, with the CPUs that each used; null where they are not seen from here", STAT)] = None
+    torch_cpus: Annotated[float | None, fact("of those, how many other PyTorch programs used, with all below them", STAT)] = None
+    torch_others: Annotated[str | None, fact("who they are, with the CPUs that each used", STAT)] = None
+    trials_cpus: Annotated[float | None, fact("of those, how many runs of sysperf itself used, as of `sysperf verify`", STAT)] = None
+    trials: Annotated[str | None, fact("which ones", STAT)] = None
     others_steady: Annotated[
         float | None, fact("share of the window's half seconds in which others used a quarter of a CPU", "/proc/stat")
     ] = None

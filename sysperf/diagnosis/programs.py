@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sysperf.diagnosis import rates
+import msgspec
+
+from sysperf.diagnosis import neighbours, rates
 from sysperf.diagnosis.counters import PAGE_BYTES, Io, content
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
 from sysperf.diagnosis.window import CALLS, Watched, Window
@@ -20,8 +22,6 @@ FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
 BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
-MAX_NAMED, MIN_NAMED = 3, 0.1
-"""Neighbours that are named, and the CPUs that each of them uses at least."""
 MIN_OTHERS = 0.25
 """CPUs that others use: of less, a neighbour is not steady."""
 MEMBER = 0.3
@@ -32,6 +32,8 @@ MIN_LOOKS = 30
 MIN_TICKS, MIN_WANTED = 6, 0.01
 """CPU time below which its shares are unknown: clock ticks, and CPUs that were wanted over the window."""
 IDLE_CPUS = 0.02
+MIN_STEP = 0.1
+"""Share of its samples in the parts of a step, from which a program that uses no CPU waits for data and not for work."""
 CLEAR_GAP = 0.15
 """Ranks that differ by less in how long they wait are equal."""
 WORKER = "pt_data_worker"
@@ -69,9 +71,21 @@ def programs(window: Window, known: Sequence[Known]) -> tuple[Program, ...]:
     return tuple(_with_role(program, is_parent=program.pid in parents) for program in described)
 
 
-def _with_role(program: Program, *, is_parent: bool) -> Program:
-    import msgspec  # noqa: PLC0415 - a function of it
+def with_role_by_stacks(program: Program) -> Program:
+    """A program that uses no CPU and is in a step all the same: it waits for data, and does not wait for work.
 
+    Of a rank only the loader counts: one that is in a forward or backward pass without computing waits for other ranks.
+    """
+    taken = program.stacks
+    if program.role != "idle" or taken is None:
+        return program
+    in_step = taken.loader_wait + taken.inline_fetch
+    if not is_rank(program):
+        in_step += taken.forward + taken.backward + taken.optimizer
+    return msgspec.structs.replace(program, role="computes") if in_step >= MIN_STEP else program
+
+
+def _with_role(program: Program, *, is_parent: bool) -> Program:
     used = program.used_cpus
     if used is None or used + (program.main_waited or 0) >= IDLE_CPUS or (program.workers.ran or 0) * program.workers.count > IDLE_CPUS:
         return program
@@ -135,7 +149,8 @@ def _scheduling(watched: Watched) -> Fields:
     seen = watched.seen()
     ran, waited = sum(thread.ran for thread in threads), sum(thread.waited for thread in threads)
     most = max(thread.ran + thread.waited for thread in threads)
-    team = [thread for thread in threads if thread.name == main.name and thread.ran + thread.waited >= max(0.02, BUSY_THREAD * most)]
+    named_so = [thread for thread in threads if thread.name == main.name and thread.ran + thread.waited >= max(0.02, BUSY_THREAD * most)]
+    team = [thread for thread in named_so if thread is main or thread.ran + thread.waited >= MEMBER * _busiest(named_so, main)]
     turns = [thread for thread in threads if watched.lock_waits[thread.tid] >= 0.1 * max(1, seen.looks) and thread.ran >= 0.03]
     return {
         "main_ran": min(1.0, main.ran), "main_waited": min(1.0, main.waited), "main_slept": max(0.0, 1 - main.ran - main.waited),
@@ -145,6 +160,11 @@ def _scheduling(watched: Watched) -> Fields:
         "main_suspended": (watched.looks["T"] + watched.looks["t"]) / seen.looks if seen.looks else None,
         **{f"main_{call}": getattr(seen, call) / seen.asked if seen.asked else None for call in CALLS},
     }  # fmt: skip
+
+
+def _busiest(threads: Sequence[_Thread], main: _Thread) -> float:
+    """What the busiest of the others wanted: members of a team want about as much as each other, a helper's thread less."""
+    return max((thread.ran + thread.waited for thread in threads if thread is not main), default=0.0)
 
 
 def _system_share(watched: Watched) -> float | None:
@@ -283,26 +303,24 @@ def _cpus(pids: Iterable[int]) -> CpuSet | None:
 # ---------------------------------------------------------------------- around the programs
 
 
-def machine(window: Window, cpus: CpuSet | None, *, other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()) -> Machine:
-    """What was left of the machine, and what others took."""
+def machine(
+    window: Window, cpus: CpuSet | None, *, torch: Sequence[int], other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()
+) -> Machine:
+    """What was left of the machine, and what others took; `torch` are the PyTorch programs outside of the job."""
     busy, idle = rates.busy_cpus(window, cpus), rates.idle_cpus(window, cpus)
-    outside = rates.outside(window, cpus)
-    own = rates.used_cpus(window) + rates.own_cpus(window) + outside.kernel_cpus
+    others = neighbours.by_kind(window, rates.outside(window, cpus), torch, cpus)
+    accounted = rates.used_cpus(window) + rates.own_cpus(window) + others.kernel_cpus + others.helper_cpus + others.trial_cpus
     return Machine(
-        cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=None if busy is None else max(0.0, busy - own),
-        others=_named(outside.programs, cpus),
+        cpus=len(cpus) if cpus is not None else None, idle_cpus=idle,
+        others_cpus=None if busy is None else max(0.0, busy - accounted - others.torch_cpus), others=neighbours.named(others.programs),
+        torch_cpus=others.torch_cpus, torch_others=neighbours.named(others.torch),
+        trials_cpus=others.trial_cpus, trials=neighbours.named(others.trials),
         others_steady=rates.others_steady(window, cpus, MIN_OTHERS), other_programs=other_programs, shares=shares,
         cpu_pressure=rates.pressure(window, "cpu"), io_pressure=rates.pressure(window, "io"),
         memory_pressure=rates.pressure(window, "memory"), swapped_per_s=rates.swapped_per_s(window),
         refaulted_per_s=rates.refaulted_per_s(window), governor=governor,
         available_growth_bytes_per_s=rates.available_growth_per_s(window), remote_pages=rates.remote_share(window),
     )  # fmt: skip
-
-
-def _named(others: Iterable[tuple[str, int, float]], cpus: CpuSet | None) -> str | None:
-    """Return who uses most CPU time of those that may run on these CPUs; None where none is seen."""
-    near = (other for other in others if other[2] >= MIN_NAMED and rates.share_on(other[1], cpus) > 0)
-    return ", ".join(f"{name} (pid {pid}) {used:.1f}" for name, pid, used in itertools.islice(near, MAX_NAMED)) or None
 
 
 def is_rank(program: Program) -> bool:

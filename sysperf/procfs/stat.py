@@ -28,6 +28,7 @@ class Stat:
         "comm",
         "cpu_ticks",
         "ended_children_ticks",
+        "group",
         "last_cpu",
         "major_faults",
         "minor_faults",
@@ -52,7 +53,7 @@ class Stat:
         if number is None or not opened or len(fields) < _MIN_FIELDS or not _FIELDS.fullmatch(tail):
             raise ValueError("not the fields of a process")
         self.pid, self.state = number, fields[0]
-        self.ppid = int(fields[1])
+        self.ppid, self.group = int(fields[1]), int(fields[2])
         self.minor_faults, self.major_faults = int(fields[_MINOR_FAULTS]), int(fields[_MAJOR_FAULTS])
         self.cpu_ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
         self.ended_children_ticks = int(fields[_ENDED_USER_TICKS]) + int(fields[_ENDED_SYSTEM_TICKS])

@@ -98,7 +98,7 @@ def test_the_lines_start_each_program_on_its_own_cpus() -> None:
         Share(pid=7, command="python train.py --name 'two words'", cpus=CpuSet.parse("0-3,8")),
         Share(pid=8, command="python other.py; reboot", cpus=CpuSet.parse("4-7")),
     )
-    around = diagnosis.Machine(cpus=9, other_programs=1, others_cpus=3.0, idle_cpus=0.0, shares=shares)
+    around = diagnosis.Machine(cpus=9, other_programs=1, torch_cpus=3.0, idle_cpus=0.0, shares=shares)
     (cause,) = judged(program(waited_share=0.5, command=shares[0].command), machine=around).causes
 
     assert cause.rule == "threads.programs-compete"

@@ -253,11 +253,56 @@ def test_what_waits_for_work_is_idle() -> None:
     assert (suspended.word, "python (pid 7) is suspended" in suspended.sentence) == ("idle", True)
 
 
+def test_who_waits_for_a_loader_is_not_idle() -> None:
+    """Main thread and workers sleep while far storage reads; only stacks tell that from a notebook that keeps its workers."""
+    asleep = {"role": "idle", "used_cpus": 0.0, "main_ran": 0.0, "main_slept": 1.0, "workers": Workers(count=2, ran=0.0, waited=0.0)}
+    waits, kept = Stacks(samples=300, loader_wait=1.0), Stacks(samples=300, other=1.0, serving=1.0)
+    seen, prompt = (programs.with_role_by_stacks(program(**asleep, stacks=stacks)) for stacks in (waits, kept))
+
+    assert states(judged(seen)) == {"dataloader.program-waits": "confirmed"}
+    assert judged(prompt).word == "idle"
+    assert (judged(program(**asleep)).word, judged(program(**asleep)).next) == ("cannot-tell", "sysperf diagnose 7")
+
+
+def test_a_rank_that_waits_for_others_is_not_promoted() -> None:
+    """A backward pass without CPU time is a rank that hangs; its loader is a loader."""
+    hangs, loads = Stacks(samples=300, backward=1.0), Stacks(samples=300, loader_wait=0.9)
+    rank = {"rank": 1, "world_size": 2, "role": "idle", "used_cpus": 0.0}
+
+    assert [programs.with_role_by_stacks(program(**rank, stacks=one)).role for one in (hangs, loads)] == ["idle", "computes"]
+
+
+def test_a_program_that_waits_in_its_own_code_is_not_called_idle() -> None:
+    """It may wait for data that come over a socket, which it reads itself."""
+    streams = Stacks(samples=300, other=1.0, python=1.0)
+    verdict = judged(program(role="idle", used_cpus=0.0, main_ran=0.0, main_slept=1.0, stacks=streams))
+
+    assert (verdict.word, verdict.next) == ("cannot-tell", "sysperf stacks 7")
+
+
+def test_a_run_of_sysperf_beside_the_job_is_said() -> None:
+    """Its own runs are no neighbours, and yet they take CPUs."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.0, torch_cpus=0.0, trials_cpus=1.0, trials="sysperf (pid 9) 1.0")
+    verdict = judged(program(waited_share=0.5), machine=around)
+
+    assert (states(verdict), "a run of sysperf takes 1.0 CPUs" in verdict.sentence) == ({}, True)
+
+
+def test_neighbours_of_both_kinds_share_what_is_lost() -> None:
+    """Each answer keeps its kind: one does not become the other when a build begins beside a training."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.9, torch_cpus=0.9, others_steady=1.0, other_programs=1)
+    gains = {cause.rule: cause.gain.middle for cause in judged(program(used_cpus=0.5, waited_share=0.5), machine=around).causes}
+
+    assert gains == {"threads.programs-compete": 25.0, "threads.neighbour": 25.0}
+
+
 def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
-    """Without stacks, root is the next step; without a trace, a start that allows one."""
+    """Without stacks, what would let them be seen is the next step; without a trace, a start that allows one."""
     unseen, untraced = judged(program()), judged(program(stacks=Stacks(samples=300, other=1.0)))
 
-    assert (unseen.word, unseen.next) == ("cannot-tell", "sudo sysperf diagnose 7")
+    assert (unseen.word, unseen.next) == ("cannot-tell", "sysperf diagnose 7")
+    helped = diagnose_verdict.judged(Diagnosis(programs=(program(),)), rules(), "python -m pip install py-spy")
+    assert helped.next == "python -m pip install py-spy"
     assert untraced.next == "sysperf diagnose -- python train.py"
 
 

@@ -78,6 +78,7 @@ class _Diagnoser:
         self._terms, self._options, self._tell = terms, options, tell
         self._gpus = gpu.Sampler(gpus) if gpus is not None else None
         self._start = time.monotonic()
+        self._inside: inside.Inside | None = None
         self._notes: list[str] = []
         if pid < 1 or not self._host.exists(f"/proc/{pid}"):
             raise UsageError(f"there is no process {pid}", "`sysperf ps` lists the PyTorch programs")
@@ -170,7 +171,8 @@ class _Diagnoser:
         others = shares.competing(_processes(self._machine), _processes(after), self._window, cpus)
         power = MachineFacts(after).power
         around = programs.machine(
-            self._window, cpus, other_programs=len(others), governor=power.governors[0] if power and power.governors else None,
+            self._window, cpus, torch=[process.pid for process in _processes(after) if process.pid not in self._window.processes],
+            other_programs=len(others), governor=power.governors[0] if power and power.governors else None,
             shares=shares.shares(self._host, after, job, others) if cpus else (),
         )  # fmt: skip
         return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
@@ -180,7 +182,7 @@ class _Diagnoser:
     def _sample(self, facts: Diagnosis) -> Diagnosis:
         self._tell("samples", None)
         chosen = sampled(facts.programs)
-        look = inside.Inside(self._host, self._options.stacks_with, self._notes)
+        look = self._inside = inside.Inside(self._host, self._options.stacks_with, self._notes)
         looks: ParallelLooks[tuple[int, str], Stacks | Native | None] = ParallelLooks()
         with looks:
             for program in chosen:
@@ -198,7 +200,8 @@ class _Diagnoser:
             places = look.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
             hits = tuple(sorted({hit.rule for hit in places}))
             later = programs.growth_later(self._window, program.pid)
-            seen.append(msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked))
+            looked_into = msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked)
+            seen.append(programs.with_role_by_stacks(looked_into))
         return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
 
     def _busiest_worker(self, pid: int) -> int | None:
@@ -218,7 +221,7 @@ class _Diagnoser:
         return msgspec.structs.replace(facts, programs=tuple(seen))
 
     def _judge(self, facts: Diagnosis) -> Verdict:
-        weighed = diagnose_verdict.judged(facts, self._terms.ruleset)
+        weighed = diagnose_verdict.judged(facts, self._terms.ruleset, self._inside.remedy if self._inside is not None else "")
         return Verdict(
             sysperf=__version__,
             pid=self._asked,

@@ -55,6 +55,8 @@ class Inside:
         self._here: set[tuple[int, str]] = set()
         """Files whose names lead here to the program's own."""
         self._seen: dict[tuple[int, str], set[str]] = {}
+        self.remedy = ""
+        """What would let stacks be seen, where they could not."""
 
     def stacks(self, pid: int, seconds: int, program: int = 0) -> Stacks | None:
         """What the main thread of a program, or of its worker, does; None, with a note, where it cannot be seen."""
@@ -62,6 +64,7 @@ class Inside:
             samples = plugin.stack_taker(self._stacks_with).sample(self._host, pid, seconds)
         except SysperfError as error:
             self._note(f"stacks of process {pid}", error)
+            self.remedy = self.remedy or error.hint.replace("sysperf stacks", "sysperf diagnose")
             return None
         self._remember(samples, program or pid)
         return stacks.describe(samples, RULES, partial(self.line, program or pid))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sysperf.diagnosis import programs
 from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.diagnosis.verdict import Word
 from sysperf.engine.diagnose import causes as diagnose_causes
@@ -19,6 +20,8 @@ HEALTHY_SHARE = 0.6
 MIN_STARTING = 0.1
 """Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
 MOSTLY = 0.9
+MIN_TRIALS = 0.3
+"""CPUs that a run of sysperf takes, from which it is said."""
 
 
 class Judged(NamedTuple):
@@ -32,15 +35,18 @@ class Judged(NamedTuple):
     hypotheses: tuple[Finding, ...] = ()
 
 
-def judged(facts: Diagnosis, ruleset: Ruleset) -> Judged:
-    """Judge the rules of scope `diagnosis` on each program, and weigh what they found."""
+def judged(facts: Diagnosis, ruleset: Ruleset, remedy: str = "") -> Judged:
+    """Judge the rules of scope `diagnosis` on each program, and weigh what they found.
+
+    `remedy` is the command that would have shown the stacks, where they could not be seen.
+    """
     if (starting := _starting(facts)) is not None:
         return starting
     causes = weighing.one_per_rule(diagnose_causes.find(facts, ruleset))
     dropped = [cause for cause in causes if cause.state == "contradicted"]
     kept, explained = weighing.without_consequences([cause for cause in causes if cause.state != "contradicted"], ruleset)
     kept.sort(key=weighing.order)
-    word, sentence, then = _verdict(facts, kept)
+    word, sentence, then = _verdict(facts, kept, remedy)
     return Judged(word, sentence, tuple(kept), (*dropped, *explained), then, _joined(facts, kept, ruleset))
 
 
@@ -83,7 +89,7 @@ def trace_may_tell(causes: Sequence[Finding], facts: Diagnosis, ruleset: Ruleset
     return any(found & {*rule.explains, *rule.explains_where_most} for rule in only_traced)
 
 
-def _verdict(facts: Diagnosis, causes: Sequence[Finding]) -> tuple[Word, str, str]:
+def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[Word, str, str]:
     """(word, sentence, command to run next)."""
     if causes:
         first = causes[0]
@@ -93,12 +99,29 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding]) -> tuple[Word, str, st
     if suspended and not computing:
         return "idle", f"It does nothing now: {subject_of(suspended[0]).text} is suspended, by a signal or a debugger.", ""
     if not computing:
-        return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
+        return _waiting(facts, remedy)
     busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
     if shown := _computes(busiest):
         return "healthy", f"Healthy: bound by computation; {shown}.", ""
-    why, then = _why_unknown(busiest)
+    why, then = _why_unknown(busiest, remedy)
+    if facts.machine.trials and (facts.machine.trials_cpus or 0.0) >= MIN_TRIALS:
+        why = f"a run of sysperf takes {facts.machine.trials_cpus:.1f} CPUs of the job meanwhile, {facts.machine.trials}; {why}"
     return "cannot-tell", f"Cannot tell: {why}.", then
+
+
+def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
+    """What is said of programs that use no CPU: that they wait for work only where nothing speaks for waiting for data."""
+    for program in facts.programs:
+        if program.role != "idle" or programs.is_rank(program):
+            continue
+        if program.stacks is None and program.workers.count:
+            why = f"it and its {program.workers.count} DataLoader worker(s) use no CPU: only stacks tell whether for storage or for work"
+            return "cannot-tell", f"Cannot tell: {why}.", remedy or f"sysperf diagnose {program.pid}"
+        if program.stacks is not None and program.stacks.python >= HEALTHY_SHARE:
+            at = next((f", at {place.file}:{place.line}" for place in program.stacks.lines if place.what == "python"), "")
+            why = f"it uses no CPU, and waits in its own code{at}: for data or for work, which nothing here tells"
+            return "cannot-tell", f"Cannot tell: {why}.", f"sysperf stacks {program.pid}"
+    return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
 
 
 def _slowed(causes: Sequence[Finding]) -> str:
@@ -127,11 +150,11 @@ def _computes(program: Program) -> str:
     return ""
 
 
-def _why_unknown(program: Program) -> tuple[str, str]:
+def _why_unknown(program: Program, remedy: str) -> tuple[str, str]:
     """(why it cannot be told, what to run next)."""
     if program.stacks is None:
         why = "from outside alone nothing is wrong with it, and its stacks could not be seen"
-        return why, f"sudo sysperf diagnose {program.pid}"
+        return why, remedy or f"sysperf diagnose {program.pid}"
     if max(program.stacks.locking, program.stacks.serving) >= MOSTLY:
         return "its main thread only waits, and another thread of it computes", f"sysperf stacks {program.pid}"
     if program.traced is None:
