@@ -40,7 +40,7 @@ lint: .venv-dev/.ready
 
 # All pages as a site in dist/site; a link that leads nowhere ends it.
 docs: .venv-dev/.ready
-	$(DEV)/mkdocs build --quiet --config-file .ci/mkdocs.yml
+	$(DEV)/mkdocs build --config-file .ci/mkdocs.yml
 
 # Writes golden files, schemas and tables in docs anew; look at the difference before you commit it.
 generated: .venv-dev/.ready

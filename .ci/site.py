@@ -20,7 +20,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the top folder, and the records of benchmarks."""
     for path, name in PAGES.items():
         files.append(File.generated(config, name, content=inside((ROOT / path).read_text())))
-    for record in sorted((ROOT / "benchmarks/results").iterdir()):
+    for record in sorted((ROOT / "benchmarks/results").glob("*.json")):
         files.append(File.generated(config, f"benchmarks/results/{record.name}", abs_src_path=str(record)))
     return files
 
