@@ -7,6 +7,7 @@ terminals without colours, get a shape. Contrast as WCAG 2.2 defines it: https:/
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rich.color import Color, ColorParseError, ColorSystem
 from rich.color_triplet import ColorTriplet
@@ -42,6 +43,7 @@ _REVERSED = {"alarm": "error", "caution": "warning"}
 _VARIABLES = tuple({variable: None for variable, _ in _TEXT.values()})
 _SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT}
 _BLACK, _WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
+AnyApp = App[Any]  # any: what an app returns at its end is nothing to colours
 _cache: dict[tuple[object, ...], dict[str, Style]] = {}
 
 COLOUR_BLIND = Theme(
@@ -51,7 +53,7 @@ COLOUR_BLIND = Theme(
 )  # fmt: skip
 
 
-def styles(app: App[object], under: Color | None) -> dict[str, Style]:
+def styles(app: AnyApp, under: Color | None) -> dict[str, Style]:
     """The styles of the app's theme, readable on the colour `under` them. Without colours, the worse is bold, and alarms are reversed."""
     system, variables = app.console.color_system, app.theme_variables
     name = (bool(app.no_color), system, under, *map(variables.get, _VARIABLES))
@@ -62,14 +64,14 @@ def styles(app: App[object], under: Color | None) -> dict[str, Style]:
     return _cache[name]
 
 
-def cursor(app: App[object], under: Color | None, *, focused: bool) -> Style:
+def cursor(app: AnyApp, under: Color | None, *, focused: bool) -> Style:
     """What lies under the selected line: reversed where there are too few colours for a shade."""
     wanted, system = _color(app.theme_variables.get("primary-muted" if focused else "surface-lighten-1", "")), app.console.color_system
     seen = wanted is not None and under is not None and shown(wanted, system) != shown(under, system)
     return Style(bgcolor=wanted) if seen and not app.no_color else Style(reverse=focused, underline=not focused)
 
 
-def sheet(app: App[object], variables: Mapping[str, str]) -> dict[str, str]:
+def sheet(app: AnyApp, variables: Mapping[str, str]) -> dict[str, str]:
     """Variables for style sheets: what Textual draws itself is as readable as our own lines."""
     system = app.console.color_system
     background, surface, panel = (_color(variables.get(name, "")) for name in ("background", "surface", "panel"))
@@ -108,9 +110,7 @@ def readable(color: Color, under: Color, system: str | None) -> Color:
     goal = max((_BLACK, _WHITE), key=lambda end: contrast(end, below))
     start = color.get_truecolor()
     for step in range(21):
-        mixed = Color.from_triplet(
-            ColorTriplet(*(round(part + (end - part) * step / 20) for part, end in zip(start, goal, strict=True)))
-        )
+        mixed = Color.from_triplet(ColorTriplet(*(round(part + (end - part) * step / 20) for part, end in zip(start, goal, strict=True))))
         if contrast(shown(mixed, system), below) >= CONTRAST:
             return mixed
     return Color.from_triplet(goal)

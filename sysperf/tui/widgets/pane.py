@@ -185,7 +185,14 @@ class Pane(ScrollView, can_focus=True):
     def _prepare(self) -> None:
         """What all lines share: Textual works it out anew each time that it is asked."""
         self._top, self._width = self.scroll_offset.y, self.size.width
-        made_of = (self.rich_style, self.app.theme_variables, self.app.no_color, self.background_colors[1], self.has_focus, *self.get_line_filters())
+        made_of = (
+            self.rich_style,
+            self.app.theme_variables,
+            self.app.no_color,
+            self.background_colors[1],
+            self.has_focus,
+            *self.get_line_filters(),
+        )
         if made_of != self._made_of:
             self._made_of = made_of
             self._strips.clear()
