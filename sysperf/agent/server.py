@@ -47,7 +47,7 @@ class Limits(NamedTuple):
     idle_s: float = 60.0
     write_s: float = 10.0
     handler_s: float = 30.0
-    requests_per_s: float = 50.0
+    requests_per_s: float = 20.0
     """Of one user, over all of that user's connections: more wait for their turn, so that nobody keeps the agent busy."""
     requests_at_once: int = 100
     """As many may come first without a wait."""
