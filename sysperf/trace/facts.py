@@ -144,7 +144,7 @@ class Work(Record, kw_only=True):
     plain_matmul_share: Annotated[float | None, fact("their part of the matmuls' time; null: names that do not tell could decide it")] = (
         None
     )
-    small_wave_pct: Annotated[float | None, fact("kernels, but collectives, with less than one thread block for two multiprocessors")] = None
+    small_wave_pct: Annotated[float | None, fact("kernels, but collectives, with less than half a thread block per multiprocessor")] = None
     small_wave_kernels: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
     misaligned_pct: Annotated[float | None, fact("16-bit matmuls with a dimension that is no multiple of 8")] = None
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None

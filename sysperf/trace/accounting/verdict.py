@@ -59,16 +59,10 @@ def _of_device(rank: Rank) -> Verdict:
     }
     verdict = max(causes, key=causes.__getitem__)
     share, busy = causes[verdict], _least_busy(figures)
-    if (share < MIN_EXPOSED_PCT or verdict in _OF_HOST) and (short := _too_short(rank)):
-        return _cannot(short)
-    unexplained = unexplained_pct(figures)
-    if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
-        return _cannot(f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}")
+    if unknown := _unknown(rank, verdict, share, busy):
+        return _cannot(unknown)
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
-    if busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
-        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
-        return _cannot(f"{counted} kernels and no steps are too little to conclude from")
     if busy >= MIN_BUSY_PCT:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
@@ -76,6 +70,19 @@ def _of_device(rank: Rank) -> Verdict:
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+
+
+def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
+    """Why the file does not tell what bounds the program; empty where it does."""
+    figures, unexplained = rank.figures, unexplained_pct(rank.figures)
+    if (share < MIN_EXPOSED_PCT or verdict in _OF_HOST) and (short := _too_short(rank)):
+        return short
+    if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
+        return f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}"
+    if share < MIN_EXPOSED_PCT and busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
+        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
+        return f"{counted} kernels and no steps are too little to conclude from"
+    return ""
 
 
 def _least_busy(figures: Figures) -> float:
