@@ -26,11 +26,13 @@ def found(result: Result) -> set[str]:
     return {finding.rule for finding in result.analysis.findings}
 
 
-def busy(machine: Machine, count: int = 40, name: str = "ampere_bf16_s16816gemm", us: float = 100, **args: Any) -> None:
-    """A host that is ahead of its device."""
+def busy(machine: Machine, count: int = 40, name: str = "ampere_bf16_s16816gemm", us: float = 100, **args: Any) -> float:
+    """A host that is ahead of its device; returns when the device is done."""
+    end = 0.0
     for _ in range(count):
         machine.think(5)
-        machine.kernel(us, name, **args)
+        end = machine.kernel(us, name, **args)
+    return end
 
 
 # ---------------------------------------------------------------------- the end of a recording
