@@ -12,19 +12,20 @@ import msgspec
 
 from sysperf.engine import verify
 from sysperf.engine.tune import space
-from sysperf.engine.tune.plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, cut, pilot_of, searching
+from sysperf.engine.tune.plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, cut, first_metric, pilot_of, searching
 from sysperf.engine.tune.result import WRAPPED, confirmation_notes, effects_of, profile_text, start_notes, words
 from sysperf.engine.verify import measuring
 from sysperf.engine.verify.measuring import Measured, RunFailed
 from sysperf.host import files, redact
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
-from sysperf.model.comparison import Comparison, Conditions, Variant
-from sysperf.model.errors import SysperfError
+from sysperf.model.comparison import Comparison, Conditions, Metric, Variant
+from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
+from sysperf.verify.run import Meanwhile, ticking
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
 from sysperf.verify.stats import TOTAL_LEVEL
@@ -44,7 +45,10 @@ class Progress(Record):
     phase: str
     done: int
     total: int
-    last: TuneRun
+    last: TuneRun | None = None
+    """None: the first runs."""
+    running_s: float | None = None
+    """For how long a run has been going on; None: it is over."""
     best: str = ""
     ratio: float | None = None
     """The speed of the best so far as a multiple of plain's, as the model has it."""
@@ -82,20 +86,31 @@ class _Tuner:
         if self.known:
             return
         search = Search(tuple(len(factor.levels) for factor in self.plan.factors), 0, 0, higher_is_better=True, use_tpe=False)
-        measured = [self._piloted(search.plain)]
+        first = self._piloted(search.plain, first_metric(self.plan))
+        self.plan = msgspec.structs.replace(self.plan, metric=first.bounding(first_metric(self.plan)))
+        measured = [first]
         try:
-            measured.append(self._piloted(search.wrapped))
+            measured.append(self._piloted(search.wrapped, self.plan.metric))
         except RunFailed as error:  # one start of many, which the race then leaves out
             failed = TuneRun(len(self.runs), "pilot", search.wrapped, failed=neutral(str(error), 300))
             self.runs.append(failed)
             self.store.add(failed)
-        measured.append(self._piloted(search.plain))
+        measured.append(self._piloted(search.plain, self.plan.metric))
         self.known = pilot_of(self.plan, measured, self.end - time.monotonic())
         self.store.keep("pilot", self.known)
         self.plan = cut(self.plan, self.known)
 
-    def _piloted(self, choice: Choice) -> Measured:
-        return measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s)
+    def _piloted(self, choice: Choice, metric: Metric) -> Measured:
+        left_s = self.end - time.monotonic()
+        if left_s <= 0:
+            raise UsageError("the first runs took all the time", "more --minutes, or shorter runs: --steps optimizer --run-seconds 10")
+        return measuring.measure(self._variant(choice), metric, min(self.plan.limit_s, left_s), meanwhile=self._ticking("the first runs"))
+
+    def _ticking(self, phase: str) -> Meanwhile:
+        """Tell each second how a run stands."""
+        last = self.runs[-1] if self.runs else None
+        done, total = len(self.runs), self._total() if self.known else PILOT_RUNS
+        return ticking(lambda seconds: self.observe(Progress(phase, done, total, last, running_s=seconds)))
 
     def search(self) -> None:
         """Run what the search proposes until it is over; it has no time left for a run when the shortest confirmation needs all of it."""
@@ -222,7 +237,8 @@ class _Tuner:
 
     def _measured(self, choice: Choice, limit_s: float) -> Measured:
         pilot, instances = self._pilot(), int(self._fields(choice).get("instances", 1))
-        done = measuring.measure(self._variant(choice), pilot.metric, limit_s, pilot.warm_up_steps, instances)
+        meanwhile = self._ticking("searching")
+        done = measuring.measure(self._variant(choice), pilot.metric, limit_s, pilot.warm_up_steps, instances, meanwhile)
         if pilot.steps and instances == 1 and len(done.step_times_s) != pilot.steps:
             raise RunFailed(f"it made {len(done.step_times_s)} steps instead of {pilot.steps}", "a setting must not change the work")
         return done

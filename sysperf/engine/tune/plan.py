@@ -36,6 +36,8 @@ MAX_CONFIRMING_PAIRS = 400
 CERTAINTY = 3.24
 """Standard errors that a gain is to be away from none, so that an interval of 95 % shows it in nine searches of ten."""
 PILOT_RUNS = 3
+RUN_SHARE = 0.5
+"""Of the time that there is for a run, for its steps; the rest is its start."""
 MAX_ERROR = 0.01
 """Standard error of a run's rate that is good enough: a run ends after the steps that this takes."""
 BATCHES = 20
@@ -83,6 +85,14 @@ def plan_of(argv: Sequence[str], metric: Metric, asked: space.Asked) -> Plan:
     return Plan(argv=tuple(argv), metric=metric, factors=factor_space.factors, left_out=factor_space.left_out)
 
 
+def first_metric(plan: Plan) -> Metric:
+    """Return the metric of the first run: one that nothing else bounds is as long as the budget has room for runs, starts included."""
+    metric = plan.metric
+    if not metric.counts or metric.max_steps or metric.run_s:
+        return metric
+    return msgspec.structs.replace(metric, run_s=RUN_SHARE * plan.budget_s / (PILOT_RUNS + MIN_RUNS + CONFIRMING_RUNS))
+
+
 def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
     """Decide how long a run is and how many there will be. Raises UsageError where the budget has room for too few."""
     metric, warm_up, last = plan.metric, 0, measured[-1]
@@ -93,7 +103,7 @@ def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
         steps = probe.Steps(last.step_times_s)
         warm_up = probe.warm_up_steps(steps, steps)
         enough = warm_up + steps_for(steps.durations()[warm_up:])
-        if not metric.max_steps and enough < min(len(done.step_times_s) for done in measured):
+        if (metric.run_s or not metric.max_steps) and enough < min(len(done.step_times_s) for done in measured):
             metric = msgspec.structs.replace(metric, max_steps=enough)
             run_s -= steps.times[-1] - steps.times[enough - 1]
             steps_of_all = enough
