@@ -101,10 +101,14 @@ class _Tuner:
         self.plan = cut(self.plan, self.known)
 
     def _piloted(self, choice: Choice, metric: Metric) -> Measured:
-        left_s = self.end - time.monotonic()
-        if left_s <= 0:
-            raise UsageError("the first runs took all the time", "more --minutes, or shorter runs: --steps optimizer --run-seconds 10")
-        return measuring.measure(self._variant(choice), metric, min(self.plan.limit_s, left_s), meanwhile=self._ticking("the first runs"))
+        limit_s = min(self.plan.limit_s, max(0.01, self.end - time.monotonic()))
+        try:
+            return measuring.measure(self._variant(choice), metric, limit_s, meanwhile=self._ticking("the first runs"))
+        except RunFailed:
+            if time.monotonic() < self.end:
+                raise
+            budget = f"{self.plan.budget_s / 60:.3g} min: there is time for no search"
+            raise UsageError(f"the first runs take {budget}", "more --minutes, or shorter runs: --steps optimizer --run-seconds 10") from None
 
     def _ticking(self, phase: str) -> Meanwhile:
         """Tell each second how a run stands."""
