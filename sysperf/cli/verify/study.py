@@ -52,15 +52,7 @@ def confirm(settings: tuple[Setting, ...]) -> None:
 def state_path(plan: Plan) -> str:
     """Return where a study of these commands in this folder is kept."""
     metric = msgspec.structs.replace(plan.metric, max_steps=0) if plan.metric.run_s else plan.metric  # its first run says how many
-    return _path([os.getcwd(), plan.a, plan.b, metric, *([plan.settings] if plan.settings else [])])
-
-
-def experiment_path(experiment: str, argv: tuple[str, ...], metric: Metric) -> str:
-    """Return where an experiment with this command in this folder is kept."""
-    return _path([os.getcwd(), experiment, argv, metric])
-
-
-def _path(key: object) -> str:
+    key = [os.getcwd(), plan.a, plan.b, metric, *([plan.settings] if plan.settings else [])]
     return f"{paths.state_folder()}/verify/{hashlib.sha256(to_json(key)).hexdigest()[:16]}.json"
 
 
