@@ -15,7 +15,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -54,7 +53,7 @@ class Peer:
     """The other side of a connection, as the kernel says."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.pid, self.uid, self.gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        self.pid, self.uid, self.gid = sockets.peer(connection)
         self.groups = {self.gid, *_groups(connection)}
 
     def may_ask(self) -> bool:

@@ -13,12 +13,14 @@ import inspect
 import logging
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 import h11
 
-from sysperf.agent.sockets import BACKLOG, Listener
+from sysperf.agent.pace import Pace
+from sysperf.agent.sockets import BACKLOG, Listener, peer
 from sysperf.model.record import Record, to_json
 from sysperf.model.text import neutral
 
@@ -45,6 +47,10 @@ class Limits(NamedTuple):
     idle_s: float = 60.0
     write_s: float = 10.0
     handler_s: float = 30.0
+    requests_per_s: float = 20.0
+    """Of one user, over all of that user's connections: more wait for their turn, so that nobody keeps the agent busy."""
+    requests_at_once: int = 100
+    """As many may come first without a wait."""
 
 
 class Request(NamedTuple):
@@ -86,6 +92,7 @@ class Server:
     def __init__(self, routes: Mapping[str, Handler], limits: Limits = Limits()) -> None:  # noqa: B008 - immutable
         self.routes = routes
         self.limits = limits
+        self.pace = Pace(limits.requests_per_s, limits.requests_at_once)
         self._tasks: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         self._listener: Listener | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -156,6 +163,7 @@ class _Client:
         self._limits = server.limits
         self._reader = reader
         self._writer = writer
+        self._user = peer(writer.get_extra_info("socket"))[1]
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.header_bytes)
         self._late = False
         self._only_head = False
@@ -180,6 +188,7 @@ class _Client:
         """Answer one request; False when it was the last of this connection."""
         try:
             asked = await self._asked(wait_s)
+            await asyncio.sleep(self._server.pace.wait_s(self._user, time.monotonic()))
         except h11.RemoteProtocolError as error:
             await self._send(*problem(error.error_status_hint, str(error)), last=True)
             return False

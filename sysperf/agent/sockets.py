@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator, MutableMapping
 
 from sysperf.model.errors import UsageError
@@ -46,6 +47,14 @@ def listener(path: str, name: str, passed: MutableMapping[str, socket.socket]) -
         if key == name or sock.getsockname() == path:
             return Listener(passed.pop(key))
     return Listener(bind(path), path)
+
+
+def peer(sock: socket.socket) -> tuple[int, int, int]:
+    """Return pid, uid and gid of whoever connected to a Unix socket, by the kernel (unix(7), SO_PEERCRED); -1 each for others."""
+    if sock.family != socket.AF_UNIX:
+        return -1, -1, -1
+    pid, uid, gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid, gid
 
 
 def passed_sockets(environ: MutableMapping[str, str] = os.environ) -> dict[str, socket.socket]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from sysperf.model import experiment
 from sysperf.model.cause import Cause, Example, Explained, Witness
-from sysperf.model.experiment import EXPERIMENTS, STANDALONE
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.statement import Statement
@@ -153,14 +153,18 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
         )
     if rule.measure:
         least = f"less than {rule.measure.min_effect:.0%} would count as no gain"
-        program = EXPERIMENTS.get(rule.measure.experiment, "")
-        tries = f"`sysperf verify --fix {rule.id}`" if _is_tried(rule) else "`sysperf verify --a … --b …`, before and after"
-        yield "measure", f"{tries}, with {f'the built-in {program} or ' if program else ''}a program of yours; {least}"
+        program = "" if experiment.choice(rule) else experiment.EXPERIMENTS.get(rule.measure.experiment, "")
+        yield "measure", f"{_command_to_measure(rule)}, with {f'the built-in {program} or ' if program else ''}a program of yours; {least}"
 
 
-def _is_tried(rule: Rule) -> bool:
-    """Whether `verify --fix` can do by itself what the rule advises, or has an experiment that tells whether it is worth it."""
-    return any(not isinstance(fix, Advice) for fix in rule.fix) or bool(rule.measure and rule.measure.experiment in STANDALONE)
+def _command_to_measure(rule: Rule) -> str:
+    """The command that tells whether it is worth to do what the rule advises."""
+    if experiment.choice(rule):
+        return f"`sysperf tune --fix {rule.id} -- …`"
+    is_tried = any(not isinstance(fix, Advice) for fix in rule.fix) or bool(
+        rule.measure and rule.measure.experiment in experiment.STANDALONE
+    )
+    return f"`sysperf verify --fix {rule.id}`" if is_tried else "`sysperf verify --a … --b …`, before and after"
 
 
 def _fix(page: Page, fix: AnyFix) -> None:

@@ -40,9 +40,12 @@ def summary(tuning: Tuning) -> str:
     """Return how many runs of what the result rests on."""
     failed = sum(1 for run in tuning.runs if run.failed)
     disturbed = sum(1 for run in tuning.runs if run.disturbed)
-    parts = [f"{len(tuning.runs)} runs of {len(tuning.factors)} factors by {tuning.metric.name}"]
+    searched = tuning.factors[0].name if len(tuning.factors) == 1 else f"{len(tuning.factors)} factors"
+    parts = [f"{len(tuning.runs)} runs of {neutral(searched)} by {tuning.metric.name}"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{disturbed} disturbed and repeated"] if disturbed else []
+    if len(tuning.factors) == 1:
+        return "; ".join((*parts, "each level in turn, in shuffled blocks"))
     parts.append(
         "main-effects model and TPE" if tuning.with_tpe else "main-effects model alone (no TPE: it needs optuna, and 30 runs or more)"
     )

@@ -29,7 +29,7 @@ from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS, Tabs, View
 from sysperf.tui.source import Facts, Problem, SourceUpdate
-from sysperf.tui.widgets import helping
+from sysperf.tui.widgets import helping, ink
 
 CHECK_S = 5.0
 BETWEEN_S = 0.1
@@ -64,10 +64,16 @@ class Dashboard(App[None]):
         self.now = Now()
         self.now.origin = actions.source.name
         self._first = first
+        self.register_theme(ink.COLOUR_BLIND)
         self.failure: Exception | None = None
         """The internal error that ended the dashboard, for whoever started it to tell."""
         if theme in self.available_themes:
             self.theme = theme
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's variables, those of text made readable."""
+        variables = super().get_css_variables()
+        return {**variables, **ink.sheet(self, variables)}
 
     # ------------------------------------------------------------------ life
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from sysperf.agent.api import Api
 from sysperf.agent.client import Client
 from sysperf.agent.events import Events
+from sysperf.agent.pace import Pace
 from sysperf.agent.server import Answer, Limits, Request, Server
 from sysperf.agent.sockets import Listener, bind, listener, passed_sockets
 from sysperf.model.errors import SysperfError, UsageError
@@ -255,6 +256,27 @@ def test_one_too_many_is_turned_away(tmp_path: Path) -> None:
         assert alive(running.path)
         for connection in connections:
             connection.close()
+
+
+def test_a_user_who_asks_without_end_waits_for_a_turn(tmp_path: Path) -> None:
+    """Over all of that user's connections; what was promised first comes at once, and everything is answered."""
+    with serving(tmp_path, limits=Limits(requests_per_s=40, requests_at_once=4)) as running:
+        began = time.monotonic()
+        with connect(running.path) as first, connect(running.path) as second:
+            for client in (first, second):
+                client.sendall(ASK * 12)
+                client.shutdown(socket.SHUT_WR)
+            answers = rest(first) + rest(second)
+        assert answers.count(b"HTTP/1.1 200") == 24
+        assert time.monotonic() - began >= (24 - 4 - 1) / 40
+
+
+def test_users_do_not_wait_for_each_other() -> None:
+    """And whoever was silent for a while has a turn at once."""
+    pace = Pace(per_s=10, at_once=2)
+    assert [pace.wait_s(7, 100.0) for _ in range(4)] == pytest.approx([0, 0, 0.1, 0.2])
+    assert pace.wait_s(8, 100.0) == 0
+    assert pace.wait_s(7, 101.0) == 0
 
 
 def test_two_hundred_clients_do_no_harm_to_another(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from sysperf.collect.memory import Memory
 from sysperf.collect.memory.dimms import Dimm
 from sysperf.engine.bench import compare, expected, host
 from sysperf.engine.bench.figures import GROUPS, planned
+from sysperf.engine.bench.files import bench_folder
 from sysperf.engine.bench.machine import Machine
 from sysperf.engine.bench.workers import Ranks, Worker
 from sysperf.launch.machine import MemoryNode
@@ -34,6 +35,17 @@ needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON 
 
 
 # ---------------------------------------------------------------------- the processes that measure
+
+
+@pytest.mark.root(users=True)
+def test_root_writes_no_files_where_another_user_may_put_links(tmp_path: Path) -> None:
+    """The folder to measure in may be exchanged while it is written."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65_531, 65_531)
+    with pytest.raises(UsageError, match="another user may exchange"), bench_folder(str(theirs)):
+        pass
+    assert os.listdir(theirs) == []
 
 
 @pytest.mark.parametrize(

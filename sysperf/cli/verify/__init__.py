@@ -22,7 +22,6 @@ examples:
   sysperf verify --fix numa.balancing-on -- python train.py                is what an audit advises worth it here?
   sysperf verify --fix numa.balancing-on                                   the same by a built-in program
   sysperf verify --all -- python train.py                                  every safe fix that an audit finds
-  sysperf verify --experiment loader-sweep --steps optimizer -- python train.py   how many loader workers?
   sysperf verify --experiment numa-bandwidth                               how far is far memory?
   sysperf verify --ranks 1,4 -- python train.py                            how well does it scale?
   sysperf verify --set vm.swappiness=10 -- python train.py

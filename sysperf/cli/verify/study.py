@@ -16,7 +16,6 @@ from sysperf.engine.verify import Plan, State, resuming
 from sysperf.host import files
 from sysperf.host.plain_files import read_orders
 from sysperf.model.change import Setting
-from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, from_json, to_json
 from sysperf.report import changes, comparison
@@ -50,15 +49,7 @@ def confirm(settings: tuple[Setting, ...]) -> None:
 
 def state_path(plan: Plan) -> str:
     """Return where a study of these commands in this folder is kept."""
-    return _path([os.getcwd(), plan.a, plan.b, plan.metric, *([plan.settings] if plan.settings else [])])
-
-
-def experiment_path(experiment: str, argv: tuple[str, ...], metric: Metric) -> str:
-    """Return where an experiment with this command in this folder is kept."""
-    return _path([os.getcwd(), experiment, argv, metric])
-
-
-def _path(key: object) -> str:
+    key = [os.getcwd(), plan.a, plan.b, plan.metric, *([plan.settings] if plan.settings else [])]
     return f"{paths.state_folder()}/verify/{hashlib.sha256(to_json(key)).hexdigest()[:16]}.json"
 
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from sysperf.model.errors import UsageError
+from sysperf.ownership import stranger
 
 NEEDED_BYTES = 192 << 20
 ROOM_FACTOR = 4
@@ -17,7 +18,14 @@ PREFIX = ".sysperf-bench-"
 
 @contextlib.contextmanager
 def bench_folder(folder: str) -> Iterator[str]:
-    """A folder inside `folder` that is removed with all that is in it, also after Ctrl-C. Raises UsageError where there is no room."""
+    """A folder inside `folder` that is removed with all that is in it, also after Ctrl-C.
+
+    Raises UsageError where there is no room, or where another user could put a link in its place, along which root would write.
+    """
+    if stranger(os.path.realpath(folder)) is not None:
+        raise UsageError(
+            f"{folder}: another user may exchange what lies there", "run it as that user, or name a folder of your own with --folder"
+        )
     try:
         room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize

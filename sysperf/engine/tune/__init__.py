@@ -12,7 +12,18 @@ import msgspec
 
 from sysperf.engine import verify
 from sysperf.engine.tune import space
-from sysperf.engine.tune.plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, cut, pilot_of, searching
+from sysperf.engine.tune.plan import (
+    MIN_CONFIRMING_PAIRS,
+    PILOT_RUNS,
+    SHORTEST_CONFIRMATION,
+    Pilot,
+    Plan,
+    confirming_pairs,
+    cut,
+    most_runs,
+    pilot_of,
+    searching,
+)
 from sysperf.engine.tune.result import WRAPPED, confirmation_notes, effects_of, profile_text, start_notes, words
 from sysperf.engine.verify import measuring
 from sysperf.engine.verify.measuring import Measured, RunFailed
@@ -31,9 +42,8 @@ from sysperf.verify.stats import TOTAL_LEVEL
 
 CONFIRMATIONS = "confirmations"
 """The name of how many there were, in the store."""
-MIN_CONFIRMING_PAIRS = 6
-SHORTEST_CONFIRMATION = 2 * (1 + MIN_CONFIRMING_PAIRS)
-"""Runs: a pair that warms caches, and those that are looked at."""
+MIN_WORKERS_GAIN = 0.03
+"""Other loader workers must be faster by so much: each costs memory and CPU time."""
 MAX_DISTURBED_SHARE = 0.2
 """Once more runs than this were disturbed, disturbed ones count: that is how this machine is."""
 
@@ -78,24 +88,40 @@ class _Tuner:
     # ------------------------------------------------------------------ the phases
 
     def pilot(self) -> None:
-        """Run the plain program twice and a wrapped one: caches are warm then, and it is known how long a run takes."""
+        """Run the plain program twice, for several factors a wrapped one, too: then caches are warm, and a run's time is known."""
         if self.known:
             return
         search = Search(tuple(len(factor.levels) for factor in self.plan.factors), 0, 0, higher_is_better=True, use_tpe=False)
         measured = [self._piloted(search.plain)]
         try:
-            measured.append(self._piloted(search.wrapped))
+            measured += [self._piloted(search.wrapped)] if len(self.plan.factors) > 1 else []
         except RunFailed as error:  # one start of many, which the race then leaves out
             failed = TuneRun(len(self.runs), "pilot", search.wrapped, failed=neutral(str(error), 300))
             self.runs.append(failed)
             self.store.add(failed)
         measured.append(self._piloted(search.plain))
-        self.known = pilot_of(self.plan, measured, self.end - time.monotonic())
+        self.known = self._with_workers(pilot_of(self.plan, measured, self.end - time.monotonic()))
         self.store.keep("pilot", self.known)
         self.plan = cut(self.plan, self.known)
 
     def _piloted(self, choice: Choice) -> Measured:
         return measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s)
+
+    def _with_workers(self, pilot: Pilot) -> Pilot:
+        """The pilot with numbers of loader workers to try, from a run with one and a run with one for each CPU."""
+        place = next((place for place, factor in enumerate(self.plan.factors[: pilot.factors]) if factor.name == space.LOADER), None)
+        if place is None:
+            return pilot
+        numbers = [level.profile.get("loader_workers", 0) for level in self.plan.factors[place].levels]
+        cpus = numbers[-1] // 2  # the most that are tried are two for each
+        starts = [tuple(numbers.index(number) * (at == place) for at in range(len(self.plan.factors))) for number in (1, cpus)]
+        try:
+            one, many = (measuring.measure(self._variant(start), pilot.metric, self.plan.limit_s, pilot.warm_up_steps) for start in starts)
+        except RunFailed:  # the plan's own numbers are tried, and this one is told of there
+            return pilot
+        speedup = many.value / one.value if pilot.metric.higher_is_better else one.value / many.value
+        basis = f"Little's law: with {cpus} loader workers it is {speedup:.2f} times as fast as with one; numbers near that are tried"
+        return msgspec.structs.replace(pilot, workers=space.feeding(speedup, cpus), basis=basis)
 
     def search(self) -> None:
         """Run what the search proposes until it is over; it has no time left for a run when the shortest confirmation needs all of it."""
@@ -181,6 +207,7 @@ class _Tuner:
             with_tpe=bool(self.known and self.known.use_tpe),
             seed=plan.seed,
             notes=(
+                *([self.known.basis] if self.known and self.known.basis else []),
                 *start_notes(search),
                 *confirmation_notes(self._confirmations()),
                 *noise.constant([run.other_cpus for run in self.runs], [run.gpu_others for run in self.runs]),
@@ -269,12 +296,13 @@ class _Tuner:
     def _total(self) -> int:
         """How many runs the search has in all: planned anew before each, since runs take longer or shorter than the first ones."""
         counted = sum(1 for run in self.runs if not run.disturbed)
-        return min(self.plan.max_runs, searching(counted + self._runs_left()))
+        return min(self.plan.max_runs, most_runs(self.plan.factors), searching(counted + self._runs_left()))
 
     def _search(self) -> Search:
         pilot = self._pilot()
         sizes = tuple(len(factor.levels) for factor in self.plan.factors)
-        return Search(sizes, self._total(), self.plan.seed, pilot.metric.higher_is_better, pilot.use_tpe, self.runs)
+        worth = MIN_WORKERS_GAIN if [factor.name for factor in self.plan.factors] == [space.LOADER] else 0.0
+        return Search(sizes, self._total(), self.plan.seed, pilot.metric.higher_is_better, pilot.use_tpe, self.runs, worth)
 
     def _winner(self) -> Choice | None:
         best = self._search().winner() if self._search().observations() else self._plain()
@@ -282,16 +310,12 @@ class _Tuner:
 
     def _progress(self, run: TuneRun) -> Progress:
         search = self._search()
+        progress = Progress(phase=run.phase, done=len(self.runs), total=search.total, last=run)
+        if not search.observations():
+            return progress
         model = search.model()
         best = model.sparing()
-        return Progress(
-            phase=run.phase,
-            done=len(self.runs),
-            total=search.total,
-            last=run,
-            best=self._words(best),
-            ratio=math.exp(model.predicted(best)),
-        )
+        return msgspec.structs.replace(progress, best=self._words(best), ratio=math.exp(model.predicted(best)))
 
     def _words(self, choice: Choice) -> str:
         return words(self.plan.factors, choice)

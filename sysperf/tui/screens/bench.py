@@ -28,7 +28,7 @@ class Bench(Listing):
     DEFAULT_CSS = """
     Bench #body { layout: vertical; height: 1fr; }
     Bench #list { height: 1fr; }
-    Bench #detail { height: 9; border-top: solid $panel; padding: 0 1; display: none; }
+    Bench #detail { height: 9; border-top: solid $frame; padding: 0 1; display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "read", "Read again", show=False)]
 

@@ -36,7 +36,7 @@ class Changes(Listing):
     DEFAULT_CSS = """
     Changes #body { layout: vertical; height: 1fr; }
     Changes #list { height: 40%; }
-    Changes #detail { height: 1fr; border-top: solid $panel; padding: 0 1; }
+    Changes #detail { height: 1fr; border-top: solid $frame; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("u", "undo", "Undo", tooltip="take the selected transaction back, after a question"),

@@ -20,7 +20,7 @@ from sysperf.tui.widgets.pane import Draw, Pane
 MIN_REASON = 3
 CSS = """
 %s { align: center middle; }
-%s > Vertical { width: 90%%; max-width: 124; height: auto; max-height: 90%%; border: round $primary; background: $surface; padding: 0 1; }
+%s > Vertical { width: 90%%; max-width: 124; height: auto; max-height: 90%%; border: round $frame; background: $surface; padding: 0 1; }
 %s Pane { height: auto; max-height: 100%%; background: $surface; }
 """
 

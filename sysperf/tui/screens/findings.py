@@ -48,8 +48,8 @@ class Findings(Filtered):
     Findings.-wide #body { layout: horizontal; }
     Findings #list { height: 40%; }
     Findings.-wide #list { height: 100%; width: 50%; }
-    Findings #detail { height: 1fr; border-top: solid $panel; padding: 0 1; }
-    Findings.-wide #detail { height: 100%; width: 1fr; border-top: none; border-left: solid $panel; }
+    Findings #detail { height: 1fr; border-top: solid $frame; padding: 0 1; }
+    Findings.-wide #detail { height: 100%; width: 1fr; border-top: none; border-left: solid $frame; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "explain", "Explain", tooltip="the rule behind it: what it looks at, and who says so"),

@@ -42,7 +42,7 @@ class History(Filtered):
     History #body { layout: horizontal; height: 1fr; }
     History #names { width: 34; }
     History.-narrow #names { width: 26; }
-    History #chart { width: 1fr; border-left: solid $panel; padding: 0 1; }
+    History #chart { width: 1fr; border-left: solid $frame; padding: 0 1; }
     History.-forgets #names { display: none; }
     History.-forgets #chart { border-left: none; }
     """

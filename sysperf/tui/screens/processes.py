@@ -59,15 +59,15 @@ class Processes(Filtered):
     DEFAULT_CSS = """
     Processes #body { layout: vertical; height: 1fr; }
     Processes #rows { height: 1fr; }
-    Processes #detail { height: 55%; border-top: solid $panel; padding: 0 1; display: none; }
+    Processes #detail { height: 55%; border-top: solid $frame; padding: 0 1; display: none; }
     Processes.-open #detail { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Details"),
+        Binding("d", "diagnose", "Diagnose", tooltip="what slows it down: half a minute of looking, nothing is changed"),
         Binding("y", "copy", "Copy", tooltip="copy the wrap command that would have been right (OSC 52)"),
         Binding("c", "stacks", "Stacks", tooltip="where each of its threads is now, by py-spy; it is not stopped for this"),
         Binding("x", "trace", "Trace", tooltip="have it write a trace of 5 steps, after a question; started by wrap --traceable"),
-        Binding("d", "diagnose", "Diagnose", show=False, tooltip="what slows it down: half a minute of looking, nothing is changed"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only programs with these words"),
         Binding("o", "order", "Sort", tooltip="sort by start, CPUs, wait for data, memory and the other columns"),
         Binding("m", "map", "Map", show=False, tooltip="its CPUs and its memory on the map of the machine"),

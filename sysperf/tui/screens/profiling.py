@@ -49,7 +49,7 @@ class Progress(Widget):
         self.set_interval(0.5, self.refresh)
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
-        inks, under, width = styles(self.app), self.rich_style, self.size.width
+        inks, under, width = styles(self.app, self.rich_style.bgcolor), self.rich_style, self.size.width
         spans = fitted(line(Span(" Trace: ", "strong"), span(self.doing)), width).spans
         segments = [Segment(part.text, under + inks[part.style] if part.style else under) for part in spans]
         return Strip(segments).adjust_cell_length(width, under)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
@@ -22,7 +21,7 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.hints import Hints
 from sysperf.tui.source import SourceUpdate
-from sysperf.tui.widgets.ink import styles
+from sysperf.tui.widgets.ink import cursor, styles
 from sysperf.tui.widgets.pane import Pane
 
 TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
@@ -55,12 +54,14 @@ class Tabs(Widget):
         return labels
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
-        under, inks, width = self.rich_style, styles(self.app), self.size.width
+        under, width = self.rich_style, self.size.width
+        chosen = under + cursor(self.app, under.bgcolor, focused=True)
+        inks, on_chosen = styles(self.app, under.bgcolor), styles(self.app, chosen.bgcolor)
         segments, used = [], 0
         for name, label in self._labels():
-            style = under + inks["selected"] if name == self._current else under
+            style, ink = (chosen, on_chosen) if name == self._current else (under, inks)
             number, rest = label[:2], label[2:]
-            segments += [Segment(number, style + Style(bold=True)), Segment(rest, style)]
+            segments += [Segment(number, style + ink["strong"]), Segment(rest, style + ink["plain"])]
             used += len(label)
         room = width - used - 1
         origin = tail(self._origin, room) if room > 8 else ""

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from sysperf.tui.widgets.ink import styles
+from sysperf.tui.widgets.ink import cursor, styles
 from sysperf.tui.widgets.line import BLANK, Line, Lines, line, span, width_of
 
 Draw = Callable[[int, int], Lines]
@@ -185,18 +185,27 @@ class Pane(ScrollView, can_focus=True):
     def _prepare(self) -> None:
         """What all lines share: Textual works it out anew each time that it is asked."""
         self._top, self._width = self.scroll_offset.y, self.size.width
-        made_of = (self.rich_style, self.app.theme, self.app.no_color, self.background_colors[1], self.has_focus, *self.get_line_filters())
+        made_of = (
+            self.rich_style,
+            self.app.theme_variables,
+            self.app.no_color,
+            self.background_colors[1],
+            self.has_focus,
+            *self.get_line_filters(),
+        )
         if made_of != self._made_of:
             self._made_of = made_of
             self._strips.clear()
-            selected = self.rich_style + styles(self.app)["selected" if self.has_focus else "selected-dim"]
-            self._inks, self._selected = self._filtered(self.rich_style), self._filtered(selected)
+            under = self.rich_style
+            selected = under + cursor(self.app, under.bgcolor, focused=self.has_focus)
+            self._inks, self._selected = self._filtered(under), self._filtered(selected)
 
     def _filtered(self, under: Style) -> dict[str, Style]:
         """Each style as the terminal gets it, such as without colours: to filter these few is cheaper than to filter each line."""
         background = self.background_colors[1]
         out: dict[str, Style] = {}
-        for name, style in {"": Style.null(), **styles(self.app)}.items():
+        inks = styles(self.app, under.bgcolor)
+        for name, style in {"": inks["plain"], **inks}.items():
             parts = [Segment("x", under + style)]
             for each in self.get_line_filters():
                 parts = each.apply(parts, background)
