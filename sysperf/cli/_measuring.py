@@ -133,7 +133,7 @@ def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verif
         at=time.time(),
         rule=rule,
         rung=rung,
-        fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),
+        fingerprint=gains.fingerprint(reading.snapshot(Host(), gains.DECIDING)),
     )
     try:
         trials.append(f"{paths.state_folder()}/{trials.FILE}", trial)
