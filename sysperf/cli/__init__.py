@@ -53,6 +53,7 @@ GROUPS = {
     "cure": ("wrap", "plan", "apply", "undo", "changes", "tune"),
     "prove": ("verify", "bench"),
     "watch": ("tui", "agent"),
+    "many machines": ("fleet", "node"),
     "administer": (),
 }
 """The commands by what a user wants; those that no other group names are for administrators."""
