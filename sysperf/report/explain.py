@@ -152,19 +152,31 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
             f"{rule.impact.metric}, {rule.impact.basis.replace('-', ' ')}{claim}{cite}; unmeasured on this machine until you measure it",
         )
     if rule.measure:
-        least = f"less than {rule.measure.min_effect:.0%} would count as no gain"
-        program = "" if experiment.choice(rule) else experiment.EXPERIMENTS.get(rule.measure.experiment, "")
-        yield "measure", f"{_command_to_measure(rule)}, with {f'the built-in {program} or ' if program else ''}a program of yours; {least}"
+        yield "measure", f"{_how_to_measure(rule)}; less than {rule.measure.min_effect:.0%} would count as no gain"
 
 
-def _command_to_measure(rule: Rule) -> str:
-    """The command that tells whether it is worth to do what the rule advises."""
+def _how_to_measure(rule: Rule) -> str:
+    """Return the command that tells whether it is worth to do what the rule advises."""
     if experiment.choice(rule):
-        return f"`sysperf tune --fix {rule.id} -- …`"
-    is_tried = any(not isinstance(fix, Advice) for fix in rule.fix) or bool(
-        rule.measure and rule.measure.experiment in experiment.STANDALONE
+        return f"`sysperf tune --fix {rule.id} -- COMMAND`"
+    named = rule.measure.experiment if rule.measure else ""
+    by = {fix.by if isinstance(fix, Advice) else "" for fix in rule.fix}
+    if "" in by:
+        program = experiment.EXPERIMENTS.get(named, "")
+        built_in = f"by the built-in {program}, or " if program else ""
+        return f"`sysperf verify --fix {rule.id}` {built_in}with `-- COMMAND` by a program of yours"
+    if named == experiment.COPIES:
+        return f"`sysperf verify --fix {rule.id}`"
+    if by == {"code"} or rule.scope in ("launch", "process"):
+        return "`sysperf verify --a 'BEFORE' --b 'AFTER'`: your program's command as it is, and as advised"
+    if "environment" in by:
+        return "`sysperf verify --env OLD --env NEW -- COMMAND`: the interpreters of both environments"
+    group = experiment.BANDWIDTHS.get(named, "")
+    ceilings = f"sysperf bench host{f' --only {group}' if group else ''}"
+    return (
+        f"`{ceilings} --json --output before.json` before it is done, `{ceilings} --compare before.json` after: the machine changes, "
+        "so that runs of a program cannot take turns"
     )
-    return f"`sysperf verify --fix {rule.id}`" if is_tried else "`sysperf verify --a … --b …`, before and after"
 
 
 def _fix(page: Page, fix: AnyFix) -> None:
