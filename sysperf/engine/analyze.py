@@ -14,7 +14,7 @@ from sysperf.evaluate.judge import Answer, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import named
-from sysperf.host.forked import ending_with_parent
+from sysperf.host.forked import end_with_parent
 from sysperf.model.errors import TraceError
 from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report
 from sysperf.model.rule import SEVERITIES
@@ -117,7 +117,7 @@ def _end_with_parent() -> None:
     import multiprocessing  # noqa: PLC0415 - for several traces only
     import signal  # noqa: PLC0415 - as above
 
-    ending_with_parent(signal.SIGKILL)()
+    end_with_parent(signal.SIGKILL)
     parent = multiprocessing.parent_process()
     by_server = multiprocessing.get_start_method() == "forkserver"  # which is the parent then, and ends with ours
     if parent is None or (not parent.is_alive() if by_server else os.getppid() != parent.pid):
