@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
+from sysperf.model.node import Answer, Asked, Node, Verb
 from sysperf.model.profile import Samples, Stacks, Trace, TraceRequest
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 ReportProgress = Callable[[str], None]
 """Takes one line of progress, at least every second or so. What it raises ends the work, and nothing is left behind."""
+
+
+Deliver = Callable[[Answer], None]
+"""Takes what came of one node; from one thread at a time."""
 
 
 class Kind(NamedTuple):
@@ -46,7 +51,8 @@ STACKS = Kind("stacks", "takes call stacks of a running program", ("dump", "samp
 TRACES = Kind("traces", "takes traces of a running program", ("owner", "trace"), "torch")
 TRACE_READERS = Kind("trace_readers", "reads a form of trace for `sysperf analyze`", ("recognises", "read"), "kineto")
 TRAINERS = Kind("trainers", "trains a model with and without each piece of advice", ("rungs", "start"), "reference")
-KINDS = (STACKS, TRACES, TRACE_READERS, TRAINERS)
+ENGINES = Kind("engines", "asks the nodes of a fleet", ("nodes", "run"), "folder")
+KINDS = (STACKS, TRACES, TRACE_READERS, TRAINERS, ENGINES)
 
 
 class StackTaker(Protocol):
@@ -140,6 +146,16 @@ class Trainer(Protocol):
         """Return how this interpreter runs these rungs, with further arguments of the trainer."""
 
 
+class Engine(Protocol):
+    """A plugin of kind `engines`: how nodes are reached. It asks for one of our verbs, and never runs a command of the user's."""
+
+    def nodes(self, asked: Asked) -> tuple[Node, ...]:
+        """Return the nodes that are meant, also those that cannot be asked. Raises SysperfError."""
+
+    def run(self, nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> None:
+        """Ask each node, and deliver one answer each as it comes; who is silent is an answer, too. Nothing stays on a node."""
+
+
 class Plugin(NamedTuple):
     """An installed plugin, known from its distribution's metadata without importing it."""
 
@@ -174,6 +190,11 @@ def trace_readers() -> list[TraceReader]:
 def trainer(name: str = "") -> Trainer:
     """Return the plugin of kind `trainers` with this name. Raises UsageError."""
     return cast("Trainer", load(TRAINERS, name))
+
+
+def engine(name: str = "") -> Engine:
+    """Return the plugin of kind `engines` with this name. Raises UsageError."""
+    return cast("Engine", load(ENGINES, name))
 
 
 def load(kind: Kind, name: str = "") -> object:

@@ -48,11 +48,12 @@ options:
 
 
 GROUPS = {
-    "is it sick": ("audit", "ps", "diagnose", "lint", "top"),
+    "is it sick": ("audit", "check", "ps", "diagnose", "lint", "top"),
     "why": ("explain", "analyze", "trace", "stacks", "facts", "diff"),
     "cure": ("wrap", "plan", "apply", "undo", "changes", "tune"),
     "prove": ("verify", "bench"),
     "watch": ("tui", "agent"),
+    "many machines": ("fleet", "node"),
     "administer": (),
 }
 """The commands by what a user wants; those that no other group names are for administrators."""

@@ -1,7 +1,7 @@
 """Print a completion script for a shell.
 
-It completes commands and options; in bash, zsh and fish also files, rule ids, areas of facts, settings, plugins, experiments and
-built-in programs. Rules and plugins are those that are there when it is printed.
+It completes commands and options; in bash, zsh and fish also files, rule ids, areas of facts, settings, plugins, experiments,
+factors and built-in programs. Rules and plugins are those that are there when it is printed.
 
 examples:
   eval "$(sysperf completion bash)"                                   in this shell
@@ -21,6 +21,7 @@ import shtab
 from sysperf import collect, plugin
 from sysperf.cli import _options
 from sysperf.engine import judging
+from sysperf.engine.tune import space
 from sysperf.engine.verify import workload
 from sysperf.model.errors import Exit
 from sysperf.model.experiment import STANDALONE
@@ -50,6 +51,7 @@ def _words() -> JsonObject:
         "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()],
         "PLUGIN": sorted({entry.name for kind in (plugin.STACKS, plugin.TRACES) for entry in plugin.installed(kind)}),
         "EXPERIMENT": STANDALONE,
+        "FACTOR": space.WORDS,
         "WORKLOAD": workload.NAMES,
     }
     choices = {name: _of(name.partition("=")[0].lower(), among) for name, among in words.items()}

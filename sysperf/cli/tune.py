@@ -13,9 +13,12 @@ exit codes:
   3  undecided or interrupted
 
 examples:
-  sysperf tune --steps optimizer -- python train.py             by steps per second; a run is as long as a good rate takes
+  sysperf tune --steps optimizer -- python train.py             by steps per second; a run is as long as --minutes has room for
   sysperf tune --minutes 60 --profile train.toml -- python train.py
   sysperf tune --steps forward --instances 2,4 -- python serve.py   several at once, CPUs divided among them
+  sysperf tune --only threads --minutes 5 -- python train.py        how many threads? each number in turn
+  sysperf tune --only loader-workers --steps optimizer -- python train.py   how many loader workers?
+  sysperf tune --fix threads.one-busy -- python train.py            what this rule advises to choose; the gain of its finding from then on
   sysperf tune --without allocator -- python train.py
   sysperf wrap --profile train.toml -- python train.py          start it in the way that was found
 """
@@ -38,15 +41,15 @@ from sysperf.engine.tune import Progress, space
 from sysperf.engine.tune import plan as tune_plan
 from sysperf.engine.tune.plan import Plan
 from sysperf.engine.tune.result import PROFILE_MARK
-from sysperf.engine.verify import resuming
+from sysperf.engine.verify import resuming, trying
 from sysperf.host import files
 from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import Exit, UsageError
+from sysperf.model.experiment import TUNED
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Tuning
 from sysperf.report import as_json, tuning
-from sysperf.verify.search.plan import MIN_RUNS
 
 MAX_INSTANCES = 64
 DEFAULT_MINUTES = 30.0
@@ -54,7 +57,9 @@ DEFAULT_MINUTES = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is searched")
-    what.add_argument("--without", action="append", default=[], metavar="FACTOR", help=f"leave a factor as it is: {', '.join(space.NAMES)}")
+    what.add_argument("--only", action="append", default=[], metavar="FACTOR", help=f"search this alone: {', '.join(space.WORDS)}")
+    what.add_argument("--without", action="append", default=[], metavar="FACTOR", help="leave a factor as it is")
+    what.add_argument("--fix", default="", metavar="ID", help="search what this rule advises to choose: threads or loader workers")
     what.add_argument("--instances", default="", metavar="LIST", help="the program may run several times at once: try 2,4 instances")
     what.add_argument("--loader", action="store_true", help="also try other numbers of workers and batches ahead in its DataLoaders")
     measure = _measuring.add_metric(parser)
@@ -90,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     plan = planned(args)
     profile = args.profile or default_profile(plan.argv)
     _check_profile(profile)
-    base = f"{paths.state_folder()}/tune/{_key(plan)}"
+    base = f"{paths.state_folder()}/tune/{_key(plan, _only(args))}"
     with _measuring.alone(), tune.opened(f"{base}.sqlite", resume=args.resume) as store:
         saved = store.kept("plan", Plan)
         if args.resume and saved is None:
@@ -101,9 +106,10 @@ def run(args: argparse.Namespace) -> int:
         plan = msgspec.structs.replace(saved, budget_s=plan.budget_s, limit_s=plan.limit_s) if saved else plan
         store.keep("plan", plan)
         store.keep("machine", machine)
+        study.say(f"{study.run_length(tune_plan.first_metric(plan))}; {plan.budget_s / 60:.3g} min at most", is_over=False)
         result = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
     if result.comparison:
-        _measuring.keep(result.comparison, experiment="tune", what=f"{tuning.named_winner(result)}: {os.path.basename(plan.argv[0])}")
+        _measuring.keep(result.comparison, args.fix, "tune", what=f"{tuning.named_winner(result)}: {os.path.basename(plan.argv[0])}")
     if result.profile:  # before the output, which may go to a full disk or a pipe that was closed
         _write_profile(profile, result.profile)
     _options.write(_rendered(result, args), args)
@@ -119,13 +125,13 @@ def planned(args: argparse.Namespace) -> Plan:
         raise UsageError(f"--margin {args.margin:g}: not between 0 and 100 %")
     if not 0 < args.minutes < 1e6:
         raise UsageError(f"--minutes {args.minutes:g}: no finite number above 0", "such as --minutes 30")
-    if args.max_runs < MIN_RUNS:
-        raise UsageError(f"--max-runs {args.max_runs}: a search needs {MIN_RUNS} runs or more", "leave it out: --minutes bounds the search")
     instances = _instances(args.instances)
     if instances and args.metric:
         raise UsageError("--instances goes with wall time or --steps", "what a pattern finds cannot be added up")
-    asked = space.Asked(tuple(_options.listed(args.without)), instances, args.loader)
+    asked = space.Asked(_only(args), space.named(_options.listed(args.without), "--without"), instances, args.loader)
     plan = tune_plan.plan_of(argv, _measuring.metric(args), asked)
+    if args.max_runs < (least := tune_plan.least_runs(plan.factors)):
+        raise UsageError(f"--max-runs {args.max_runs}: a search needs {least} runs or more", "leave it out: --minutes bounds the search")
     seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
     return msgspec.structs.replace(
         plan,
@@ -136,6 +142,19 @@ def planned(args: argparse.Namespace) -> Plan:
         keep_disturbed=args.keep_disturbed,
         seed=seed,
     )
+
+
+def _only(args: argparse.Namespace) -> tuple[str, ...]:
+    """The factors that are searched alone: those that are named, or the one that a rule advises to choose. Raises UsageError."""
+    if not args.fix:
+        return space.named(_options.listed(args.only), "--only")
+    if args.only:
+        raise UsageError("--fix and --only both say what is searched", "give one of them")
+    rule = trying.find(args.fix)
+    factor = TUNED.get(rule.measure.experiment, "") if rule.measure else ""
+    if not factor:
+        raise UsageError(f"what {args.fix} advises is no choice among several", f"sysperf verify --fix {args.fix} -- python train.py")
+    return (factor,)
 
 
 def _instances(text: str) -> tuple[int, ...]:
@@ -175,8 +194,8 @@ def _write_profile(path: str, text: str) -> None:
     sys.stderr.write(f"sysperf: the profile is {neutral(path, 500)}: start with `sysperf wrap --profile {neutral(path, 500)} -- …`\n")
 
 
-def _key(plan: Plan) -> str:
-    return hashlib.sha256(to_json([os.getcwd(), plan.argv, plan.metric])).hexdigest()[:16]
+def _key(plan: Plan, only: tuple[str, ...]) -> str:
+    return hashlib.sha256(to_json([os.getcwd(), plan.argv, plan.metric, only])).hexdigest()[:16]
 
 
 def _rendered(result: Tuning, args: argparse.Namespace) -> str:
@@ -196,12 +215,17 @@ class _Watch:
     def __call__(self, state: Progress | verify.State) -> None:
         if isinstance(state, verify.State):
             study.say(f"confirming: {study.progress_line(state)}", is_over=study.is_over(state))
-        else:
+        elif state.running_s is None or _options.rewrites_lines(sys.stderr):
             study.say(self._line(state), is_over=False)
 
     def _line(self, state: Progress) -> str:
         left_min = max(0.0, self._end - time.monotonic()) / 60
-        what = state.last.failed or state.last.disturbed
-        last = f"last run {f'left out: {neutral(what, 60)}' if what else f'{state.last.wall_s:.2f} s'}"
-        best = f"; best so far {state.best} {((state.ratio or 1) - 1) * 100:+.1f} %" if state.ratio else ""
-        return f"{state.phase}, run {state.done} of at most {state.total}; {last}{best}; {left_min:.0f} min left"
+        parts = [f"{state.phase}, run {state.done + (state.running_s is not None)} of at most {state.total}"]
+        if state.running_s is not None:
+            parts.append(f"running for {state.running_s:.0f} s")
+        if state.last is not None:
+            what = state.last.failed or state.last.disturbed
+            parts.append(f"last run {f'left out: {neutral(what, 60)}' if what else f'{state.last.wall_s:.2f} s'}")
+        if state.ratio:
+            parts.append(f"best so far {state.best} {(state.ratio - 1) * 100:+.1f} %")
+        return "; ".join((*parts, f"{left_min:.0f} min left"))

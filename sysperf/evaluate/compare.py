@@ -13,15 +13,10 @@ import msgspec
 
 from sysperf.evaluate.schema import is_record
 from sysperf.evaluate.scope import Value
-from sysperf.model.difference import Difference
+from sysperf.model.difference import ABSENT, NOT_SET, READ_WHOLE, UNKNOWN, Difference
 from sysperf.model.snapshot import Snapshot
-from sysperf.model.text import neutral
+from sysperf.model.text import neutral, size
 
-UNKNOWN = "?"
-ABSENT = "–"
-NOT_SET = "none"
-_READ_WHOLE = ".{}"
-"""Behind the name of a mapping that was read: a key that it does not have is known not to be set."""
 _KEYS = ("prefix", "name", "id", "index", "address")
 _MAX_FACTS = 200_000
 
@@ -31,12 +26,33 @@ def compare(machines: Sequence[Snapshot], matters: Mapping[str, str]) -> list[Di
     patterns = list(matters)
     flat = [dict(_wanted(machine, patterns)) for machine in _by_what_they_are(machines)]
     differences = []
-    for fact in dict.fromkeys(name for facts in flat for name in facts if not name.endswith(_READ_WHOLE)):
+    for fact in dict.fromkeys(name for facts in flat for name in facts if not name.endswith(READ_WHOLE)):
         values = tuple(_value(facts, fact, machine) for facts, machine in zip(flat, machines, strict=True))
         if len({*values} - {UNKNOWN, ABSENT}) > 1:  # an item that is not there shows in the count; what nobody read may be the same
             pattern = _first_match(_pattern_name(fact), patterns)
             differences.append(Difference(fact.partition(".")[0], fact, values, matters[patterns[pattern]], pattern))
     return sorted(differences, key=lambda difference: (difference.rank, difference.fact))
+
+
+def comparables(machine: Snapshot, matters: Mapping[str, str]) -> dict[str, str]:
+    """The facts of one machine that matter, as texts; sizes as installed, in which kernels do not differ."""
+    patterns = list(matters)
+    facts = dict(_wanted(_by_what_they_are([machine])[0], patterns))
+    sizes = {fact: size(installed_bytes(int(value))) for fact, value in facts.items() if fact.endswith("total_bytes") and value.isdigit()}
+    return {fact: value for fact, value in (facts | sizes).items() if not fact.endswith(READ_WHOLE) or weight(f"{fact}x", matters)}
+
+
+def weight(fact: str, matters: Mapping[str, str]) -> tuple[int, str] | None:
+    """(0 for what matters most, why it matters) of a fact; None of one that does not."""
+    patterns = list(matters)
+    place = _first_match(_pattern_name(fact), patterns)
+    return (place, matters[patterns[place]]) if place < len(patterns) else None
+
+
+def installed_bytes(count: int) -> int:
+    """The size of the modules, of what a kernel or driver left of it: the next eighth of a power of two."""
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step
 
 
 def _by_what_they_are(machines: Sequence[Snapshot]) -> list[Snapshot]:
@@ -69,7 +85,7 @@ def _wanted(machine: Snapshot, patterns: Sequence[str]) -> Iterator[tuple[str, s
         for count, (fact, value) in enumerate(_flatten(area.facts, name)):
             if count > _MAX_FACTS:
                 return
-            if fact.endswith(_READ_WHOLE) or _first_match(_pattern_name(fact), patterns) < len(patterns):
+            if fact.endswith(READ_WHOLE) or _first_match(_pattern_name(fact), patterns) < len(patterns):
                 yield fact, value
 
 
@@ -85,7 +101,7 @@ def _pattern_name(fact: str) -> str:
 def _value(flat: Mapping[str, str], fact: str, machine: Snapshot) -> str:
     if fact in flat:
         return flat[fact]
-    if fact.rpartition(".")[0] + _READ_WHOLE in flat:
+    if fact.rpartition(".")[0] + READ_WHOLE in flat:
         return NOT_SET
     area = machine.areas.get(fact.partition(".")[0])
     return UNKNOWN if area is None or area.facts is None else ABSENT
@@ -96,7 +112,7 @@ def _flatten(value: Value, path: str) -> Iterator[tuple[str, str]]:
         for name in value.__struct_fields__:
             yield from _flatten(getattr(value, name), f"{path}.{name}")
     elif isinstance(value, dict):
-        yield path + _READ_WHOLE, ""
+        yield path + READ_WHOLE, ""
         for name, item in value.items():
             yield from _flatten(item, f"{path}.{neutral(str(name), 80)}")
     elif isinstance(value, tuple) and value and is_record(type(value[0])):

@@ -34,6 +34,7 @@ class Metric(Record):
     pattern: Annotated[str, fact("the regular expression whose last match in the output is the value")] = ""
     counts: Annotated[Literal["", "optimizer", "forward"], fact("the steps whose rate is the value")] = ""
     max_steps: Annotated[int, fact("steps after which a run ends; 0 for none")] = 0
+    run_s: Annotated[float, fact("seconds of steps after which the first run ends, and as many steps end the others; 0 for none")] = 0.0
 
 
 class Conditions(Record):
@@ -106,6 +107,13 @@ class Comparison(Record, kw_only=True):
     def is_certain(self) -> bool:
         """Whether the interval excludes that both are equally fast."""
         return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
+
+
+class NotHere(Record):
+    """An experiment that this machine cannot show."""
+
+    experiment: str
+    cannot: Annotated[str, fact("why it cannot be measured here")]
 
 
 class TriedFix(Record, kw_only=True):

@@ -4,6 +4,12 @@ from typing import Annotated
 
 from sysperf.model.record import Record, fact
 
+UNKNOWN = "?"
+ABSENT = "–"
+NOT_SET = "none"
+READ_WHOLE = ".{}"
+"""Behind the name of a mapping that was read: a key that it does not have is known not to be set."""
+
 
 class Difference(Record):
     """One fact that is not the same everywhere and matters for speed."""

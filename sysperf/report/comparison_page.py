@@ -15,22 +15,18 @@ from sysperf.report.terminal import clip
 
 def page(comparison: Comparison) -> str:
     """Return a comparison as a page."""
-    return framed(verdict(comparison), [f"<h1>{text(verdict(comparison))}</h1>", body(comparison)])
+    return framed(verdict(comparison), [f"<h1>{text(verdict(comparison))}</h1>", _body(comparison)])
 
 
 def tried_page(fixes: Sequence[TriedFix]) -> str:
     """Return what each fix was promised to gain and what it gave here."""
     rows = [(", ".join(fix.rules), gave(fix), fix.promised) for fix in fixes]
     unclear = paragraphs(*(f"unclear of {', '.join(names)}: {reason}" for reason, names in reasons(fixes).items()))
-    return table_page("What each fix was promised to gain, and what it gave here", ("fix", "gave here", "promised"), rows, "".join(unclear))
+    title = "What each fix was promised to gain, and what it gave here"
+    return framed(title, [f"<h1>{title}</h1>", table(("fix", "gave here", "promised"), rows), *unclear])
 
 
-def table_page(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], after: str = "") -> str:
-    """Return a page with a table; `after` is HTML that stands below it."""
-    return framed(title, [f"<h1>{text(title, 600)}</h1>", table(head, rows), after])
-
-
-def body(comparison: Comparison) -> str:
+def _body(comparison: Comparison) -> str:
     """Return what stands below the verdict: what it rests on, the runs, the commands. HTML."""
     rows = (
         (neutral(variant.name), f"{number(middle)} {comparison.metric.unit}", shlex.join(variant.argv))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from sysperf.model import experiment
 from sysperf.model.cause import Cause, Example, Explained, Witness
-from sysperf.model.experiment import EXPERIMENTS, STANDALONE
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.statement import Statement
@@ -152,15 +152,31 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
             f"{rule.impact.metric}, {rule.impact.basis.replace('-', ' ')}{claim}{cite}; unmeasured on this machine until you measure it",
         )
     if rule.measure:
-        least = f"less than {rule.measure.min_effect:.0%} would count as no gain"
-        program = EXPERIMENTS.get(rule.measure.experiment, "")
-        tries = f"`sysperf verify --fix {rule.id}`" if _is_tried(rule) else "`sysperf verify --a … --b …`, before and after"
-        yield "measure", f"{tries}, with {f'the built-in {program} or ' if program else ''}a program of yours; {least}"
+        yield "measure", f"{_how_to_measure(rule)}; less than {rule.measure.min_effect:.0%} would count as no gain"
 
 
-def _is_tried(rule: Rule) -> bool:
-    """Whether `verify --fix` can do by itself what the rule advises, or has an experiment that tells whether it is worth it."""
-    return any(not isinstance(fix, Advice) for fix in rule.fix) or bool(rule.measure and rule.measure.experiment in STANDALONE)
+def _how_to_measure(rule: Rule) -> str:
+    """Return the command that tells whether it is worth to do what the rule advises."""
+    if experiment.choice(rule):
+        return f"`sysperf tune --fix {rule.id} -- COMMAND`"
+    named = rule.measure.experiment if rule.measure else ""
+    by = {fix.by if isinstance(fix, Advice) else "" for fix in rule.fix}
+    if "" in by:
+        program = experiment.EXPERIMENTS.get(named, "")
+        built_in = f"by the built-in {program}, or " if program else ""
+        return f"`sysperf verify --fix {rule.id}` {built_in}with `-- COMMAND` by a program of yours"
+    if named == experiment.COPIES:
+        return f"`sysperf verify --fix {rule.id}`"
+    if by == {"code"} or rule.scope in ("launch", "process"):
+        return "`sysperf verify --a 'BEFORE' --b 'AFTER'`: your program's command as it is, and as advised"
+    if "environment" in by:
+        return "`sysperf verify --env OLD --env NEW -- COMMAND`: the interpreters of both environments"
+    group = experiment.BANDWIDTHS.get(named, "")
+    ceilings = f"sysperf bench host{f' --only {group}' if group else ''}"
+    return (
+        f"`{ceilings} --json --output before.json` before it is done, `{ceilings} --compare before.json` after: the machine changes, "
+        "so that runs of a program cannot take turns"
+    )
 
 
 def _fix(page: Page, fix: AnyFix) -> None:

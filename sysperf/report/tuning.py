@@ -40,9 +40,12 @@ def summary(tuning: Tuning) -> str:
     """Return how many runs of what the result rests on."""
     failed = sum(1 for run in tuning.runs if run.failed)
     disturbed = sum(1 for run in tuning.runs if run.disturbed)
-    parts = [f"{len(tuning.runs)} runs of {len(tuning.factors)} factors by {tuning.metric.name}"]
+    searched = tuning.factors[0].name if len(tuning.factors) == 1 else f"{len(tuning.factors)} factors"
+    parts = [f"{len(tuning.runs)} runs of {neutral(searched)} by {tuning.metric.name}"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{disturbed} disturbed and repeated"] if disturbed else []
+    if len(tuning.factors) == 1:
+        return "; ".join((*parts, "each level in turn, in shuffled blocks"))
     parts.append(
         "main-effects model and TPE" if tuning.with_tpe else "main-effects model alone (no TPE: it needs optuna, and 30 runs or more)"
     )
@@ -65,7 +68,7 @@ def text(tuning: Tuning, *, color: bool = False, width: int = 100) -> str:
         page.line(page.ink("strong", "What mattered"))
         top = max(abs(level.ratio - 1) for effect in tuning.effects for level in effect.levels) or 1.0
         for effect in tuning.effects:
-            _factor(page, effect, top)
+            _factor(page, effect, top, alone=len(tuning.effects) == 1)
     failures = dict.fromkeys(neutral(run.failed, 200) for run in tuning.runs if run.failed)
     for failure in list(failures)[:5]:
         page.paragraph(f"! a run failed: {failure}", "unknown")
@@ -77,8 +80,9 @@ def text(tuning: Tuning, *, color: bool = False, width: int = 100) -> str:
     return str(page)
 
 
-def _factor(page: Page, effect: FactorEffect, top: float) -> None:
-    page.line(f"{pad(clip(effect.name, MAX_NAME), MAX_NAME)}  {effect.importance:4.0%} of what the factors explain")
+def _factor(page: Page, effect: FactorEffect, top: float, *, alone: bool) -> None:
+    share = "" if alone else f"{effect.importance:4.0%} of what the factors explain"
+    page.line(f"{pad(clip(effect.name, MAX_NAME), MAX_NAME)}  {share}".rstrip())
     for level in effect.levels[1:]:
         if not level.runs:
             page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink('dim', 'no run that counts')}")

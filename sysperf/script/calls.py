@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Call, Layer, Setting
 from sysperf.script.file import OPEN, File
 from sysperf.script.names import argument, dotted, last_name
+from sysperf.script.syntax import within
 
 WATCHED = frozenset(
     (
@@ -77,6 +78,7 @@ METHODS = frozenset(
         "flatten_indices",
     )
 )
+_MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
 _OF_DATASETS = ("shuffle", "select", "filter")
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 _CONVS = ("Conv1d", "Conv2d", "Conv3d")
@@ -88,7 +90,46 @@ def calls(file: File) -> Iterator[Call]:
     for call in file.tree.of(ast.Call):
         if what := _watched(file, call):
             arguments = tuple(file.text(given) for given in call.args[:6])
-            yield Call(**file.site(call), what=what, keywords=file.keywords(call), arguments=arguments)
+            yield Call(
+                **file.site(call),
+                what=what,
+                keywords=file.keywords(call),
+                arguments=arguments,
+                fallback=is_fallback(file, call),
+                around_steps=_around_steps(file, call),
+            )
+
+
+def is_fallback(file: File, node: ast.AST) -> bool:
+    """Whether code is for another version, or for where a name is missing: a branch on a version, `except ImportError`, `hasattr`."""
+    child = node
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.ExceptHandler) or (isinstance(parent, ast.Try) and parent.handlers and child in parent.body):
+            caught = parent.type if isinstance(parent, ast.ExceptHandler) else parent.handlers[0].type
+            if caught is None or any(last_name(part) in _MISSING for part in within(caught)):
+                return True
+        if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
+            names = {word.lower() for part in within(parent.test) for word in (last_name(part), *_text_of(part)) if word}
+            if any("version" in name or name in _MISSING or name.startswith(("torch_", "has_", "is_torch")) for name in names):
+                return True
+        child = parent
+    return False
+
+
+def _text_of(node: ast.AST) -> tuple[str, ...]:
+    return (node.value[:60],) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
+
+
+def _around_steps(file: File, call: ast.Call) -> bool | None:
+    """Whether the body of a `with` holds a training loop, itself or in what it calls."""
+    item = file.tree.parents.get(call)
+    around = file.tree.parents.get(item) if isinstance(item, ast.withitem) else None
+    if not isinstance(around, ast.With):
+        return None
+    parts = [part for statement in around.body for part in within(statement)]
+    called = {function for part in parts if isinstance(part, ast.Call) for function in file.names.functions.get(last_name(part.func), ())}
+    loops = [loop for loop in file.loops.steps if loop in parts or file.tree.function_of(loop) in called]
+    return bool(loops) and not any(isinstance(part, ast.Break) for loop in loops for part in within(loop))
 
 
 def _watched(file: File, call: ast.Call) -> str:
@@ -124,7 +165,8 @@ def settings(file: File) -> Iterator[Setting]:
 
 
 def _setting(file: File, node: ast.expr | ast.stmt, name: str, value: str, torch_line: int) -> Setting:
-    return Setting(**file.site(node), variable=name, value=value, after_torch=node.lineno > torch_line)
+    conditional = any(isinstance(parent, ast.If) for parent in file.tree.ancestors(node))
+    return Setting(**file.site(node), variable=name, value=value, after_torch=node.lineno > torch_line, conditional=conditional)
 
 
 def _variable(file: File, place: ast.expr) -> str:

@@ -12,12 +12,13 @@ from sysperf.script.file import File
 from sysperf.script.names import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
-from sysperf.script.values import LOADERS
+from sysperf.script.values import FACTORIES, LOADERS
 from sysperf.startup import lazy
 
 _DATASET = lazy(r"(\w+_)?(dataset|data_set|ds)")
 _AMP = {"autocast": "enabled", "GradScaler": "init_scale"}
 """The names that torch.amp has too, with their first argument there is behind the device."""
+MAX_DEPTH = 5
 Codemod = Callable[[File, ast.Call], "Change | None"]
 
 
@@ -107,10 +108,103 @@ def _pin(file: File, call: ast.Call) -> Change | None:
     copies = [copy for copy in _copies(file) if any(value.origin is call for value in file.values.of(_owner(copy)))]
     if not copies or any(value.origin is not call for copy in copies for value in file.values.of(_owner(copy)) if value.kind == "batch"):
         return None
+    if not _gives_host_memory(file, call, copies):
+        return None
     missing = [copy for copy in copies if argument(copy, "non_blocking", _place(copy)) is None]
     return _change(
         call, rule, add_keyword(file, call, "pin_memory=True", rule), *(_non_blocking_edit(file, copy, rule) for copy in missing)
     )
+
+
+_OF_LIBRARIES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
+_SPLITS = ("torch.utils.data.Subset", "torch.utils.data.random_split", "torch.utils.data.ConcatDataset")
+
+
+def _gives_host_memory(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
+    """Whether the samples of a loader lie in the host's memory for certain: what is on a device cannot be pinned, and raises."""
+    collate = argument(call, "collate_fn", 6)
+    functions = file.names.functions.get(last_name(collate), []) if collate is not None else []
+    if collate is not None and (len(functions) != 1 or _names_device(functions[0])):
+        return False
+    given = argument(call, "dataset", 0)
+    if given is None or _is_tensors(file, given):
+        return False
+    return _copies_all(file, call, copies) or _is_on_host(file, given, MAX_DEPTH)
+
+
+def _copies_all(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
+    """Whether each part of a batch is copied to the device by its name: none of them was there before."""
+    copied = {dotted(_owner(copy)) for copy in copies}
+    loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While) and file.loops.iterates(loop, call)]
+    names = {
+        part.id for loop in loops for part in within(loop.target) if isinstance(part, ast.Name) and not file.values.is_a(part, "number")
+    }
+    return bool(names) and names <= copied
+
+
+def _is_tensors(file: File, node: ast.expr) -> bool:
+    """Whether a data set was made of tensors that may lie anywhere, or with a model."""
+    made = [node, *(binding.value for binding in file.names.lookup(node, dotted(node)) if binding.value is not None)]
+    calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
+    if any(file.names.qualified(each.func) == "torch.utils.data.TensorDataset" for each in calls):
+        return not all(_is_on_host(file, value, MAX_DEPTH) for value in made)
+    return any(_may_be_tensor(file, given) for each in calls for given in _given(each))
+
+
+def _is_on_host(file: File, node: ast.expr, depth: int) -> bool:
+    """A data set of a library, or a class of this file that knows no device and was given nothing that may lie on one."""
+    if depth and dotted(node):
+        values = [binding.value for binding in file.names.lookup(node, dotted(node))]
+        return bool(values) and all(value is not None and _is_on_host(file, value, depth - 1) for value in values)
+    if not depth or not isinstance(node, ast.Call):
+        return False
+    name = file.names.qualified(node.func)
+    if name in _SPLITS:
+        return bool(node.args) and _is_on_host(file, node.args[0], depth - 1)
+    if name == "torch.utils.data.TensorDataset":
+        return all(_is_made_on_host(file, given) for given in node.args)
+    return _is_plain_dataset(file, name) and not any(_may_be_tensor(file, given) for given in _given(node))
+
+
+def _is_plain_dataset(file: File, name: str) -> bool:
+    written = file.names.classes.get(name)
+    if written is None:
+        return name.startswith(_OF_LIBRARIES)
+    return file.values.base_of(written) == "dataset" and not _names_device(written)
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(given.value for given in call.keywords)]
+
+
+def _names_device(node: ast.AST) -> bool:
+    words = {last_name(part) for part in within(node, functions=True)}
+    return bool(words & {"cuda", "device", "to", "DEVICE", "gpu"})
+
+
+def _is_made_on_host(file: File, node: ast.expr) -> bool:
+    """A tensor of a factory without a device, or of NumPy's memory."""
+    if dotted(node):
+        values = [binding.value for binding in file.names.lookup(node, dotted(node))]
+        return len(values) == 1 and isinstance(values[0], ast.Call) and _is_made_on_host(file, values[0])
+    return (
+        isinstance(node, ast.Call)
+        and file.names.qualified(node.func) in FACTORIES
+        and keyword(node, "device") is None
+        and not is_open(node)
+    )
+
+
+def _may_be_tensor(file: File, node: ast.expr) -> bool:
+    """Whether an argument of a data set may be a tensor, or something that a model has made."""
+    if isinstance(node, ast.Constant | ast.Lambda | ast.JoinedStr):
+        return False
+    for part in within(node):
+        if isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda", "encode", "forward", "predict", "embed"):
+            return True
+        if isinstance(part, ast.expr) and file.values.kinds(part) & {"tensor", "output", "batch", "loss", "detached", "model"}:
+            return True
+    return False
 
 
 def _copies(file: File) -> list[ast.Call]:
@@ -202,7 +296,7 @@ def _add_up_on_device(file: File, call: ast.Call) -> Change | None:
     loop = file.tree.parents.get(statement)
     if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add) or not isinstance(statement.target, ast.Name):
         return None
-    if not isinstance(loop, ast.For) or loop not in file.loops.steps or loop.orelse or "mps" in file.source.text:
+    if not isinstance(loop, ast.For) or loop not in file.loops.steps or loop.orelse or not _has_doubles(file):
         return None
     if (
         not _is_loss_item(call)
@@ -222,6 +316,16 @@ def _add_up_on_device(file: File, call: ast.Call) -> Change | None:
         rule,
         Edit(span(file, owner)[1], span(file, call)[1], ".detach().double()", rule),
         Edit(end, end, f"{newline(file.source)}{indent}{name} = float({name})", rule),
+    )
+
+
+def _has_doubles(file: File) -> bool:
+    """Whether the device is CUDA or the CPU for certain: MPS has no numbers of 64 bits, and other devices compute them slowly."""
+    text = file.source.text
+    foreign = ("mps", "xpu", "torch.accelerator", "torch_xla", "npu", "hpu", "privateuse")
+    frameworks = {name.partition(".")[0] for name in file.names.imports.values()}
+    return (
+        "cuda" in text and not any(word in text for word in foreign) and not frameworks & {"lightning", "pytorch_lightning", "accelerate"}
     )
 
 

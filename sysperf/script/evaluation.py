@@ -54,30 +54,28 @@ def _keeps_to_itself(file: File, function: Function) -> bool:
     return True
 
 
-def _is_number(file: File, node: ast.expr) -> bool:
-    """A number in Python for certain: also a name that only numbers are added to."""
+def _is_number(file: File, node: ast.expr, within_names: frozenset[str] = frozenset()) -> bool:
+    """A number in Python for certain: also a name that is made of numbers only, itself among them (`total = total / n`)."""
     if isinstance(node, ast.Tuple):
-        return all(_is_number(file, part) for part in node.elts)
+        return all(_is_number(file, part, within_names) for part in node.elts)
     if isinstance(node, ast.BinOp):
-        return _is_number(file, node.left) and _is_number(file, node.right)
+        return _is_number(file, node.left, within_names) and _is_number(file, node.right, within_names)
     if isinstance(node, ast.Call):
         return last_name(node.func) in ("item", "len", "float", "int", "size", "numel")
     if isinstance(node, ast.Name):
-        return _is_counted(file, node)
+        return node.id in within_names or _is_counted(file, node, within_names | {node.id})
     return isinstance(node, ast.Constant)
 
 
-def _is_counted(file: File, node: ast.Name) -> bool:
-    bindings = file.names.lookup(node, node.id)
+def _is_counted(file: File, node: ast.Name, within_names: frozenset[str]) -> bool:
     function = file.tree.function_of(node)
     added = [
         statement.value
         for statement in file.tree.of(ast.AugAssign)
         if dotted(statement.target) == node.id and file.tree.function_of(statement) is function
     ]
-    values = [binding.value for binding in bindings]
-    simple = all(value is not None and not isinstance(value, ast.Name) and _is_number(file, value) for value in values)
-    return bool(values) and simple and all(not isinstance(value, ast.Name) and _is_number(file, value) for value in added)
+    values = [binding.value for binding in file.names.lookup(node, node.id)]
+    return bool(values) and all(value is not None and _is_number(file, value, within_names) for value in (*values, *added))
 
 
 def _models_keep_nothing(file: File) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from sysperf.script import calls, evaluation, loaders, patterns, training, transfers
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.names import keyword, last_name
 from sysperf.script.source import Source
+from sysperf.startup import lazy
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "deepspeed", "ultralytics")
 WORDS = ("torch", "lightning", "accelerate", "transformers", "timm", "datasets", "gc.disable", "wandb")
 """A file in which none of these stands has nothing to say."""
-_PRECISION_WORDS = frozenset(
-    ("autocast", "bfloat16", "autocast_ctx", "set_default_dtype", "get_dtype", "amp_dtype", "mixed_precision", "amp")
+_PRECISION_WORDS = lazy(
+    r"(?i)(\w*_)?(autocast\w*|amp|b?f(p|loat)?16|half|mixed\w*|apex|precision|grad_?scaler|set_default_dtype|dtype_\w+|\w+_dtype)(_\w+)?"
 )
+"""Names and options that say that the number format is chosen somewhere."""
 _TRAINERS = ("lightning-trainer", "hf-trainer")
 
 
@@ -41,9 +44,10 @@ def facts(file: File) -> Script:
         frameworks=frameworks,
         device=_device(file, frameworks),
         trains=_trains(file),
+        by_hand=bool(file.loops.steps),
         precision=_precision(file),
         matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
-        compiles=any("compile" in word for word in file.words) or _given(file, "torch_compile"),
+        compiles=_compiles(file),
         convolutions=calls.uses_convolutions(file),
         channels_last="channels_last" in file.words,
         distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
@@ -111,7 +115,15 @@ def _precision(file: File) -> str:
         method = last_name(node.func)
         if isinstance(node.func, ast.Attribute) and method in ("half", "bfloat16") and file.values.is_a(node.func.value, "model"):
             texts.append("float16" if method == "half" else "bfloat16")
-    return _named(texts) or ("mixed" if _PRECISION_WORDS & file.words else "")
+    return _named(texts) or ("mixed" if any(_PRECISION_WORDS.fullmatch(word) for word in _said(file)) else "")
+
+
+def _said(file: File) -> Iterator[str]:
+    """Names of a file, of its keyword arguments and options."""
+    yield from file.words
+    yield from (given.arg for call in file.tree.of(ast.Call) for given in call.keywords if given.arg)
+    yield from file.names.options
+    yield from file.names.imports
 
 
 def _autocast(file: File, call: ast.Call, name: str) -> str:
@@ -132,6 +144,22 @@ def _named(texts: list[str]) -> str:
         if "16" in text or text == "half":
             return "float16"
     return "mixed" if any(text == "…" for text in texts) else ""
+
+
+def _compiles(file: File) -> bool | None:
+    """Whether torch.compile is used; None where another name, or an option, may stand for it."""
+    names = (file.names.qualified(node) for node in (*file.tree.of(ast.Attribute), *file.tree.of(ast.Name)))
+    if _given(file, "torch_compile") or "torch.compile" in names:
+        return True
+    methods = (node for node in file.tree.of(ast.Attribute) if node.attr == "compile")
+    if any(file.values.is_a(node.value, "model", "lightning") for node in methods):
+        return True
+    others = {word for word in file.words if "compile" in word or "dynamo" in word}
+    plain = {node.attr for node in file.tree.of(ast.Attribute) if node.attr == "compile" and file.names.qualified(node) in _PATTERNS}
+    return None if {word for word in others - plain if not word.startswith(("is_", "_is_", "precompile"))} else False
+
+
+_PATTERNS = ("re.compile", "regex.compile", "sre_compile.compile")
 
 
 def _sets(settings: tuple[Setting, ...], *names: str) -> bool:

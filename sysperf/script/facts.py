@@ -42,6 +42,8 @@ class Call(Site, kw_only=True):
     what: Annotated[str | None, fact("qualified name (`torch.cuda.empty_cache`), or a method with its dot (`.zero_grad`)")] = None
     keywords: Annotated[dict[str, str] | None, fact("keyword arguments as text, `…` where not constant; null with **keywords")] = None
     arguments: Annotated[tuple[str, ...] | None, fact("positional arguments as text, `…` where not constant")] = None
+    fallback: Annotated[bool | None, fact("in a branch for other versions, or where a newer name is missing")] = None
+    around_steps: Annotated[bool | None, fact("a `with` whose body holds a training loop; null: no `with`")] = None
 
 
 class Sync(Site, kw_only=True):
@@ -103,6 +105,7 @@ class Setting(Site, kw_only=True):
     variable: Annotated[str | None, fact("`OMP_NUM_THREADS`, `torch.backends.cudnn.benchmark`")] = None
     value: Annotated[str | None, fact("`…` where not constant")] = None
     after_torch: Annotated[bool | None, fact("torch is imported above it")] = None
+    conditional: Annotated[bool | None, fact("under an `if`, whose condition somebody chooses")] = None
 
 
 class Pattern(Site, kw_only=True):
@@ -119,9 +122,10 @@ class Script(Record, kw_only=True):
     frameworks: Annotated[tuple[str, ...] | None, fact("lightning, accelerate, transformers, timm, deepspeed, as imported")] = None
     device: Annotated[str | None, fact("cuda: it names one; chosen: a framework chooses; empty: neither")] = None
     trains: Annotated[bool | None, fact("it has a training loop, or hands a model to a trainer")] = None
+    by_hand: Annotated[bool | None, fact("it has a training loop of its own")] = None
     precision: Annotated[str | None, fact("bfloat16, float16, mixed (not known which) or empty")] = None
     matmul_precision: Annotated[bool | None, fact("it sets float32_matmul_precision or allow_tf32")] = None
-    compiles: Annotated[bool | None, fact("it uses torch.compile")] = None
+    compiles: Annotated[bool | None, fact("it uses torch.compile; null: it names something of the kind")] = None
     convolutions: Annotated[bool | None, fact("it makes or loads two-dimensional convolutions")] = None
     channels_last: bool | None = None
     distributed: Annotated[bool | None, fact("it wraps a model in DistributedDataParallel")] = None

@@ -13,6 +13,7 @@ from sysperf.script.syntax import Tree
 from sysperf.script.values import Values
 
 MAX_TEXT = 60
+_ON_TORCH = frozenset(("torch", "lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "torchvision", "torch_geometric"))
 OPEN = "…"
 """Stands for an argument that is no constant."""
 
@@ -61,10 +62,18 @@ class File:
         return name[:MAX_TEXT] if name.startswith("torch.") or dotted(node) == name != "" else OPEN
 
     def keywords(self, call: ast.Call) -> dict[str, str] | None:
-        """The keyword arguments as text; None where ``**keywords`` may give others."""
-        if any(given.arg is None for given in call.keywords):
+        """The keyword arguments as text; None where ``**keywords`` may give others that this file does not write."""
+        spread = [self.names.spread(given.value) for given in call.keywords if given.arg is None]
+        if None in spread:
             return None
-        return {given.arg: self.text(given.value) for given in call.keywords if given.arg}
+        items = {name: value for given in spread for name, value in (given or {}).items()}
+        items |= {given.arg: given.value for given in call.keywords if given.arg}
+        return {name: self.text(value) for name, value in items.items()}
+
+    @cached_property
+    def uses_torch(self) -> bool:
+        """Whether torch, or what stands on it, is imported."""
+        return bool({name.partition(".")[0] for name in self.names.imports.values()} & _ON_TORCH)
 
     @cached_property
     def words(self) -> frozenset[str]:

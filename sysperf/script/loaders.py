@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
-from sysperf.script.names import argument, is_open, last_name
+from sysperf.script.names import last_name
 from sysperf.script.syntax import Loop
 from sysperf.script.transfers import is_to_device
 from sysperf.script.values import LOADERS
@@ -48,15 +48,15 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
 
 
 def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> int | None:
-    given = argument(call, name, place)
+    given = file.names.argument(call, name, place)
     if given is None:
-        return None if is_open(call) else default
+        return None if file.names.is_open(call) else default
     value = file.names.constant(given)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _dataset(file: File, call: ast.Call) -> str:
-    given = argument(call, "dataset", 0)
+    given = file.names.argument(call, "dataset", 0)
     kinds = file.values.kinds(given) if given is not None else set()
     return next((kind for kind in _DATASETS if kind in kinds), "")
 
@@ -64,7 +64,7 @@ def _dataset(file: File, call: ast.Call) -> str:
 def _loops_over(file: File, call: ast.Call) -> list[Loop]:
     """The loops that iterate what a call makes."""
     loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While)]
-    return [loop for loop in loops if any(value.kind == "loader" and value.origin is call for value in file.values.of(loop.iter))]
+    return [loop for loop in loops if file.loops.iterates(loop, call)]
 
 
 def _trains(file: File, loop: Loop) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from sysperf.script.conditions import Conditions
 from sysperf.script.names import Names, dotted, last_name
 from sysperf.script.syntax import Function, Loop, Tree, within
 from sysperf.script.values import Values
@@ -18,7 +19,10 @@ EVALUATION_HOOKS = frozenset(("validation_step", "test_step", "predict_step", "p
 SAMPLE_METHODS = frozenset(("__getitem__", "__getitems__"))
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
-_SELDOM = lazy(r"(?i)\w*(log|print|debug|verbose|every|interval|freq|period|display|save|report|track|profile|should|plot|vis)\w*")
+_ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
+"""What is repeated as a whole, training included."""
+FEW = 10
+"""A loop with fewer rounds warms something up, or tests it."""
 
 
 class Where(NamedTuple):
@@ -36,6 +40,8 @@ class Loops:
         self._tree = tree
         self._names = names
         self._values = values
+        self.conditions = Conditions(names, values)
+        self._left: dict[ast.stmt, bool] = {}
         self.steps: dict[Loop, ast.Call] = {}
         self.step_functions: set[Function] = set()
         self.epochs: set[Loop] = set()
@@ -51,12 +57,21 @@ class Loops:
                 self._mark_step(call, call, MAX_DEPTH)
 
     def advances(self, call: ast.Call) -> bool:
-        """Whether a call is a backward pass or a step of an optimizer."""
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        if call.func.attr in ("backward", "manual_backward"):
+        """Whether a call is a backward pass or a step of an optimizer, or hands both to an object that does them."""
+        method = last_name(call.func)
+        if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters", "update_params"):
             return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
-        return call.func.attr == "step" and self._values.is_a(call.func.value, "optimizer", "scaler")
+        if isinstance(call.func, ast.Attribute) and method == "step":
+            return self._values.is_a(call.func.value, "optimizer", "scaler")
+        return self._takes_loss_and_optimizer(call, method)
+
+    def _takes_loss_and_optimizer(self, call: ast.Call, method: str) -> bool:
+        """``loss_scaler(loss, optimizer, parameters=…)``, whose backward pass is in another file."""
+        if len(call.args) < 2 or method in self._names.functions:
+            return False
+        if not self._values.is_a(call.args[0], "loss") and "loss" not in last_name(call.args[0]).lower():
+            return False
+        return any(self._values.is_a(given, "optimizer") for given in call.args[1:])
 
     def _in_autograd(self, call: ast.Call) -> bool:
         """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
@@ -82,20 +97,35 @@ class Loops:
         """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
         if isinstance(loop, ast.While):
             return False
+        if self._warms_up(loop):
+            return True
         words = dotted(loop.iter) or (last_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else "")
         last = words.rpartition(".")[2]
         return last in ("optimizers", "losses", "parameters", "models", "param_groups", "values", "items") or isinstance(
             loop.iter, ast.List | ast.Tuple
         )
 
+    def _warms_up(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """A few rounds in no other loop: a warm-up, or a test."""
+        if not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) not in ("range", "trange") or len(loop.iter.args) != 1:
+            return False
+        rounds = loop.iter.args[0]
+        few = isinstance(rounds, ast.Constant) and isinstance(rounds.value, int) and rounds.value < FEW
+        outer = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in self._tree.ancestors(loop))
+        return few and not outer and not self.is_whole(loop)
+
     def _find_epochs(self) -> None:
         for loop in list(self.steps):
             self._mark_epochs(loop, MAX_DEPTH)
 
     def _mark_epochs(self, node: ast.AST, depth: int) -> None:
+        """The loop around the steps; further out, only loops that are named so: folds and seeds repeat the whole training."""
         for parent in self._tree.ancestors(node):
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and parent not in self.steps:
+                if not isinstance(parent, ast.While) and _ROUNDS.fullmatch(dotted(parent.target)):
+                    continue
                 self.epochs.add(parent)
+                return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
                 for site in self._names.call_sites(parent) if depth else ():
                     self._mark_epochs(site, depth - 1)
@@ -106,6 +136,14 @@ class Loops:
         if loop in self.epochs:
             return True
         return isinstance(loop, ast.For | ast.AsyncFor) and loop not in self.steps and bool(_EPOCH.fullmatch(dotted(loop.target)))
+
+    def iterates(self, loop: ast.For | ast.AsyncFor, call: ast.Call) -> bool:
+        """Whether a loop goes over what a call makes."""
+        return any(value.kind == "loader" and value.origin is call for value in self._values.of(loop.iter))
+
+    def is_whole(self, loop: Loop) -> bool:
+        """Whether a step is a whole epoch: a loop over epochs that trains without another one inside."""
+        return isinstance(loop, ast.For | ast.AsyncFor) and bool(_EPOCH.fullmatch(dotted(loop.target)))
 
     def _evaluates(self, loop: Loop) -> bool:
         """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
@@ -136,8 +174,8 @@ class Loops:
     def _of_loop(self, loop: Loop, child: ast.AST, guarded: bool) -> Where | None:
         if (isinstance(loop, ast.For | ast.AsyncFor) and child in (loop.iter, loop.target)) or child in loop.orelse:
             return None
-        if loop in self.steps:
-            return Where("step", guarded, loop)
+        if loop in self.steps:  # where an epoch is one step, on all data at once, what it says of itself costs little
+            return Where("epoch" if self.is_whole(loop) else "step", guarded, loop)
         if loop in self.evaluations:
             return Where("evaluation", guarded, loop)
         return Where("epoch", guarded, loop) if self.is_epoch(loop) else None
@@ -174,18 +212,27 @@ class Loops:
         """Whether a condition keeps its body from running each time: every Nth, for a log, before leaving, after an error."""
         if isinstance(parent, ast.ExceptHandler | ast.Raise | ast.Assert):
             return True
-        if not isinstance(parent, ast.If | ast.IfExp) or child is parent.test:
-            return False
-        if isinstance(parent, ast.If):
-            branch = parent.body if child in parent.body else parent.orelse
-            if branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
+        if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
+            branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse
+            if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
                 return True
-        return any(_is_seldom(part) for part in within(parent.test))
+            otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
+            if self.conditions.seldom(parent.test, otherwise):
+                return True
+        return self._left_before(parent, child)
+
+    def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
+        """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""
+        if not isinstance(child, ast.stmt) or isinstance(parent, ast.Module | ast.ClassDef):
+            return False
+        if child not in self._left:
+            for block in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
+                left = False
+                for statement in block:
+                    self._left[statement] = left
+                    left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
+        return self._left.get(child, False)
 
 
-def _is_seldom(part: ast.AST) -> bool:
-    if isinstance(part, ast.BinOp):
-        return isinstance(part.op, ast.Mod | ast.BitAnd)
-    if isinstance(part, ast.Name | ast.Attribute):
-        return bool(_SELDOM.fullmatch(last_name(part)))
-    return isinstance(part, ast.Call) and bool(_SELDOM.fullmatch(last_name(part.func)))
+def _leaves(statement: ast.If) -> bool:
+    return not statement.orelse and isinstance(statement.body[-1], ast.Return | ast.Continue | ast.Break)

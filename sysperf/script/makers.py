@@ -6,7 +6,6 @@ import ast
 from typing import NamedTuple
 
 from sysperf.script.file import File
-from sysperf.script.names import argument, is_open
 
 
 class Maker(NamedTuple):
@@ -30,8 +29,8 @@ TRANSFORMERS = Maker(
 
 def truth(file: File, call: ast.Call, name: str, place: int, default: bool) -> bool | None:
     """Return what a call gives for an option that is on or off, its default where it gives none; None where that is not known."""
-    given = argument(call, name, place)
+    given = file.names.argument(call, name, place)
     if given is None:
-        return None if is_open(call) else default
+        return None if file.names.is_open(call) else default
     value = file.names.constant(given)
     return value if isinstance(value, bool) else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sysperf.script.syntax import Function, Tree
+from sysperf.startup import lazy
 
 Constant = Any  # any: a literal of the script: a number, a text, a list, or None
 MAX_BINDINGS = 12
@@ -18,10 +20,13 @@ _OF_EVERY_MODEL = frozenset(("train", "eval", "forward", "step", "to", "update",
 
 
 class Binding(NamedTuple):
-    """One place that gives a name a value: an expression, an element of it (`element`), or a part of what it unpacks to (`part`)."""
+    """One place that gives a name a value: an expression, an element of it (`element`), or a part of what it unpacks to.
+
+    `path` leads to the part from the outside inwards: ``i, (x, y) = …`` gives x by (1, 0).
+    """
 
     value: ast.expr | None
-    part: int | None = None
+    path: tuple[int, ...] = ()
     element: bool = False
     parameter: tuple[Function, int] | None = None
 
@@ -37,10 +42,16 @@ class Names:
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
         self.calls: dict[str, list[ast.Call]] = {}
         self.options: dict[str, Constant] = {}
-        """Defaults of the options that are added to an argparse parser."""
+        """Defaults of options: of an argparse parser, click, a dataclass; None where two differ."""
+        self._items: dict[str, list[tuple[str, ast.expr]]] = {}
+        self._updates: dict[str, list[ast.Call]] = {}
+        self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
+        self.differentiated: set[str] = set()
+        """Names of what a backward pass begins at."""
         self._read_imports()
         self._read_functions()
         self._read_assignments()
+        self._read_fields()
         self._read_calls()
 
     def _read_imports(self) -> None:
@@ -57,7 +68,7 @@ class Names:
             arguments = [*function.args.posonlyargs, *function.args.args]
             for index, argument in enumerate(arguments):
                 self._bind(function, argument.arg, Binding(None, parameter=(function, index)))
-            for argument in function.args.kwonlyargs:
+            for argument in (*function.args.kwonlyargs, *filter(None, (function.args.kwarg,))):
                 self._bind(function, argument.arg, Binding(None, parameter=(function, -1)))
 
     def _read_assignments(self) -> None:
@@ -85,9 +96,12 @@ class Names:
     def _assign(self, target: ast.expr, binding: Binding) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             for index, part in enumerate(target.elts):
-                self._assign(part, binding._replace(part=index))
+                self._assign(part, binding._replace(path=(*binding.path, index)))
         elif isinstance(target, ast.Starred):
             self._assign(target.value, binding)
+        elif isinstance(target, ast.Subscript) and isinstance(key := target.slice, ast.Constant) and isinstance(key.value, str):
+            if binding.value is not None and not binding.path and not binding.element:
+                self._items.setdefault(dotted(target.value), []).append((key.value, binding.value))
         elif name := dotted(target):
             self._bind(self.scope(target, name), name, binding)
 
@@ -101,8 +115,34 @@ class Names:
             name = last_name(call.func)
             if name in self.functions and len(known := self.calls.setdefault(name, [])) < MAX_CALLS:
                 known.append(call)
-            if name == "add_argument":
+            if name in ("add_argument", "add_option", "option"):
                 self._read_option(call)
+            if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
+                self._read_backward(call, call.func)
+            if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
+                self._updates.setdefault(owner, []).append(call)
+
+    def _read_backward(self, call: ast.Call, method: ast.Attribute) -> None:
+        """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
+        start = call.args[0] if call.args else method.value
+        if isinstance(start, ast.Call) and isinstance(start.func, ast.Attribute):
+            start = start.args[0] if start.args else start.func.value
+        if name := dotted(start):
+            self.differentiated.add(name)
+
+    def _read_fields(self) -> None:
+        """Read the defaults of classes that hold options: ``workers: int = 4`` of a dataclass."""
+        for node in self.classes.values():
+            if _holds_options(node):
+                for statement in node.body:
+                    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                        self._add_option(statement.target.id, _field_default(statement.value))
+                    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                        self._add_option(statement.targets[0].id, statement.value)
+
+    def _add_option(self, name: str, default: ast.expr | None) -> None:
+        value = default.value if isinstance(default, ast.Constant) else None
+        self.options[name] = value if self.options.get(name, value) == value else None
 
     def _read_option(self, call: ast.Call) -> None:
         words = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
@@ -112,7 +152,7 @@ class Names:
         key = name.value if isinstance(name, ast.Constant) else long.lstrip("-").replace("-", "_")
         default = keywords.get("default")
         if isinstance(default, ast.Constant) and isinstance(key, str):
-            self.options.setdefault(key, default.value)
+            self._add_option(key, default)
 
     def scope(self, node: ast.AST, name: str) -> ast.AST:
         """Return where a name lives: `self.x` in the class, everything else in the function or module."""
@@ -162,17 +202,20 @@ class Names:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = self.constant(node.operand, depth - 1)
             return -value if isinstance(value, int | float) else None
+        if isinstance(node, ast.Subscript):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            return self.constant((self.spread(node.value) or {}).get(key), depth - 1) if isinstance(key, str) else None
         name = dotted(node)
         bindings = self.lookup(node, name) if name else []
-        if len(bindings) == 1 and bindings[0].value is not None and not bindings[0].element and bindings[0].part is None:
+        if len(bindings) == 1 and bindings[0].value is not None and not bindings[0].element and not bindings[0].path:
             return self.constant(bindings[0].value, depth - 1)
         return self._default(bindings, name, depth)
 
     def _default(self, bindings: list[Binding], name: str, depth: int) -> Constant:
         """The default of an option (``args.workers``), or the one value that callers give to a parameter."""
         if not bindings:
-            owner, dot, option = name.partition(".")
-            return self.options.get(option) if dot and owner in ("args", "opt", "opts", "options", "hparams", "flags", "FLAGS") else None
+            owner, _, option = name.rpartition(".")
+            return self.options.get(option) if _OPTIONS.fullmatch(owner) or owner in self.classes else None
         if len(bindings) > 1 or bindings[0].parameter is None:
             return None
         given = self.arguments(bindings[0].parameter)
@@ -180,6 +223,72 @@ class Names:
             given.append(default)
         values = [self.constant(argument, depth - 1) for argument in given]
         return values[0] if values and all(value == values[0] for value in values) else None
+
+    def spread(self, node: ast.expr, depth: int = 4) -> dict[str, ast.expr] | None:
+        """The items of a dictionary with what is added to it later; None where not all of its keys are written in the file."""
+        if depth == 0:
+            return None
+        if isinstance(node, ast.Dict):
+            return self._merged(zip(node.keys, node.values, strict=True), depth)
+        if isinstance(node, ast.Call) and last_name(node.func) == "dict" and not node.args:
+            return self._merged(((_key(given), given.value) for given in node.keywords), depth)
+        if isinstance(node, ast.IfExp):
+            sides = [self.spread(side, depth - 1) for side in (node.orelse, node.body)]
+            return None if sides[0] is None or sides[1] is None else {**sides[0], **sides[1]}
+        return self._named_items(node, depth) if dotted(node) else None
+
+    def _merged(self, items: Iterable[tuple[ast.expr | None, ast.expr]], depth: int) -> dict[str, ast.expr] | None:
+        merged: dict[str, ast.expr] = {}
+        for key, value in items:
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                merged[key.value] = value
+            elif key is not None or (inner := self.spread(value, depth - 1)) is None:
+                return None
+            else:
+                merged |= inner
+        return merged
+
+    def _named_items(self, node: ast.expr, depth: int) -> dict[str, ast.expr] | None:
+        """The items of a name that is a dictionary wherever it is bound."""
+        name = dotted(node)
+        bindings = self.lookup(node, name)
+        if not bindings:
+            return None
+        items: dict[str, ast.expr] = {}
+        for binding in bindings:
+            given = self._keywords_of(binding, node) if binding.value is None else self.spread(binding.value, depth - 1)
+            if given is None or binding.path or binding.element:
+                return None
+            items |= given
+        for call in self._updates.get(name, []):
+            added = self.spread(call.args[0], depth - 1) if len(call.args) == 1 else {}
+            if added is None or last_name(call.func) == "setdefault":
+                return None
+            items |= {**added, **{given.arg: given.value for given in call.keywords if given.arg}}
+        return items | dict(self._items.get(name, ()))
+
+    def _keywords_of(self, binding: Binding, node: ast.expr) -> dict[str, ast.expr] | None:
+        """What the one call of a function gives to its ``**kwargs``."""
+        function = binding.parameter[0] if binding.parameter is not None else None
+        if function is None or function.args.kwarg is None or function.args.kwarg.arg != dotted(node):
+            return None
+        sites = self.call_sites(function)
+        if len(sites) != 1 or is_open(sites[0]):
+            return None
+        named = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+        return {given.arg: given.value for given in sites[0].keywords if given.arg and given.arg not in named}
+
+    def argument(self, call: ast.Call, name: str, place: int) -> ast.expr | None:
+        """The value of an argument, by its name or its place, or in a ``**dictionary`` of the file."""
+        value = argument(call, name, place)
+        spread = (self.spread(given.value) or {} for given in call.keywords if given.arg is None)
+        return value if value is not None else next((items[name] for items in spread if name in items), None)
+
+    def is_open(self, call: ast.Call) -> bool:
+        """Whether arguments may be given that are not written in this file."""
+        return any(given.arg is None and self.spread(given.value) is None for given in call.keywords) or any(
+            isinstance(given, ast.Starred) for given in call.args
+        )
 
     def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
         """What the calls in this file give to a parameter."""
@@ -193,6 +302,28 @@ class Names:
                 given.append(call.args[place])
             given += [keyword.value for keyword in call.keywords if keyword.arg == name and name]
         return given
+
+
+_OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
+_OPTION_CLASSES = lazy(r"\w*(Args|Arguments|Config|CFG|Options|Params|Settings|Hparams|Hyperparameters)")
+_OPTION_BASES = ("NamedTuple", "BaseModel", "BaseSettings", "Tap")
+
+
+def _holds_options(node: ast.ClassDef) -> bool:
+    """Tell whether a class is a record of options: a dataclass, or one that is named so."""
+    decorators = (decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list)
+    if any("dataclass" in last_name(decorator) for decorator in decorators):
+        return True
+    return bool(_OPTION_CLASSES.fullmatch(node.name)) or any(last_name(base) in _OPTION_BASES for base in node.bases)
+
+
+def _field_default(value: ast.expr | None) -> ast.expr | None:
+    """The default of a field: as it stands, or of ``field(default=…)``."""
+    return keyword(value, "default") if isinstance(value, ast.Call) and last_name(value.func) in ("field", "Field") else value
+
+
+def _key(given: ast.keyword) -> ast.expr | None:
+    return ast.Constant(given.arg) if given.arg is not None else None
 
 
 def _may_call(called: ast.expr, is_method: bool) -> bool:

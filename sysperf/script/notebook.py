@@ -1,4 +1,4 @@
-"""The code cells of a Jupyter notebook as one source; lines of the shell and of IPython are blanked.
+"""The code cells of a Jupyter notebook as one source; lines of the shell and of IPython do nothing, cells that are no Python are left out.
 
 Format  https://nbformat.readthedocs.io/en/latest/format_description.html
 """
@@ -9,8 +9,12 @@ from bisect import bisect_right
 
 from sysperf.model.record import Json, JsonObject, from_json
 from sysperf.script.source import Source, Unreadable
+from sysperf.script.syntax import parse
+from sysperf.startup import lazy
 
 _SHELL = ("%", "!", "?")
+_MAGIC = lazy(r"\w+(, *\w+)* *= *[%!]\w|[\w.]+\?\??\s*$")
+"""``files = !ls``, ``x = %timeit -o f()``, ``torch.nn.Linear?``."""
 
 
 class Notebook(Source):
@@ -58,8 +62,28 @@ def _text(source: Json) -> str:
 
 
 def _python(text: str) -> str:
-    """A cell without lines that are not Python's; a cell of another language (``%%bash``) is empty."""
+    """A cell as Python, line by line: magics and shell commands become `pass`; a cell that is none all the same is blank."""
     lines = text.split("\n")
-    if lines and lines[0].lstrip().startswith("%%") and lines[0].split()[0] not in ("%%time", "%%timeit", "%%capture"):
-        return "\n" * (len(lines) - 1)
-    return "\n".join("" if line.lstrip().startswith(_SHELL) else line for line in lines)
+    blank = "\n" * (len(lines) - 1)
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%capture", "%%prun"):
+        return blank
+    kept: list[str] = []
+    continues = False
+    for line in lines:
+        bare = line.lstrip()
+        if continues or (bare.startswith(_SHELL) and not _is_percent(bare, kept)) or _MAGIC.match(bare):
+            kept.append("" if continues else line[: len(line) - len(bare)] + "pass")
+            continues = line.endswith("\\")
+        else:
+            kept.append(line)
+    try:
+        parse(python := "\n".join(kept))
+    except Unreadable:
+        return blank
+    return python
+
+
+def _is_percent(bare: str, above: list[str]) -> bool:
+    """Whether a line that begins with % continues an expression: the line above is not whole."""
+    return bare.startswith("%") and bool(above) and above[-1].rstrip().endswith(("(", ",", "\\"))

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from sysperf.script.facts import Sync, Transfer
 from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, truth
-from sysperf.script.names import argument, is_open, keyword, last_name
+from sysperf.script.names import argument, dotted, is_open, keyword, last_name
+from sysperf.script.syntax import within
 from sysperf.script.values import device_text
 
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
@@ -16,6 +17,10 @@ _MADE_ON_CPU = frozenset(
     f"torch.{name}"
     for name in ("tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "eye", "linspace", "randperm")
 )
+_READS = ("item", "cpu", "numpy", "tolist")
+_CHAINED = ("cpu", "detach", "float", "mean", "sum")
+_OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
+_ASKED = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
 _PLACE_OF_DEVICE = {"to": ("device", 0), "cuda": ("device", 0)}
 
@@ -39,16 +44,17 @@ def transfers(file: File) -> Iterator[Transfer]:
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda", "cpu"):
             continue
         to = target(file, call)
-        of = _moves(file, call.func.value)
+        owner = call.func.value
+        pinned_here = isinstance(owner, ast.Call) and last_name(owner.func) == "pin_memory"
+        of = _moves(file, owner) or ("tensor" if pinned_here else "")
         if to and of:
-            owner = call.func.value
             yield Transfer(
                 **file.site(call),
                 of=of,
                 to=to,
                 non_blocking=_non_blocking(file, call),
                 pinned=_pinned(file, owner),
-                pinned_here=isinstance(owner, ast.Call) and last_name(owner.func) == "pin_memory",
+                pinned_here=pinned_here,
             )
 
 
@@ -82,14 +88,16 @@ def _pinned(file: File, owner: ast.expr) -> bool | None:
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
     for call in file.tree.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("item", "cpu", "numpy", "tolist"):
-            if not _is_part(file, call) and (of := _tensor(file, call.func.value)):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
+            if not _is_part(file, call) and (of := _read(file, call, call.func)):
                 yield Sync(**file.site(call), how=call.func.attr, of=of, debug=_in_debug(file, call))
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
-            for given in call.args:
-                if of := _tensor(file, given):
-                    yield Sync(**file.site(call), how=call.func.id, of=of, debug=False)
-                    break
+            sure = call.func.id in ("print", "bool")
+            if of := next((of for given in call.args if (of := _tensor(file, given, sure=sure))), ""):
+                yield Sync(**file.site(call), how=call.func.id, of=of, debug=False)
+    for shown in file.tree.of(ast.FormattedValue):
+        if isinstance(shown.value, ast.Name | ast.Attribute) and (of := _tensor(file, shown.value, sure=True)) == "loss":
+            yield Sync(**file.site(shown.value), how="print", of=of, debug=_in_debug(file, shown))
     for condition in file.tree.of(ast.If):
         if of := _compared(file, condition.test):
             yield Sync(**file.site(condition.test), how="if", of=of, debug=False)
@@ -98,33 +106,78 @@ def syncs(file: File) -> Iterator[Sync]:
 def _is_part(file: File, call: ast.Call) -> bool:
     """``x.cpu()`` of ``x.cpu().numpy()``: one wait, told once."""
     parent = file.tree.parents.get(call)
-    return isinstance(parent, ast.Attribute) and parent.attr in ("item", "numpy", "tolist")
+    while isinstance(parent, ast.Attribute) and isinstance(call := file.tree.parents[parent], ast.Call):  # type: ignore[assignment]
+        if parent.attr in _READS:
+            return True
+        parent = file.tree.parents.get(call)
+    return False
 
 
-def _tensor(file: File, node: ast.expr) -> str:
-    """What kind of tensor an expression is, through conversions that stay on its device; empty where it may be none."""
-    while (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "detach", "float", "mean", "sum")
-    ):
+def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
+    """What kind of tensor ``x.item()`` reads; where that is not known, by the method: nothing else has `item` where torch is used."""
+    kinds = file.values.kinds(method.value)
+    if of := _tensor(file, method.value):
+        return of if of != "batch" or _is_moved(file, method.value) else ""
+    if "number" in kinds and dotted(method.value) not in file.names.augmented:
+        return ""
+    if kinds & {"array", "model", "object", "lightning", "batch"} or _is_of_numpy(file, method.value):
+        return ""
+    chain = {last_name(part.func) for part in within(method.value) if isinstance(part, ast.Call)}
+    evident = (
+        method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
+    )
+    return "tensor" if evident and file.uses_torch and not call.args else ""
+
+
+def _is_moved(file: File, node: ast.expr) -> bool:
+    """Whether a batch, or a part of it, is copied to a device: its name is given such a value, or a framework moves it."""
+    if {"lightning", "accelerate", "fabric"} & {name.partition(".")[0] for name in file.names.imports.values()}:
+        return True
+    names = {dotted(part) for part in within(node) if isinstance(part, ast.Name)}
+    for name in names:
+        for binding in file.names.lookup(node, name):
+            values = within(binding.value) if binding.value is not None and not binding.element else ()
+            if any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") and is_to_device(file, part) for part in values):
+                return True
+    return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
+
+
+def _is_of_numpy(file: File, node: ast.expr) -> bool:
+    return any(file.names.qualified(part).startswith(("numpy.", "math.")) for part in within(node) if isinstance(part, ast.Attribute))
+
+
+def _tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
+    """What kind of tensor an expression is, through conversions that stay on its device; empty where it may be none.
+
+    With `sure`, a name that sounds like one is not enough.
+    """
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHAINED:
         node = node.func.value
     if isinstance(node, ast.Call) and last_name(node.func) in ("item", "len", "float", "int"):
         return ""
-    kinds = file.values.kinds(node)
-    if "number" in kinds:
+    values = file.values.of(node)
+    kinds = {value.kind for value in values if not (sure and value.guess)}
+    if kinds & {"number", "array"} or (sure and any(value.guess for value in values)):
         return ""
     return next((kind.replace("detached", "tensor") for kind in _TENSORS if kind in kinds), "")
 
 
 def _compared(file: File, test: ast.expr) -> str:
-    """The tensor in a comparison with a number, which Python must wait for; identity and membership need no value."""
+    """The tensor in a condition whose value Python must wait for; identity and membership need none."""
     if isinstance(test, ast.BoolOp):
         return next((of for part in test.values if (of := _compared(file, part))), "")
+    if isinstance(test, ast.UnaryOp):
+        return _compared(file, test.operand)
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE):
-        return next((of for part in (test.left, *test.comparators) if (of := _tensor(file, part)) == "loss"), "")
+        return next((of for part in (test.left, *test.comparators) if (of := _tensor(file, part, sure=True)) == "loss"), "")
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all") and not test.args:
+        return _compared(file, test.func.value)
+    if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKED:
+        return _tensor(file, test.args[0])
     return ""
 
 
-def _in_debug(file: File, call: ast.Call) -> bool:
+def _in_debug(file: File, call: ast.expr) -> bool:
     for parent in file.tree.ancestors(call):
         if isinstance(parent, ast.Call) and last_name(parent.func) == "debug":
             return True

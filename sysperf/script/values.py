@@ -45,9 +45,7 @@ WRAPPERS = frozenset(
     )
 )
 """Calls that give their first argument back, wrapped."""
-PASSED_ON = frozenset(
-    ("tqdm", "trange", "enumerate", "iter", "next", "cycle", "islice", "zip", "log_every", "track", "prefetch", "setup_dataloaders")
-)
+PASSED_ON = frozenset(("tqdm", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders"))
 """Functions whose elements are those of their argument."""
 SAME = frozenset(
     (
@@ -65,16 +63,28 @@ FACTORIES = frozenset(
 )
 _LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 _BY_NAME = (
-    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloaders?|(train|val|test)_?dl")),
-    ("optimizer", lazy(r"(\w+_)?(optimizers?|optim|opt)(_?\w{1,3})?")),
+    ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
+    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl")),
+    ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
     ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
     ("accelerator", lazy(r"accelerator")),
-    ("loss", lazy(r"(\w+_)?loss(_\w+)?")),
+    ("loss", lazy(r"(\w+_)?loss(_\w+)?|err[DG](_\w+)?")),
     ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
     ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
 )
-_HOSTED = lazy(r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scale|str|names?|type|type_id|item)|losses)")
-"""Names with `loss` in them that stand for numbers and containers."""
+_HOSTED = lazy(
+    r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scale|scaler|str|names?|type|type_id|item|every|interval|freq"
+    r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|and_\w+)|losses|loss_\w+_epochs?)"
+)
+"""Names with `loss` in them that stand for numbers, settings and containers."""
+_SETTINGS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
+NUMBERS = frozenset(
+    ("item", "tolist", "numpy", "size", "dim", "numel", "nelement", "ndimension", "get_device", "data_ptr", "is_contiguous")
+)
+"""Methods of a tensor whose result is none."""
+_DESCRIBING = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout", "names", "grad_fn", "itemsize"))
+_ON_DEVICE = ("loss", "tensor", "output", "batch")
+_TENSORS = (*_ON_DEVICE, "detached")
 FRAMEWORK_MODELS = ("timm.create_model", "torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")
 
 
@@ -137,67 +147,110 @@ class Values:
             return self._arithmetic(node, depth)
         if isinstance(node, ast.Constant):
             return [Value("number")] if isinstance(node.value, int | float) else []
-        return [value for part in _alternatives(node) for value in self.of(part, depth - 1)]
+        return self._composed(node, depth)
+
+    def _composed(self, node: ast.AST, depth: int) -> list[Value]:
+        """What is compared is a tensor, a list of loaders is not one, and an element of it is."""
+        if isinstance(node, ast.Compare):
+            return [Value("tensor", node)] if any(self.is_a(side, *_TENSORS) for side in (node.left, *node.comparators)) else []
+        if isinstance(node, ast.Subscript):
+            return [_single(value) for value in self.of(node.value, depth - 1)]
+        values = [value for part in _alternatives(node) for value in self.of(part, depth - 1)]
+        return [_several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:
         """A loss times a number is a loss; a number and something unknown stay unknown."""
         sides = [*self.of(node.left, depth - 1), *self.of(node.right, depth - 1)]
-        tensors = [value for value in sides if value.kind in ("loss", "tensor", "output", "batch", "detached")]
+        tensors = [value for value in sides if value.kind in _TENSORS]
         return tensors or ([Value("number")] if sides and all(value.kind == "number" for value in sides) else [])
 
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)
         values = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
+        if values and name in self._names.differentiated and not any(value.kind in ("number", "array", "loss") for value in values):
+            return [Value("loss", values[0].origin), *values]
         if values:
             return values
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
-            if node.attr in ("loss", "losses"):
+            if node.attr in ("loss", "losses") and not _SETTINGS.fullmatch(name.rpartition(".")[0]):
                 return [Value("loss", guess=True)]
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor")]:
-                return owner if node.attr in ("data", "T", "logits", "grad", "x", "y", "edge_index") else []
-        return _guessed(last_name(node))
+                return [] if node.attr in _DESCRIBING else owner
+        return self._guessed(node, name)
+
+    def _guessed(self, node: ast.Name | ast.Attribute, name: str) -> list[Value]:
+        """What a name alone suggests; what is differentiated is a loss, whatever its name."""
+        last = last_name(node)
+        if name and name in self._names.differentiated:
+            return [Value("loss")]
+        if _HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and _SETTINGS.fullmatch(name.rpartition(".")[0])):
+            return []
+        return next(([Value(kind, guess=True)] for kind, pattern in _BY_NAME if pattern.fullmatch(last)), [])
 
     def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
         if binding.parameter is not None:
             given = self._names.arguments(binding.parameter)
-            return [value for expression in given for value in self.of(expression, depth - 1)]
+            known = [value for expression in given for value in self.of(expression, depth - 1)]
+            return known or self._of_forward(*binding.parameter)
         if binding.value is None:
             return ()
         if binding.element:
-            return self._element(binding, depth)
-        if binding.part is not None:
-            return self._part(binding.value, binding.part, depth)
+            return self._element(binding.value, binding.path, depth)
+        if binding.path:
+            return self._part(binding.value, binding.path, depth)
         return self.of(binding.value, depth - 1)
 
-    def _element(self, binding: Binding, depth: int) -> list[Value]:
-        """What a loop gives: batches of a loader, counted by `enumerate`."""
-        iterated = binding.value
-        if isinstance(iterated, ast.Call) and last_name(iterated.func) == "enumerate" and binding.part == 0:
-            return [Value("number")]
-        kinds = self.of(iterated, depth - 1) if iterated is not None else ()
-        return [Value("batch", value.origin, value.guess) for value in kinds if value.kind == "loader"]
+    def _of_forward(self, function: Function, index: int) -> list[Value]:
+        """The parameters of a model's `forward` are tensors, unless an annotation or a default says otherwise."""
+        owner = self._tree.parents.get(function)
+        if function.name != "forward" or not isinstance(owner, ast.ClassDef) or self.base_of(owner) not in ("model", "lightning"):
+            return []
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        required = range(1, len(arguments) - len(function.args.defaults))
+        annotation = arguments[index].annotation if index in required else None
+        return [Value("tensor", guess=True)] if index in required and (annotation is None or "Tensor" in ast.dump(annotation)) else []
 
-    def _part(self, value: ast.expr, index: int, depth: int) -> tuple[Value, ...] | list[Value]:
+    def _element(self, iterated: ast.expr, path: tuple[int, ...], depth: int) -> list[Value]:
+        """What a loop gives: batches of a loader, counted by `enumerate`, beside others by `zip`."""
+        if depth <= 0:
+            return []
+        called = last_name(iterated.func) if isinstance(iterated, ast.Call) else ""
+        if isinstance(iterated, ast.Call) and iterated.args:
+            if called in ("range", "trange") or (called == "enumerate" and path[:1] == (0,)):
+                return [Value("number")]
+            if called == "zip":
+                return self._element(iterated.args[path[0]], path[1:], depth - 1) if path and path[0] < len(iterated.args) else []
+            if called == "enumerate" or called in PASSED_ON:
+                return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
+        if called == "items" and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
+            return [_single(value) for value in self.of(iterated.func.value, depth - 1) if value.kind == "loaders" and path[:1] == (1,)]
+        iterable = ("loader", "loaders", "tensor", "batch", "output")
+        return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
+
+    def _part(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
         """One of the values that a tuple, a call of a helper or `prepare` unpacks to."""
         if depth <= 0:  # a helper that returns what it calls itself for
             return ()
+        if not path:
+            return self.of(value, depth - 1)
+        index, rest = path[0], path[1:]
         if isinstance(value, ast.Tuple | ast.List):
-            return self.of(value.elts[index], depth - 1) if index < len(value.elts) else ()
+            return self._part(value.elts[index], rest, depth - 1) if index < len(value.elts) else ()
         if isinstance(value, ast.Call):
             if last_name(value.func) in ("prepare", "setup", "setup_dataloaders") and index < len(value.args):
-                return self.of(value.args[index], depth - 1)
+                return self._part(value.args[index], rest, depth - 1)
             for function in self._local(value):
-                return [part for result in _returns(function) for part in self._part(result, index, depth - 1)]
-        return [
-            candidate for candidate in self.of(value, depth - 1) if candidate.kind in ("batch", "output", "tensor", "loader", "hf-dataset")
-        ]
+                return [part for result in _returns(function) for part in self._part(result, path, depth - 1)]
+        kinds = ("batch", "output", "tensor", "loader", "loaders", "hf-dataset")
+        return [_single(candidate) for candidate in self.of(value, depth - 1) if candidate.kind in kinds]
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
         if kind := self._kind_of_call(name):
             return [Value(kind, call)]
-        if name in WRAPPERS or last in PASSED_ON or (last == "prepare" and len(call.args) == 1):
-            return list(self.of(call.args[0], depth - 1)) if call.args else []
+        if name in WRAPPERS or last in PASSED_ON or last == "next" or (last == "prepare" and len(call.args) == 1):
+            passed = list(self.of(call.args[0], depth - 1)) if call.args else []
+            return [_element_of(value) for value in passed] if last == "next" else passed
         if functions := self._local(call):
             return [value for function in functions for result in _returns(function) for value in self.of(result, depth - 1)]
         if isinstance(call.func, ast.Attribute):
@@ -214,20 +267,26 @@ class Values:
             return "loss"
         if name in FACTORIES:
             return "tensor"
+        if name.startswith("numpy."):
+            return "array"
         return (self._bases[name] or "object") if name in self._names.classes else ""
 
     def _method(self, call: ast.Call, method: ast.Attribute, depth: int) -> list[Value]:
         """A method's result: `.item()` is a number, `.detach()` has no graph, `.to()` is the same thing elsewhere."""
-        if method.attr in ("item", "tolist", "numpy", "size", "dim", "numel"):
-            return [Value("number")]
+        if method.attr in NUMBERS:
+            return [Value("array" if method.attr == "numpy" else "number")]
         owner = self.of(method.value, depth - 1)
+        if method.attr == "cpu" and any(value.kind in _TENSORS for value in owner):
+            return [Value("array")]
         if method.attr in SAME:
             return list(owner)
-        if method.attr in ("detach", "clone") and any(value.kind in ("loss", "tensor", "output", "batch") for value in owner):
+        if method.attr in ("detach", "clone") and any(value.kind in _ON_DEVICE for value in owner):
             return [Value("detached" if method.attr == "detach" else "tensor", call)]
-        if any(value.kind == "hf-dataset" for value in owner):
-            return [Value("hf-dataset", call)]
-        return self._called(self.of(method, depth - 1), call)
+        kept = [value for value in owner if value.kind == "hf-dataset" or (value.kind == "loaders" and method.attr == "values")]
+        kept += [
+            Value("tensor", value.origin, value.guess) if value.kind == "loss" else value for value in owner if value.kind in _ON_DEVICE
+        ]
+        return kept or self._called(self.of(method, depth - 1), call)
 
     def _called(self, values: tuple[Value, ...], call: ast.Call) -> list[Value]:
         """What calling a model or a criterion gives."""
@@ -244,8 +303,12 @@ class Values:
 
 def _alternatives(node: ast.AST) -> list[ast.expr]:
     """The expressions whose values an expression passes on."""
-    if isinstance(node, ast.Subscript | ast.Starred | ast.Await):
+    if isinstance(node, ast.Starred | ast.Await | ast.NamedExpr):
         return [node.value]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    if isinstance(node, ast.ListComp):
+        return [node.elt]
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     return node.elts if isinstance(node, ast.Tuple | ast.List) and len(node.elts) <= MAX_VALUES else []
@@ -264,14 +327,20 @@ def _returns(function: Function) -> list[ast.expr]:
     return expressions
 
 
-def _guessed(name: str) -> list[Value]:
-    """What a name alone suggests."""
-    if _HOSTED.fullmatch(name):
-        return []
-    for kind, pattern in _BY_NAME:
-        if pattern.fullmatch(name):
-            return [Value(kind, guess=True)]
-    return []
+def _several(value: Value) -> Value:
+    """A value in a list."""
+    return value._replace(kind="loaders") if value.kind == "loader" else value
+
+
+def _single(value: Value) -> Value:
+    """A value out of a list."""
+    return value._replace(kind="loader") if value.kind == "loaders" else value
+
+
+def _element_of(value: Value) -> Value:
+    """What iterating a value gives."""
+    kinds = {"loader": "batch", "loaders": "loader"}
+    return value._replace(kind=kinds.get(value.kind, value.kind))
 
 
 def _made_by(name: str) -> str:
@@ -316,6 +385,8 @@ def device_text(names: Names, node: ast.expr | None) -> str:
     value = names.constant(node)
     if isinstance(value, str):
         return value.partition(":")[0] if value.startswith(("cuda", "cpu", "mps", "xpu")) else ""
+    if isinstance(node, ast.Call) and names.qualified(node.func).startswith("torch.accelerator."):
+        return "device"
     if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":
         return device_text(names, argument(node, "type", 0) or keyword(node, "device")) or "device"
     words = last_name(node).lower()

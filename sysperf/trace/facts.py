@@ -78,6 +78,7 @@ class Trust(Record, kw_only=True):
     gpu_ops: int = 0
     gpu_before_launch: Annotated[int, fact("operations that start before they were launched")] = 0
     same_stream_overlaps: Annotated[int, fact("operations that start before the one before them on their stream has ended")] = 0
+    dependent_overlaps: Annotated[int, fact("those of them that dependent launches of compute capability 9 and above explain")] = 0
     bad_durations: Annotated[int, fact("operations of negative length or more than 10 minutes; they are left out")] = 0
     uncorrelated_gpu_ops: Annotated[int, fact("operations whose launch is not in the file")] = 0
     uncorrelated_pct: float = 0.0
@@ -143,7 +144,8 @@ class Work(Record, kw_only=True):
     plain_matmul_share: Annotated[float | None, fact("their part of the matmuls' time; null: names that do not tell could decide it")] = (
         None
     )
-    small_wave_pct: Annotated[float | None, fact("kernels with less than one thread block per multiprocessor")] = None
+    small_wave_pct: Annotated[float | None, fact("kernels, but collectives, with less than half a thread block per multiprocessor")] = None
+    small_wave_kernels: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
     misaligned_pct: Annotated[float | None, fact("16-bit matmuls with a dimension that is no multiple of 8")] = None
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None
     tflops: Annotated[float | None, fact("floating-point operations of matmuls by their shapes, per second of the window, in 1e12")] = None
@@ -326,13 +328,13 @@ class Skew(Record, kw_only=True):
 
     ranks: int = 0
     matched: Annotated[int, fact("collectives that all ranks have")] = 0
-    straggler: Annotated[int | None, fact("the rank that the others wait for at half of them or more; null: there is none")] = None
-    straggler_share: Annotated[float | None, fact("of the matched collectives, how many it was last at, in percent")] = None
+    straggler: Annotated[int | None, fact("the rank that causes more than half of the waiting; null: there is none")] = None
+    straggler_share: Annotated[float | None, fact("of the time by which ranks came later than the median one, its part in percent")] = None
     lost_pct: Annotated[
         float | None, fact("time that the other ranks wait for it, or all for each other, mean percent of their windows")
     ] = None
     gain_pct: Annotated[float | None, fact("the part of it that is left to win where it comes no later than the last of the others")] = None
-    rotates: Annotated[bool | None, fact("one rank is last and then another, and none at half of them")] = None
+    rotates: Annotated[bool | None, fact("one rank is late and then another, and none causes more than half of the waiting")] = None
     cause: Annotated[str, fact("what the straggler has more time in; empty: nothing that the files show")] = ""
     slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None
     slow_rank: int | None = None

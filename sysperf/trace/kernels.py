@@ -32,6 +32,13 @@ _OTHER_TYPE = (
 _BY_VECTOR = ("gemv", "depthwise", "grouped_direct", "_c1_k1_")
 """Limited by memory: a matrix times a vector, and convolutions of one channel each."""
 _AMD_TENSOR = lazy(r"cijk_.*_mi\d+x\d+")
+_COLLECTIVE = lazy(
+    r"nccl|(?<![a-z0-9])(?:deep_?)?ep::|nvshmem|rocshmem|msccl|multimem|quick_?reduce|cross_device_reduce|userbuffers"
+    r"|oneccl|all_?(?:reduce|gather|to_?all)|reduce_?scatter|a2a_(?:dispatch|combine)|(?<![a-z])ep_?(?:dispatch|combine)"
+)
+"""NCCL and RCCL, DeepEP, NVSHMEM and rocSHMEM, MSCCL++, vLLM's and SGLang's own, FlashInfer and TensorRT-LLM, symmetric memory of PyTorch,
+Transformer Engine, oneCCL, PPLX and MORI."""
+_NO_COLLECTIVE = lazy(r"^triton_|gemm|matmul|(?:warp|block|cta|thread|wave|lane)_?(?:wide_?)?all_?reduce|elementwise")
 _LAYOUT = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "cudnn::ops::nhwc", "cudnn::ops::nchw")
 _COPIES = ("direct_copy_kernel", "copy_kernel", "copykernel", "bfloat16_copy", "float8_copy", "float16_copy")
 _POINTWISE = (
@@ -77,8 +84,8 @@ def is_untyped_product(name: str) -> bool:
 
 
 def is_collective(name: str) -> bool:
-    """NCCL's kernels, and RCCL's, which have the same names."""
-    return "nccl" in name
+    """Whether a kernel exchanges data between devices. Fused pointwise code and products name what they follow, and are none."""
+    return bool(_COLLECTIVE.search(name)) and not _NO_COLLECTIVE.search(name)
 
 
 def is_layout(name: str) -> bool:
@@ -174,6 +181,20 @@ def is_allocation_call(name: str) -> bool:
 
 def is_module_load(name: str) -> bool:
     return bool(_MODULE.match(name))
+
+
+_TEMPLATE = lazy(r"<[^<>]*>")
+_PARAMETERS = lazy(r"\((?!anonymous).*$")
+_NAMESPACES = lazy(r"(?:\(anonymous namespace\)|\w+)::(?=[\w(])")
+
+
+def short(name: str, most: int = 60) -> str:
+    """A kernel's name for people: without result, parameters, template arguments and namespaces, unless nothing else is left."""
+    text = name[:1_000]
+    while (less := _TEMPLATE.sub("", text)) != text:
+        text = less
+    text = _PARAMETERS.sub("", text.partition("<")[0].removeprefix("void "))
+    return (_NAMESPACES.sub("", text).strip() or name)[:most]
 
 
 class ByName(dict[int, bool]):

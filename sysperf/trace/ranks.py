@@ -139,12 +139,12 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
         return base
     waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
     spans = [_compared_ns(summary, len(matched)) for summary in each]
-    last = Counter(index for entries in matched if (index := _last([entry.took for entry in entries])) is not None)
-    late, times = last.most_common(1)[0] if last else (0, 0)
-    share = 100 * times / len(matched)
-    if share < ROTATES_BELOW or list(last.values()).count(times) > 1:  # nobody, or one and then another
+    caused = _caused(matched)
+    late, lost = caused.most_common(1)[0] if caused else (0, 0.0)
+    share = 100 * lost / (caused.total() or 1)
+    if share <= ROTATES_BELOW:  # nobody, or one and then another
         shares = [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
-        return msgspec.structs.replace(base, lost_pct=sum(shares) / len(shares) if shares else None, rotates=bool(last))
+        return msgspec.structs.replace(base, lost_pct=sum(shares) / len(shares) if shares else None, rotates=bool(caused))
     others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
     until_next = _until_next(matched, late)
     number = each[late].rank
@@ -177,10 +177,20 @@ def _until_next(matched: list[list[Entry]], late: int) -> int:
     return sum(map(_waited, next_last.values()))
 
 
-def _last(took: list[int]) -> int | None:
-    """The rank that the others waited for, by how long each was in one collective; None where two came at the same time."""
-    shortest = min(took)
-    return took.index(shortest) if sum(time - shortest <= CLOCK_NS for time in took) == 1 else None
+def _caused(matched: list[list[Entry]]) -> Counter[int]:
+    """Return, by rank, how many ns it came behind the median rank, as far as the others then had nothing to compute.
+
+    How often a rank is last tells little: of ranks that come at the same time, chance makes one the last by a microsecond.
+    """
+    caused = Counter[int]()
+    for entries in matched:
+        took = [entry.took for entry in entries]
+        least, middle = min(took), median(took)
+        idle = sum(length(entry.waiting(least)) for entry in entries) / (sum(took) - least * len(took) or 1)
+        for index, time in enumerate(took):
+            if middle - time > CLOCK_NS:
+                caused[index] += round((middle - time) * idle)
+    return +caused
 
 
 def _compared_ns(summary: RankSummary, matched: int) -> float:

@@ -188,7 +188,7 @@ class Timeline:
         self.with_shapes = False
         self.with_memory = False
         self.overhead: list[Interval] = []
-        self.scheduling: dict[int, int] = {}  # ns that a thread was runnable and did not run, by thread number
+        self.scheduling: dict[int, list[Interval]] = {}  # when a thread was runnable and did not run, by thread number
         self.metrics: dict[str, float] = {}  # means of the GPU's own counters
         self.page_faults: int | None = None
         self.absent: set[str] = set()  # what the file has no table or column for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -124,9 +125,20 @@ def environment(home: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def climbed(home: Path, *argv: str) -> Ladder:
+def programs_without(name: str, home: Path) -> str:
+    """A folder for PATH with the machine's programs, of which one is missing."""
+    folder = home / "programs"
+    folder.mkdir()
+    for program in os.scandir("/usr/bin"):
+        if program.name != name:
+            (folder / program.name).symlink_to(program.path)
+    return str(folder)
+
+
+def climbed(home: Path, *argv: str, path: str = "") -> Ladder:
     """The record of a climb; on a crowded machine it may have one round, which is exit code 3."""
-    done = subprocess.run(command(*argv), env=environment(home), capture_output=True, text=True, check=False, timeout=140)
+    env = environment(home) | ({"PATH": path} if path else {})
+    done = subprocess.run(command(*argv), env=env, capture_output=True, text=True, check=False, timeout=140)
     assert done.returncode in (0, 3), done.stderr
     return from_json(done.stdout, Ladder)
 
@@ -231,8 +243,8 @@ def test_two_machines_are_compared_and_the_page_links_the_timelines(home: Path) 
 
 def test_nsys_takes_the_traces_or_is_missing(home: Path) -> None:
     """Without it each trace says so, and the rest is measured; with it its exports are read."""
-    without = climbed(home, "--minutes", "0.2", "--traces-with", "nsys")
     (home / "bin").mkdir()
+    without = climbed(home, "--minutes", "0.2", "--traces-with", "nsys", path=programs_without("nsys", home))
     (home / "bin" / "nsys").write_text(NSYS)
     (home / "bin" / "nsys").chmod(0o755)
     shutil.rmtree(home / "state")

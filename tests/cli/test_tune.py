@@ -46,7 +46,8 @@ def command(*options: str) -> tuple[str, ...]:
 
 def environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MALLOC_", "GOMP_"))}
-    return {**kept, "STATE_DIRECTORY": str(home / "state"), "PYTHONPATH": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+    path = f"{home}:{os.environ.get('PYTHONPATH', '')}"
+    return {**kept, "STATE_DIRECTORY": str(home / "state"), "PYTHONPATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
 
 
 def tune(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +92,20 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
     assert by_itself or started.stdout == "passive\n", (started.stderr, profile)  # beside a busy CPU, wrap has threads sleep without it
 
 
+def test_one_factor_is_searched_for_a_rule(home: Path) -> None:
+    """Each number of loader workers that Little's law says; what is confirmed is the gain of the rule's finding, too."""
+    (home / "train.py").write_text("import os\nprint('speed:', 10 * int(os.environ.get('SYSPERF_SET_LOADER_WORKERS') or 1))\n")
+    done = tune(home, "--max-runs", "15", "--json", "--fix", "dataloader.program-waits")
+    tuning = json.loads(done.stdout)["tuning"]
+    (trial,) = map(json.loads, (home / "state" / "trials.jsonl").read_text().splitlines())
+
+    assert (done.returncode, tuning["state"]) == (0, "confirmed"), done.stderr
+    assert [factor["name"] for factor in tuning["factors"]] == ["loader workers"]
+    assert any(note.startswith("Little's law") for note in tuning["notes"])
+    assert "loader_workers = " in (home / "train.profile.toml").read_text()
+    assert (trial["rule"], trial["experiment"], trial["verdict"]) == ("dataloader.program-waits", "tune", "faster")
+
+
 def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:
     """The text says so, and the page is a page."""
     (home / "train.py").write_text(PROGRAM.format(passive=0.8))
@@ -108,6 +123,11 @@ def test_where_nothing_helps_no_profile_is_written(home: Path) -> None:
     ("options", "message"),
     [
         (("--without", "luck"), "--without luck: no such factor"),
+        (("--only", "luck"), "--only luck: no such factor"),
+        (("--only", "threads"), "nothing to tune: threads: --without"),
+        (("--only", "loader-workers", "--fix", "threads.one-busy"), "both say what is searched"),
+        (("--fix", "numa.balancing-on"), "sysperf verify --fix numa.balancing-on"),
+        (("--fix", "luck.none"), "no rule"),
         (("--max-runs", "3"), "needs 18 runs"),
         (("--instances", "1"), "numbers from 2 to 64"),
         (("--resume",), "no interrupted search"),

@@ -736,7 +736,7 @@ def test_a_terminal_that_can_take_no_line_back_gets_a_line_for_each_state(tmp_pa
         (("verify", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
         (("verify", "--json", "--output", "/"), "Is a directory"),
         (("verify", "--all", "--output", ""), "Is a directory"),
-        (("verify", "--experiment", "thread-sweep", "--output", "/proc/report"), "/proc/report: "),
+        (("verify", "--experiment", "numa-bandwidth", "--output", "/proc/report"), "/proc/report: "),
         (("tune", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
         (("diagnose", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
     ],

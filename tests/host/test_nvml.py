@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import subprocess
@@ -129,11 +127,9 @@ def test_a_library_that_does_not_open_says_why(library: Path, mode: str, reason:
 
 
 def test_no_library_is_a_reason_too(tmp_path: Path) -> None:
-    """Without libnvidia-ml.so.1 the door says so."""
+    """Where libnvidia-ml.so.1 cannot be loaded, the door says so."""
     pytest.importorskip("pynvml")
-    with contextlib.suppress(OSError):
-        ctypes.CDLL("libnvidia-ml.so.1")
-        pytest.skip("this machine has NVIDIA's own library: run without libnvidia-ml1")
+    (tmp_path / "libnvidia-ml.so.1").touch()  # no library, in front of one that this machine may have
     assert ask(tmp_path, "door = Nvml()\nprint(json.dumps(tried('DeviceGetCount')))") == "NVML Shared Library Not Found"
 
 

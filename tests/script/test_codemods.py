@@ -266,3 +266,52 @@ def test_any_layout_of_a_call_stays_a_call(arguments: list[tuple[str, str, str]]
         call = next(node for node in ast.walk(ast.parse(after)) if isinstance(node, ast.Call))
         assert [ast.unparse(given) for given in call.args] == [value for _, value, _ in arguments]
         assert [given.arg for given in call.keywords] == ["pin_memory"]
+
+
+HEAD = "import torch\nfrom torch.utils.data import DataLoader, Dataset, TensorDataset\n"
+STEP = """
+for batch in loader:
+    loss = model(batch["x"].to("cuda"), batch["y"])
+    loss.backward()
+    optimizer.step()
+"""
+PLAIN = "class Images(Dataset):\n    def __getitem__(self, index):\n        return read(self.paths[index])\n"
+ON_DEVICE = PLAIN.replace("read(self.paths[index])", "read(self.paths[index]).to(device)")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "pins"),
+    [
+        (f"{PLAIN}loader = DataLoader(Images(args.root), num_workers=2)", True),
+        ("loader = DataLoader(torchvision.datasets.MNIST('data'), num_workers=2)", True),
+        (f"{ON_DEVICE}loader = DataLoader(Images(args.root), num_workers=2)", False),
+        (f"{PLAIN}prompt = encoder_model(tokens)\nloader = DataLoader(Images(args.root, prompt), num_workers=2)", False),
+        (f"{PLAIN}loader = DataLoader(Images(torch.zeros(3)), num_workers=2)", False),
+        (f"{PLAIN}loader = DataLoader(Images(args.root), num_workers=2, collate_fn=to_gpu)", False),
+        ("loader = DataLoader(TensorDataset(torch.randn(9, 3)), num_workers=2)", True),
+        ("loader = DataLoader(TensorDataset(torch.randn(9, 3, device='cuda')), num_workers=2)", False),
+        ("loader = DataLoader(TensorDataset(features), num_workers=2)", False),
+        ("loader = DataLoader(make_dataset(), num_workers=2)", False),
+    ],
+)
+def test_what_may_hold_tensors_of_a_device_is_not_pinned(dataset: str, pins: bool) -> None:
+    """They cannot be pinned: the first batch would raise."""
+    imports = "import torchvision\n"
+    assert ("pin_memory=True" in fixed(HEAD + imports + dataset + STEP)) == pins
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "device = torch.accelerator.current_accelerator()",
+        "device = 'mps' if torch.backends.mps.is_available() else 'cuda'",
+        "from accelerate import Accelerator; device = 'cuda'",
+        "device = args.device",
+    ],
+)
+def test_a_sum_stays_where_the_device_may_have_no_doubles(line: str) -> None:
+    """MPS has no numbers of 64 bits."""
+    text = f"import torch\n{line}\ntotal = 0\nfor x in loader:\n    loss = model(x.to(device)).mean()\n    loss.backward()\n    total += loss.item()\n"
+
+    assert ".double()" not in fixed(text)
+    assert ".double()" in fixed(text.replace(line, "device = torch.device('cuda')"))

@@ -81,7 +81,7 @@ def test_positions_count_characters(mark: str) -> None:
 
 def test_a_large_generated_file_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand lines of the same loop: each is found, up to the limit of hypotheses of one file, which is lower here."""
-    monkeypatch.setattr(engine, "MAX_HYPOTHESES", 500)
+    monkeypatch.setattr(engine, "MAX_HYPOTHESES", 200)
     step = "for x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    torch.cuda.empty_cache()\n"
     file = File(Source("generated.py", ("import torch\n" + step * 260).encode()))
     report = engine.judged(file, shipped())

@@ -35,7 +35,7 @@ def test_an_unknown_experiment_is_an_error_when_rules_are_loaded(tmp_path: Path)
 
     with pytest.raises(RuleError, match="ab-luck") as error:
         read_file(path)
-    assert "thread-sweep" in error.value.hint
+    assert "tune-threads" in error.value.hint
 
 
 def test_each_rule_that_sysperf_can_try_by_itself_has_a_program() -> None:

@@ -13,7 +13,6 @@ from hypothesis import given
 from sysperf.cli.verify.study import StudyFile, is_over, progress_line
 from sysperf.engine.verify import Plan, State
 from sysperf.engine.verify.result import conclude
-from sysperf.engine.verify.sweep import SweepState
 from sysperf.model.comparison import Conditions, Run, Variant
 from sysperf.model.errors import UsageError
 from sysperf.model.record import to_json
@@ -29,7 +28,6 @@ RUNS = tuple(
     for arm in ("a", "b")
 )  # fmt: skip
 STATE = State(plan=Plan(a=Variant("a", ("true",)), b=Variant("b", ("true", "x"))), runs=RUNS, machine={"kernel": "6.1"})
-SWEEP = SweepState(seed=1, walls_s=(1.0, 2.0), values={"1": [1.0, 2.0]}, failed={"2": "no"}, study=STATE)
 
 
 def gone_on_with(raw: bytes) -> None:
@@ -48,8 +46,6 @@ def gone_on_with(raw: bytes) -> None:
             assert comparison.text(outcome, color=False, width=80)
             assert comparison_page.page(outcome)
             json.loads(as_json.dump(outcome))
-        with contextlib.suppress(UsageError):
-            StudyFile(str(path)).read(SweepState)
 
 
 @fuzz
@@ -62,12 +58,6 @@ def test_studies_with_values_of_any_kind(state: Any) -> None:
 @given(damaged_bytes(to_json(STATE)))
 def test_damaged_studies(raw: bytes) -> None:
     gone_on_with(raw)
-
-
-@fuzz
-@given(damaged_json(json.loads(to_json(SWEEP))))
-def test_sweeps_with_values_of_any_kind(state: Any) -> None:
-    gone_on_with(json.dumps(state).encode())
 
 
 LINE = b'{"experiment":"verify","what":"x","metric":"wall time","unit":"s","baseline":1.0,"ratio":1.1,"low":1.0,"high":1.2,"confidence":0.95,"pairs":6,"verdict":"faster","at":1.7e9}'

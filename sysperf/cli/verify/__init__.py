@@ -15,14 +15,13 @@ exit codes:
 
 examples:
   sysperf verify -- python train.py                                   plain against `sysperf wrap`
-  sysperf verify --steps optimizer --max-steps 200 -- python train.py  the same by steps per second, without the start
+  sysperf verify --steps optimizer --run-seconds 10 -- python train.py  the same by steps per second, without the start
   sysperf verify --a "python old.py" --b "python new.py"              two commands
   sysperf verify --env ~/venv-2.12 --env ~/venv-2.13 -- python train.py  two interpreters: slower after the upgrade?
   sysperf verify --metric 'steps/s: ([0-9.]+)' --higher-is-better -- python train.py
   sysperf verify --fix numa.balancing-on -- python train.py                is what an audit advises worth it here?
   sysperf verify --fix numa.balancing-on                                   the same by a built-in program
   sysperf verify --all -- python train.py                                  every safe fix that an audit finds
-  sysperf verify --experiment loader-sweep --steps optimizer -- python train.py   how many loader workers?
   sysperf verify --experiment numa-bandwidth                               how far is far memory?
   sysperf verify --ranks 1,4 -- python train.py                            how well does it scale?
   sysperf verify --set vm.swappiness=10 -- python train.py
@@ -111,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     if plan.settings and not args.yes:
         verify_study.confirm(plan.settings)
     with _measuring.alone():
-        result = verify.verify(plan, verify_study.Progress(plan), state)
+        result = verify.verify(plan, verify_study.Progress(plan), state, tick=verify_study.tick)
     if len(result.runs) > len(state.runs):
         _measuring.keep(result, plan.rule)
     else:

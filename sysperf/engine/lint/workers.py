@@ -165,7 +165,7 @@ def _examined(target: Target, examine: Examine[Target], failed: Failed[Target]) 
     """A target's answer; one too large for the limits is one that was not read."""
     try:
         return examine(target)
-    except (MemoryError, RecursionError):
-        return failed(target, f"it needs more than {MEMORY_BYTES >> 30} GiB, or is nested too deeply")
+    except MemoryError:
+        return failed(target, f"it needs more than {MEMORY_BYTES >> 30} GiB")
     except Exception as error:  # noqa: BLE001 - a defect of ours costs this file, which the report names, and not the others
         return failed(target, f"internal error: {type(error).__name__}: {error}")

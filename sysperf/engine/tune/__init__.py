@@ -12,28 +12,40 @@ import msgspec
 
 from sysperf.engine import verify
 from sysperf.engine.tune import space
-from sysperf.engine.tune.plan import PILOT_RUNS, Pilot, Plan, confirming_pairs, cut, pilot_of, searching
+from sysperf.engine.tune.plan import (
+    MIN_CONFIRMING_PAIRS,
+    PILOT_RUNS,
+    SHORTEST_CONFIRMATION,
+    Pilot,
+    Plan,
+    confirming_pairs,
+    cut,
+    first_metric,
+    most_runs,
+    pilot_of,
+    searching,
+)
 from sysperf.engine.tune.result import WRAPPED, confirmation_notes, effects_of, profile_text, start_notes, words
 from sysperf.engine.verify import measuring
 from sysperf.engine.verify.measuring import Measured, RunFailed
 from sysperf.host import files, redact
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
-from sysperf.model.comparison import Comparison, Conditions, Variant
-from sysperf.model.errors import SysperfError
+from sysperf.model.comparison import Comparison, Conditions, Metric, Variant
+from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
+from sysperf.verify.run import Meanwhile, ticking
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
 from sysperf.verify.stats import TOTAL_LEVEL
 
 CONFIRMATIONS = "confirmations"
 """The name of how many there were, in the store."""
-MIN_CONFIRMING_PAIRS = 6
-SHORTEST_CONFIRMATION = 2 * (1 + MIN_CONFIRMING_PAIRS)
-"""Runs: a pair that warms caches, and those that are looked at."""
+MIN_WORKERS_GAIN = 0.03
+"""Other loader workers must be faster by so much: each costs memory and CPU time."""
 MAX_DISTURBED_SHARE = 0.2
 """Once more runs than this were disturbed, disturbed ones count: that is how this machine is."""
 
@@ -44,7 +56,10 @@ class Progress(Record):
     phase: str
     done: int
     total: int
-    last: TuneRun
+    last: TuneRun | None = None
+    """None: the first runs."""
+    running_s: float | None = None
+    """For how long a run has been going on; None: it is over."""
     best: str = ""
     ratio: float | None = None
     """The speed of the best so far as a multiple of plain's, as the model has it."""
@@ -78,24 +93,57 @@ class _Tuner:
     # ------------------------------------------------------------------ the phases
 
     def pilot(self) -> None:
-        """Run the plain program twice and a wrapped one: caches are warm then, and it is known how long a run takes."""
+        """Run the plain program twice, for several factors a wrapped one, too: then caches are warm, and a run's time is known."""
         if self.known:
             return
         search = Search(tuple(len(factor.levels) for factor in self.plan.factors), 0, 0, higher_is_better=True, use_tpe=False)
-        measured = [self._piloted(search.plain)]
+        first = self._piloted(search.plain, first_metric(self.plan))
+        self.plan = msgspec.structs.replace(self.plan, metric=first.bounding(first_metric(self.plan)))
+        measured = [first]
         try:
-            measured.append(self._piloted(search.wrapped))
+            measured += [self._piloted(search.wrapped, self.plan.metric)] if len(self.plan.factors) > 1 else []
         except RunFailed as error:  # one start of many, which the race then leaves out
             failed = TuneRun(len(self.runs), "pilot", search.wrapped, failed=neutral(str(error), 300))
             self.runs.append(failed)
             self.store.add(failed)
-        measured.append(self._piloted(search.plain))
-        self.known = pilot_of(self.plan, measured, self.end - time.monotonic())
+        measured.append(self._piloted(search.plain, self.plan.metric))
+        self.known = self._with_workers(pilot_of(self.plan, measured, self.end - time.monotonic()))
         self.store.keep("pilot", self.known)
         self.plan = cut(self.plan, self.known)
 
-    def _piloted(self, choice: Choice) -> Measured:
-        return measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s)
+    def _piloted(self, choice: Choice, metric: Metric) -> Measured:
+        limit_s = min(self.plan.limit_s, max(0.01, self.end - time.monotonic()))
+        try:
+            return measuring.measure(self._variant(choice), metric, limit_s, meanwhile=self._ticking("the first runs"))
+        except RunFailed:
+            if time.monotonic() < self.end:
+                raise
+            budget = f"{self.plan.budget_s / 60:.3g} min: there is time for no search"
+            raise UsageError(
+                f"the first runs take {budget}", "more --minutes, or shorter runs: --steps optimizer --run-seconds 10"
+            ) from None
+
+    def _ticking(self, phase: str) -> Meanwhile:
+        """Tell each second how a run stands."""
+        last = self.runs[-1] if self.runs else None
+        done, total = len(self.runs), self._total() if self.known else PILOT_RUNS
+        return ticking(lambda seconds: self.observe(Progress(phase, done, total, last, running_s=seconds)))
+
+    def _with_workers(self, pilot: Pilot) -> Pilot:
+        """The pilot with numbers of loader workers to try, from a run with one and a run with one for each CPU."""
+        place = next((place for place, factor in enumerate(self.plan.factors[: pilot.factors]) if factor.name == space.LOADER), None)
+        if place is None:
+            return pilot
+        numbers = [level.profile.get("loader_workers", 0) for level in self.plan.factors[place].levels]
+        cpus = numbers[-1] // 2  # the most that are tried are two for each
+        starts = [tuple(numbers.index(number) * (at == place) for at in range(len(self.plan.factors))) for number in (1, cpus)]
+        try:
+            one, many = (measuring.measure(self._variant(start), pilot.metric, self.plan.limit_s, pilot.warm_up_steps) for start in starts)
+        except RunFailed:  # the plan's own numbers are tried, and this one is told of there
+            return pilot
+        speedup = many.value / one.value if pilot.metric.higher_is_better else one.value / many.value
+        basis = f"Little's law: with {cpus} loader workers it is {speedup:.2f} times as fast as with one; numbers near that are tried"
+        return msgspec.structs.replace(pilot, workers=space.feeding(speedup, cpus), basis=basis)
 
     def search(self) -> None:
         """Run what the search proposes until it is over; it has no time left for a run when the shortest confirmation needs all of it."""
@@ -181,6 +229,7 @@ class _Tuner:
             with_tpe=bool(self.known and self.known.use_tpe),
             seed=plan.seed,
             notes=(
+                *([self.known.basis] if self.known and self.known.basis else []),
                 *start_notes(search),
                 *confirmation_notes(self._confirmations()),
                 *noise.constant([run.other_cpus for run in self.runs], [run.gpu_others for run in self.runs]),
@@ -222,7 +271,8 @@ class _Tuner:
 
     def _measured(self, choice: Choice, limit_s: float) -> Measured:
         pilot, instances = self._pilot(), int(self._fields(choice).get("instances", 1))
-        done = measuring.measure(self._variant(choice), pilot.metric, limit_s, pilot.warm_up_steps, instances)
+        meanwhile = self._ticking("searching")
+        done = measuring.measure(self._variant(choice), pilot.metric, limit_s, pilot.warm_up_steps, instances, meanwhile)
         if pilot.steps and instances == 1 and len(done.step_times_s) != pilot.steps:
             raise RunFailed(f"it made {len(done.step_times_s)} steps instead of {pilot.steps}", "a setting must not change the work")
         return done
@@ -269,12 +319,13 @@ class _Tuner:
     def _total(self) -> int:
         """How many runs the search has in all: planned anew before each, since runs take longer or shorter than the first ones."""
         counted = sum(1 for run in self.runs if not run.disturbed)
-        return min(self.plan.max_runs, searching(counted + self._runs_left()))
+        return min(self.plan.max_runs, most_runs(self.plan.factors), searching(counted + self._runs_left()))
 
     def _search(self) -> Search:
         pilot = self._pilot()
         sizes = tuple(len(factor.levels) for factor in self.plan.factors)
-        return Search(sizes, self._total(), self.plan.seed, pilot.metric.higher_is_better, pilot.use_tpe, self.runs)
+        worth = MIN_WORKERS_GAIN if [factor.name for factor in self.plan.factors] == [space.LOADER] else 0.0
+        return Search(sizes, self._total(), self.plan.seed, pilot.metric.higher_is_better, pilot.use_tpe, self.runs, worth)
 
     def _winner(self) -> Choice | None:
         best = self._search().winner() if self._search().observations() else self._plain()
@@ -282,16 +333,12 @@ class _Tuner:
 
     def _progress(self, run: TuneRun) -> Progress:
         search = self._search()
+        progress = Progress(phase=run.phase, done=len(self.runs), total=search.total, last=run)
+        if not search.observations():
+            return progress
         model = search.model()
         best = model.sparing()
-        return Progress(
-            phase=run.phase,
-            done=len(self.runs),
-            total=search.total,
-            last=run,
-            best=self._words(best),
-            ratio=math.exp(model.predicted(best)),
-        )
+        return msgspec.structs.replace(progress, best=self._words(best), ratio=math.exp(model.predicted(best)))
 
     def _words(self, choice: Choice) -> str:
         return words(self.plan.factors, choice)

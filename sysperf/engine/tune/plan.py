@@ -20,9 +20,9 @@ from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
-from sysperf.model.tuning import Choice, Factor, LeftOut
+from sysperf.model.tuning import Choice, Factor, LeftOut, Level
 from sysperf.verify import probe
-from sysperf.verify.search import tpe
+from sysperf.verify.search import race, tpe
 from sysperf.verify.search.effects import Effects
 from sysperf.verify.search.plan import MIN_RUNS, race_runs
 from sysperf.verify.stats import LOOKS
@@ -32,10 +32,17 @@ SEARCH_SHARE = 0.6
 """Of the budget; the rest confirms the winner."""
 CONFIRMING_RUNS = 26
 """A pair that warms caches, and twelve that are looked at."""
+MIN_CONFIRMING_PAIRS = 6
+SHORTEST_CONFIRMATION = 2 * (1 + MIN_CONFIRMING_PAIRS)
+"""Runs: a pair that warms caches, and those that are looked at."""
 MAX_CONFIRMING_PAIRS = 400
+MAX_BLOCKS = 6
+"""Blocks of the race of one factor's levels: levels that six do not tell apart are as good."""
 CERTAINTY = 3.24
 """Standard errors that a gain is to be away from none, so that an interval of 95 % shows it in nine searches of ten."""
 PILOT_RUNS = 3
+RUN_SHARE = 0.5
+"""Of the time that there is for a run, for its steps; the rest is its start."""
 MAX_ERROR = 0.01
 """Standard error of a run's rate that is good enough: a run ends after the steps that this takes."""
 BATCHES = 20
@@ -69,18 +76,33 @@ class Pilot(Record):
     factors: int | None = None
     """How many of the plan's factors there is time for; None: all."""
     use_tpe: bool = False
+    workers: tuple[Level, ...] = ()
+    """Numbers of loader workers that are tried instead of the plan's."""
+    basis: str = ""
+    """Why these."""
 
 
 def plan_of(argv: Sequence[str], metric: Metric, asked: space.Asked) -> Plan:
     """Return a plan with the factors that this machine and program have. Raises UsageError where there is none."""
     known = gather(Host(), LaunchRequest(argv=tuple(argv)), environment.inherited(), os.getcwd(), None)
-    if unknown := [name for name in asked.without if name not in space.NAMES]:
-        raise UsageError(f"--without {unknown[0]}: no such factor", f"factors are {', '.join(space.NAMES)}")
     factor_space = space.space(known, asked)
     if not factor_space.factors:
         why = "; ".join(f"{left.name}: {left.reason}" for left in factor_space.left_out)
         raise UsageError(f"there is nothing to tune: {neutral(why, 800)}", "`sysperf wrap --explain` shows what is known of the program")
     return Plan(argv=tuple(argv), metric=metric, factors=factor_space.factors, left_out=factor_space.left_out)
+
+
+def needed_runs(factors: Sequence[Factor]) -> int:
+    """Return how many runs a search of these factors with its confirmation has at least, without the first ones."""
+    return least_runs(factors) + (SHORTEST_CONFIRMATION if len(factors) == 1 else CONFIRMING_RUNS)
+
+
+def first_metric(plan: Plan) -> Metric:
+    """Return the metric of the first run: one that nothing else bounds is as long as the budget has room for runs, starts included."""
+    metric = plan.metric
+    if not metric.counts or metric.max_steps or metric.run_s:
+        return metric
+    return msgspec.structs.replace(metric, run_s=RUN_SHARE * plan.budget_s / (PILOT_RUNS + needed_runs(plan.factors)))
 
 
 def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
@@ -93,22 +115,32 @@ def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
         steps = probe.Steps(last.step_times_s)
         warm_up = probe.warm_up_steps(steps, steps)
         enough = warm_up + steps_for(steps.durations()[warm_up:])
-        if not metric.max_steps and enough < min(len(done.step_times_s) for done in measured):
+        if (metric.run_s or not metric.max_steps) and enough < min(len(done.step_times_s) for done in measured):
             metric = msgspec.structs.replace(metric, max_steps=enough)
             run_s -= steps.times[-1] - steps.times[enough - 1]
             steps_of_all = enough
     possible = left_s / max(run_s, 0.01)
-    if possible < MIN_RUNS + CONFIRMING_RUNS:
-        needed = math.ceil((MIN_RUNS + CONFIRMING_RUNS + PILOT_RUNS) * run_s / 60) + 1
+    least = needed_runs(plan.factors)
+    if possible < least:
+        needed = math.ceil((least + PILOT_RUNS) * run_s / 60) + 1
         raise UsageError(
-            f"a run takes {run_s:.0f} s: there is time for {max(0, int(possible))} runs, and a search with its confirmation needs "
-            f"{MIN_RUNS + CONFIRMING_RUNS}",
-            f"--minutes {needed}, or shorter runs: --steps optimizer --max-steps N",
+            f"a run takes {run_s:.0f} s: there is time for {max(0, int(possible))} runs, and a search with its confirmation needs {least}",
+            f"--minutes {needed}, or shorter runs: --steps optimizer --run-seconds N",
         )
     total = min(plan.max_runs, searching(possible))
     use_tpe = tpe.available() and total >= tpe.MIN_RUNS
     factors = factors_for(plan.factors, total)
     return Pilot(metric, run_s, warm_up, steps_of_all, factors, use_tpe)
+
+
+def least_runs(factors: Sequence[Factor]) -> int:
+    """Return how many runs the shortest search has: of one factor three of each level."""
+    return MIN_RUNS if len(factors) > 1 else race.MIN_BLOCKS * len(factors[0].levels)
+
+
+def most_runs(factors: Sequence[Factor]) -> int:
+    """Return how many runs of one factor are enough, however much time there is."""
+    return MAX_RUNS if len(factors) > 1 else MAX_BLOCKS * len(factors[0].levels)
 
 
 def factors_for(factors: Sequence[Factor], total: int) -> int:
@@ -118,11 +150,15 @@ def factors_for(factors: Sequence[Factor], total: int) -> int:
 
 
 def cut(plan: Plan, pilot: Pilot) -> Plan:
-    """Return the plan with as many factors as there is time for; the others are left out, and say why."""
+    """Return the plan with as many factors as there is time for, and as the first runs have them; the others are left out, and say why."""
     count = len(plan.factors) if pilot.factors is None else pilot.factors
     reason = "there was no time for its runs: a search with more --minutes, or shorter runs, has it"
     left_out = tuple(LeftOut(factor.name, reason) for factor in plan.factors[count:])
-    return msgspec.structs.replace(plan, factors=plan.factors[:count], left_out=(*plan.left_out, *left_out))
+    factors = tuple(
+        msgspec.structs.replace(factor, levels=(space.AS_IS, *pilot.workers)) if factor.name == space.LOADER and pilot.workers else factor
+        for factor in plan.factors[:count]
+    )
+    return msgspec.structs.replace(plan, factors=factors, left_out=(*plan.left_out, *left_out))
 
 
 def searching(possible: float) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sysperf.engine.wrap.allocator import find_allocator
 from sysperf.engine.wrap.facts import Known
+from sysperf.model.errors import UsageError
 from sysperf.model.record import JsonObject
 from sysperf.model.tuning import Factor, LeftOut, Level
 
@@ -14,6 +17,7 @@ MAX_FACTORS = 6
 """With more, the runs that people have time for tell nothing of any."""
 MAX_THREAD_LEVELS = 4
 AS_IS = Level("as it is")
+LOADER, PREFETCH = "loader workers", "loader prefetch"
 PRELOADED = ("tcmalloc_minimal", "jemalloc", "mimalloc")
 ASKED_BY = {"tcmalloc_minimal": "launch.tcmalloc-asked", "jemalloc": "launch.jemalloc-asked", "mimalloc": "launch.mimalloc-asked"}
 """The rule that preloads an allocator which a profile asks for."""
@@ -33,26 +37,28 @@ class Space(NamedTuple):
 class Asked(NamedTuple):
     """What the user allows or excludes."""
 
+    only: Sequence[str] = ()
+    """The factors to search; none: all that have something to try here."""
     without: Sequence[str] = ()
     instances: Sequence[int] = ()
     """Numbers of instances to try; none: the program runs once at a time."""
     loader: bool = False
-    """Whether workers and prefetch of DataLoaders may be changed."""
+    """Whether workers and prefetch of DataLoaders may be changed; they may where `only` names them."""
 
 
 class Unfit(Exception):
     """Why a factor has nothing to try here."""
 
 
-_Levels = Callable[[Known, Asked], Iterator[Level]]
+_Tried = Callable[[Known, Asked], Iterator[Level]]
 
 
 def space(known: Known, asked: Asked) -> Space:
     """Return the factors in the order of what they usually matter; the first six that have something to try here."""
     factors: list[Factor] = []
     left_out: list[LeftOut] = []
-    for name in _FACTORS:
-        some_levels, reason = levels(name, known, asked)
+    for name in asked.only or NAMES:
+        some_levels, reason = _levels(name, known, asked)
         if some_levels and len(factors) == MAX_FACTORS:
             reason, some_levels = f"{MAX_FACTORS} others come first: --without leaves one out", ()
         if some_levels:
@@ -62,7 +68,7 @@ def space(known: Known, asked: Asked) -> Space:
     return Space(tuple(factors), tuple(left_out))
 
 
-def levels(name: str, known: Known, asked: Asked) -> tuple[tuple[Level, ...], str]:
+def _levels(name: str, known: Known, asked: Asked) -> tuple[tuple[Level, ...], str]:
     """Return the levels of a factor beside `as it is`, or why there are none."""
     if name in asked.without:
         return (), "--without"
@@ -168,19 +174,32 @@ def _interop_threads(known: Known, _asked: Asked) -> Iterator[Level]:
     yield from (Level(str(number), {"interop_threads": number}) for number in dict.fromkeys((1, usual // 2)) if number < usual)
 
 
-def _loader(known: Known, asked: Asked) -> Iterator[Level]:
+def _workers(known: Known, asked: Asked) -> Iterator[Level]:
+    """One, and twice as many as CPUs at most; those in between follow from the first runs (`feeding`)."""
     _needs_torch(known)
-    if not asked.loader:
+    if not asked.loader and LOADER not in asked.only:
         raise Unfit("--loader allows to change the workers of loaders: random augmentation then differs")
-    cpus = len(known.machine.allowed or ())
-    yield from (
-        Level(f"{number} workers", {"loader_workers": number}) for number in dict.fromkeys((1, cpus // 2, cpus, 2 * cpus)) if number
-    )
+    cpus = len(known.machine.allowed or ()) or 1
+    yield from (_workers_level(number) for number in sorted({1, cpus // 2, cpus, 2 * cpus} - {0}))
+
+
+def feeding(speedup: float, cpus: int) -> tuple[Level, ...]:
+    """Return the numbers of loader workers to try, where a worker for each CPU makes the program so many times as fast as one worker does.
+
+    By Little's law: one worker makes batches at the rate 1 / (time of a batch), and many show the rate at which the program takes them.
+    The ratio of both is the number of batches that must be in the making. Its neighbours are tried, too, and twice as many.
+    """
+    needed = max(1, math.ceil(speedup - 0.05))
+    return tuple(_workers_level(number) for number in sorted({needed - 1, needed, needed + 1, 2 * needed}) if 1 <= number <= 2 * cpus)
+
+
+def _workers_level(number: int) -> Level:
+    return Level(f"{number} worker{'' if number == 1 else 's'}", {"loader_workers": number})
 
 
 def _prefetch(known: Known, asked: Asked) -> Iterator[Level]:
     _needs_torch(known)
-    if not asked.loader:
+    if not asked.loader and PREFETCH not in asked.only:
         raise Unfit("--loader allows to change what loaders fetch ahead")
     yield Level("4 batches ahead", {"loader_prefetch": 4})
     yield Level("8 batches ahead", {"loader_prefetch": 8})
@@ -201,22 +220,32 @@ def _onednn(known: Known, _asked: Asked) -> Iterator[Level]:
     yield Level("4096 primitives", {"set": {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096"}})
 
 
-_FACTORS: dict[str, _Levels] = {
+_FACTORS: dict[str, _Tried] = {
     "threads": _threads,
     "instances": _instances,
     "binding": _binding,
     "allocator": _allocator,
-    "loader workers": _loader,
+    LOADER: _workers,
     "OpenMP waiting": _waiting,
     "huge pages": _huge_pages,
     "CUDA allocator": _cuda_allocator,
-    "loader prefetch": _prefetch,
+    PREFETCH: _prefetch,
     "inter-op threads": _interop_threads,
     "MKL's own choice of threads": _mkl,
     "oneDNN cache": _onednn,
 }
 NAMES = tuple(_FACTORS)
 """All factors, those that usually matter most first."""
+WORDS = tuple(re.sub("[^A-Za-z]+", "-", name.replace("'", "")) for name in NAMES)
+"""The same as words of a command line."""
+
+
+def named(words: Sequence[str], option: str) -> tuple[str, ...]:
+    """Return the factors that an option names, by their names or their words. Raises UsageError."""
+    known = {word.lower(): name for name, word in (*zip(NAMES, WORDS, strict=True), *zip(NAMES, NAMES, strict=True))}
+    if unknown := [word for word in words if word.lower() not in known]:
+        raise UsageError(f"{option} {unknown[0]}: no such factor", f"factors are {', '.join(WORDS)}")
+    return tuple(dict.fromkeys(known[word.lower()] for word in words))
 
 
 def _needs_torch(known: Known) -> None:

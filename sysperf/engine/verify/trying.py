@@ -15,6 +15,7 @@ from sysperf.evaluate.schema import suggest
 from sysperf.host import Host
 from sysperf.host.commands import sysperf_command
 from sysperf.launch import environment
+from sysperf.model import experiment
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Variant
 from sysperf.model.errors import UsageError
@@ -41,6 +42,8 @@ class Try(Record, kw_only=True):
 def one(rule: str) -> Try:
     """Return what this rule's fix is here. Raises UsageError where there is nothing to try."""
     known_rule = find(rule)
+    if experiment.choice(known_rule):
+        raise UsageError(f"{rule}: it advises to choose one of several, which is a search", f"sysperf tune --fix {rule} -- python train.py")
     if known_rule.scope == "launch":
         return Try(rule=known_rule.id, kind="launch", promised=_promised(known_rule.impact))
     if known_rule.scope not in JUDGED:

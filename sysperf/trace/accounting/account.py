@@ -22,6 +22,7 @@ from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predic
 from sysperf.trace.timeline import KERNELS, Timeline
 
 MAX_GAPS = 50
+ROUNDING_PCT = 0.5
 _WORKERS = {"_SingleProcessDataLoaderIter": "0", "_MultiProcessingDataLoaderIter": ">0"}
 
 
@@ -128,7 +129,7 @@ class Accounting:
             if on_cpu
             else predict(self.replayer(), costs, BY_NAME if with_gains else ()),
         )
-        return coverage.without_unknown(facts, self.unrecorded)
+        return _bounded(coverage.without_unknown(facts, self.unrecorded))
 
     def _loader_waits(self, window: Window) -> list[Intervals]:
         """Return when each device, or on a CPU the main thread, waits for a batch."""
@@ -250,6 +251,16 @@ class Accounting:
             reserved_bytes=max((change.reserved for change in changes if change.reserved >= 0), default=None),
             total_bytes=min(total, default=None),
         )
+
+
+def _bounded(rank: Rank) -> Rank:
+    """The facts without shares of a whole that are none: what is below 0 or above 100 % was counted wrongly, and is unknown."""
+    parts = {"figures": rank.figures, "host": rank.host, "work": rank.work, "collectives": rank.collectives, "hole": rank.hole}
+    for name, part in parts.items():
+        shares = ((field, getattr(part, field)) for field in part.__struct_fields__ if field.endswith(("_pct", "pct", "_share")))
+        wrong = [field for field, value in shares if value is not None and not -ROUNDING_PCT <= value <= 100 + ROUNDING_PCT]
+        parts[name] = msgspec.structs.replace(part, **dict.fromkeys(wrong)) if wrong else part
+    return msgspec.structs.replace(rank, **parts)
 
 
 def _parts_on_device(time: DeviceTime) -> dict[str, Intervals]:

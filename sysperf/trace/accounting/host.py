@@ -23,7 +23,7 @@ MAX_SITES = 8
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
 """About what recording one event costs the host. An estimate, so what follows from it says "about"."""
 _REGIONS = {
-    "gc_pct": lazy(r"(?i)(?:^|[^a-z])gc(?:[^a-z]|$)|garbage|^<built-in function collect>$"),
+    "gc_pct": lazy(r"(?i)(?:^|[^a-z0-9])gc(?:[^a-z0-9]|$)|garbage|^<built-in function collect>$"),
     "evaluation_pct": lazy(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
     "checkpoint_pct": lazy(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
     "gil_wait_pct": lazy(r"Waiting for GIL"),
@@ -34,7 +34,7 @@ _COMPILING = lazy(
 )
 _COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
-_OWN_WORK = lazy(r"Optimizer\.|(?i:gc\b|garbage|checkpoint|.*\bsave\b)")
+_OWN_WORK = lazy(r"Optimizer\.|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
 _ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
 _OWN = lazy(
@@ -71,7 +71,9 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         data_parallel=_is_data_parallel(timeline, times),
         refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
         refill_short_pct=sum(_refill(time, LONG_GAP_NS) for time in times) / len(times) if times else None,
-        runnable_wait_pct=100 * timeline.scheduling.get(main, 0) / whole if timeline.scheduling and main is not None else None,
+        runnable_wait_pct=100 * length(union(clip(timeline.scheduling.get(main, []), window.span))) / whole
+        if timeline.scheduling and main is not None
+        else None,
         overhead_pct=100 * length(union(clip(timeline.overhead, window.span))) / whole if timeline.overhead else None,
         inflation=1 / (1 - min(0.8, cost / whole)) if cost else None,
     )
@@ -80,7 +82,7 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
 def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> float | None:
     if not timeline.ranges:
         return None
-    spans = timeline.ranges.spans_of(timeline.ranges_named(pattern.search, python=True))
+    spans = timeline.ranges.spans_of(_regions(timeline, pattern))
     return 100 * length(union(clip(spans, window.span))) / window.duration
 
 
@@ -91,8 +93,12 @@ def compilations(timeline: Timeline) -> Intervals:
 
 def garbage_collections(timeline: Timeline, window: Window) -> Intervals:
     """Return when Python collected garbage, as far as ranges or stacks show it."""
-    collections = timeline.ranges_named(_REGIONS["gc_pct"].search, python=True)
-    return union(clip(timeline.ranges.spans_of(collections), window.span))
+    return union(clip(timeline.ranges.spans_of(_regions(timeline, _REGIONS["gc_pct"])), window.span))
+
+
+def _regions(timeline: Timeline, pattern: re.Pattern[str]) -> list[int]:
+    """The ranges that say in words what the host does; the name of compiled code has a hash, in which any letters may stand."""
+    return timeline.ranges_named(lambda name: not _COMPILED.match(name) and pattern.search(name), python=True)
 
 
 def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:

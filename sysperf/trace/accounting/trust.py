@@ -6,7 +6,7 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import MAX_DEVICE_NS, Launches
 from sysperf.trace.facts import Trust
-from sysperf.trace.timeline import KERNELS, PYTHON, Timeline
+from sysperf.trace.timeline import KERNEL, KERNELS, PYTHON, Timeline
 
 _OF_DEVICE = lazy(
     r"aten::(?:_?cudnn_(?!is_acceptable)|miopen_|_?mps_|_thnn_fused_|_flash_attention|_efficient_attention|_cslt_"
@@ -16,6 +16,9 @@ _OF_DEVICE = lazy(
 """Operators that run on one kind of device, and communication between such."""
 CLOCK_NS = 1_000
 """Files with whole microseconds round start and length each for itself."""
+OVERLAPPING = 9.0
+MAX_OVERLAP_NS = 20_000
+"""Real traces have such overlaps of 1 to 4 µs."""
 
 
 def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] = frozenset()) -> Trust:
@@ -24,11 +27,13 @@ def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] =
     unlaunched = launches.times.count(None)
     early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
+    overlaps, dependent = _overlaps(timeline)
     used = _device_use(timeline) if KERNELS in unrecorded or not (total or timeline.accelerator) else ""
     return Trust(
         gpu_ops=total,
         gpu_before_launch=early,
-        same_stream_overlaps=_overlaps(timeline),
+        same_stream_overlaps=overlaps,
+        dependent_overlaps=dependent,
         bad_durations=sum(not 0 <= end - start <= MAX_DEVICE_NS for start, end in rows.spans()),
         uncorrelated_gpu_ops=unlaunched,
         uncorrelated_pct=100 * unlaunched / total if total else 0.0,
@@ -42,17 +47,25 @@ def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] =
     )
 
 
-def _overlaps(timeline: Timeline) -> int:
-    """A stream does one thing after the other: what starts before its predecessor's end is wrong by that much."""
+def _overlaps(timeline: Timeline) -> tuple[int, int]:
+    """(how many operations start before their stream's earlier ones end, those of them that may).
+
+    A stream does one thing after the other. But from compute capability 9 on, a kernel may begin a moment before the one before it ends
+    (programmatic dependent launch), and ends after it.
+    """
     rows = timeline.operations
+    early = {number for number, device in timeline.devices.items() if device.capability is not None and device.capability < OVERLAPPING}
     ends: dict[tuple[int, int], int] = {}
-    count = 0
+    count = dependent = 0
     for index in sorted(range(len(rows)), key=rows.start.__getitem__):
         key = rows.device[index], rows.stream[index]
         latest = ends.get(key, rows.start[index])
-        count += latest - rows.start[index] > CLOCK_NS
+        over = latest - rows.start[index]
+        count += over > CLOCK_NS
+        may = rows.kind[index] == KERNEL and rows.device[index] not in early and rows.end[index] >= latest
+        dependent += may and CLOCK_NS < over <= MAX_OVERLAP_NS
         ends[key] = max(latest, rows.end[index])
-    return count
+    return count, dependent
 
 
 def _device_use(timeline: Timeline) -> str:

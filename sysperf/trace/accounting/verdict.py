@@ -14,13 +14,12 @@ MIN_KERNELS = 30
 MIN_DEVICE_STEPS = 2
 """Of a single one, nobody sees what the host does beside it for the next one."""
 MIN_UNLAUNCHED_PCT = 50.0
+_OF_HOST = ("host-bound", "input-bound", "sync-bound")
 Verdict = tuple[str, str]
 
 
 def of_rank(rank: Rank) -> Verdict:
     """(verdict, why)."""
-    if short := _too_short(rank):
-        return _cannot(short)
     if rank.has_device:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
@@ -29,12 +28,12 @@ def of_rank(rank: Rank) -> Verdict:
         return _cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
     if rank.trust.device_missing:
         return _cannot(_missing(rank.trust.device_use))
-    return _of_cpu(rank)
+    return _cannot(short) if (short := _too_short(rank)) else _of_cpu(rank)
 
 
 def _too_short(rank: Rank) -> str:
     """Why a single step does not tell what bounds the program; empty where it does, or there are more."""
-    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS:
+    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS > (rank.step_count or 0):
         return "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
     loading = rank.figures.dataloader_exposed_pct if rank.has_device else rank.cpu.loader_pct if rank.cpu else None
     if rank.steps.count <= 1 and rank.loader_recurring_pct is None and (loading or 0.0) >= MIN_EXPOSED_PCT:
@@ -60,14 +59,10 @@ def _of_device(rank: Rank) -> Verdict:
     }
     verdict = max(causes, key=causes.__getitem__)
     share, busy = causes[verdict], _least_busy(figures)
-    unexplained = unexplained_pct(figures)
-    if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
-        return _cannot(f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}")
+    if unknown := _unknown(rank, verdict, share, busy):
+        return _cannot(unknown)
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
-    if busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
-        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
-        return _cannot(f"{counted} kernels and no steps are too little to conclude from")
     if busy >= MIN_BUSY_PCT:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
@@ -75,6 +70,19 @@ def _of_device(rank: Rank) -> Verdict:
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+
+
+def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
+    """Why the file does not tell what bounds the program; empty where it does."""
+    figures, unexplained = rank.figures, unexplained_pct(rank.figures)
+    if (share < MIN_EXPOSED_PCT or verdict in _OF_HOST) and (short := _too_short(rank)):
+        return short
+    if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
+        return f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}"
+    if share < MIN_EXPOSED_PCT and busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
+        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
+        return f"{counted} kernels and no steps are too little to conclude from"
+    return ""
 
 
 def _least_busy(figures: Figures) -> float:
@@ -101,7 +109,7 @@ def _not_there(rank: Rank) -> str:
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
     figures = rank.figures
-    if verdict in ("host-bound", "input-bound", "sync-bound"):
+    if verdict in _OF_HOST:
         queued = figures.idle_queued_pct or 0.0
         if verdict == "sync-bound" and queued > share / 2:
             return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")

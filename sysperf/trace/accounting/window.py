@@ -8,14 +8,21 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sysperf.startup import lazy
-from sysperf.trace.intervals import Interval
-from sysperf.trace.timeline import Timeline
+from sysperf.trace import kernels as by_name
+from sysperf.trace.intervals import Interval, median, overlap, union
+from sysperf.trace.kernels import ByName
+from sysperf.trace.timeline import OPERATOR, Timeline
 
 DEVICE_STEPS = "device_steps"
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
 STEP_MARKS = "ProfilerStep", "Optimizer.step#", "enumerate(DataLoader)#"
 """How the names of ranges start of which a program has one in each step."""
+MIN_TAIL = 0.05
+"""Of a median step; a shorter time behind the last thing that a program does is left in its last step."""
+MAX_COMPARED = 8
+_ENDING = lazy(r"torch/(?:autograd/)?profiler|_disable_profiler|PyTorch Profiler|(?i:synchronize)")
+"""What stops a recording: its own functions, and waiting for the devices."""
 _BACKWARD = lazy(r"autograd::engine::|\w+Backward\d*$")
 _LOADER = lazy(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 
@@ -92,7 +99,8 @@ def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list
 def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
     marked, loads = _kept(steps(timeline), timeline.cut), _kept(loader_calls(timeline).spans, timeline.cut)
-    return _of_steps(marked) or _of_loader(loads) or extent(timeline)
+    window = _of_steps(marked)
+    return _without_tail(window, timeline) if window else _of_loader(loads) or extent(timeline)
 
 
 def on_device(window: Window, timeline: Timeline, launched: Sequence[int | None]) -> Window:
@@ -139,6 +147,39 @@ def _of_steps(iterations: list[Interval]) -> Window | None:
     kept = iterations[1:] if len(iterations) >= MIN_STEPS_TO_DROP_ONE else iterations
     start, end = kept[0][0], max(end for _, end in kept)
     return Window("steady", start, end, len(kept), tuple(kept)) if end > start else None
+
+
+def _without_tail(window: Window, timeline: Timeline) -> Window:
+    """The window without time at its end in which nothing happens but a last synchronisation, and that other steps do not have.
+
+    There the profiler stops. On a CPU, a step may end with Python that no event shows.
+    """
+    *others, (start, end) = window.steps
+    active = _last_activity(timeline, end) if timeline.operations else end
+    least = MIN_TAIL * median(after - before for before, after in window.steps)
+    if not start < active < end - least:
+        return window
+    usual = [max(0, stop - _last_activity(timeline, stop)) for _, stop in others[-MAX_COMPARED:]]
+    if usual and end - active < least + 2 * median(usual):
+        return window
+    return window._replace(end=max([active, *(last for _, last in others)]), steps=(*others, (start, active)))
+
+
+def _last_activity(timeline: Timeline, end: int) -> int:
+    """Return when the last thing ends that begins before this time: work of a device, a call that does not wait, an operator, or what
+    begins behind these. A range or function around all of them says nothing.
+    """
+    operations, calls, ranges = timeline.operations, timeline.calls, timeline.ranges
+    waits = ByName(timeline.names, lambda name: by_name.is_sync_call(name) or by_name.is_call_without_effect(name))
+    worked = [stop for start, stop in operations.spans() if start < end]
+    called = [stop for start, stop, name in zip(calls.start, calls.end, calls.name, strict=True) if start < end and not waits(name)]
+    rows = list(zip(ranges.start, ranges.end, ranges.kind, ranges.name, strict=True))
+    computed = [stop for start, stop, kind, _ in rows if kind == OPERATOR and start < end]
+    latest = max([*worked, *called, *computed], default=end)
+    ending = ByName(timeline.names, lambda name: bool(_ENDING.search(name)))
+    begun = [(start, stop, name) for start, stop, _, name in rows if latest < start < end]
+    aside = union((start, stop) for start, stop, name in begun if ending(name))
+    return max([latest, *(stop for start, stop, _ in begun if not overlap(aside, (start, start + 1)))])
 
 
 def _of_loader(spans: list[Interval]) -> Window | None:

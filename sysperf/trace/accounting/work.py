@@ -18,6 +18,9 @@ from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
 SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
 MIN_REPEATS = 4
+MIN_WAVE = 0.5
+"""Blocks for each multiprocessor. Persistent kernels leave some multiprocessors to collectives."""
+MAX_NAMED = 3
 _HALF = ("BFloat16", "Half")
 _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten::miopen_convolution")
 
@@ -36,7 +39,8 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
     launched = sorted((at, index) for index in ours if (at := time.launches.times[index]) is not None)
     in_optimizer = _launched_in(launched, optimizer_steps(time.timeline, time.timeline.device_processes.get(time.device, ())))
     zeroing = _launched_in(launched, _ranges(time, "Optimizer.zero_grad#"))
-    small = [i for i in ours if 0 <= rows.blocks[i] < _one_wave(time)]
+    exchanging = set(time.kernels_named(by_name.is_collective))
+    small = [i for i in ours if 0 <= rows.blocks[i] < MIN_WAVE * _one_wave(time) and i not in exchanging]
     flash = share(by_name.is_flash)
     parts = [_launched_in(launched, _ranges(time, name)) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
     return Work(
@@ -57,9 +61,18 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
         plain_matmul_pct=share(lambda name: by_name.is_matmul(name) and by_name.is_plain_product(name, signatures) is True),
         plain_matmul_share=_plain_share(time),
         small_wave_pct=_part(time, small) if any(blocks >= 0 for blocks in rows.blocks) else None,
+        small_wave_kernels=_longest(time, small),
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
         **_products(time, ranges_of),
     )
+
+
+def _longest(time: DeviceTime, indices: list[int]) -> tuple[str, ...]:
+    """The names of these kernels that take most of their time."""
+    rows, took = time.timeline.operations, Counter[str]()
+    for index in indices:
+        took[by_name.short(time.timeline.names.texts[rows.name[index]])] += rows.end[index] - rows.start[index]
+    return tuple(name for name, _ in took.most_common(MAX_NAMED))
 
 
 def _plain_share(time: DeviceTime) -> float | None:

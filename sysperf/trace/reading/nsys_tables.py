@@ -28,6 +28,9 @@ _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manage
 """ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of the exports."""
 _RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their forms by thread and process
 
+_RUNNABLE = ("Running", "Runnable", "Ready")
+"""ENUM_SAMPLING_THREAD_STATE: a thread in such a state that leaves its CPU was made to. 0 is Unknown there."""
+
 Progress = Callable[[int], None]
 
 
@@ -264,9 +267,11 @@ class Reader:
             timeline.metrics = {str(name): float(value) for name, value in means if value is not None}
 
     def _scheduling(self) -> None:
-        """Time between a thread's getting off a CPU while it could run and its getting on one again."""
+        """Time between a thread's getting off a CPU while it could run and its getting on one again. The file says what a state means."""
+        states = self._export.rows("ENUM_SAMPLING_THREAD_STATE", ("id", "name"))
+        runnable = {number for number, name in states if isinstance(name, str) and name in _RUNNABLE}
         known = self._export.columns.get("SCHED_EVENTS", set())
-        if not {"start", "isSchedIn", "globalTid", "threadState"} <= known:
+        if not runnable or not {"start", "isSchedIn", "globalTid", "threadState"} <= known:
             return
         off: dict[int, int] = {}
         for start, on, thread, state in self._export.rows(
@@ -275,10 +280,10 @@ class Reader:
             if not isinstance(start, int) or not isinstance(thread, int):
                 continue
             if on and thread in off:
-                number = self._thread(thread)
-                self._timeline.scheduling[number] = self._timeline.scheduling.get(number, 0) + start - off.pop(thread)
-            elif not on and state == 0:  # it was running and could have gone on
+                self._timeline.scheduling.setdefault(self._thread(thread), []).append((off.pop(thread), start))
+            elif not on and state in runnable:  # it was running and could have gone on
                 off[thread] = start
+                self._timeline.scheduling.setdefault(self._thread(thread), [])
 
     def _thread(self, number: int) -> int:
         return self._timeline.thread(_process(number), number & 0xFFFFFF)

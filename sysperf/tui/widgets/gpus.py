@@ -105,7 +105,7 @@ def _row(now: Now, group: Sequence[Device], label: int, width: int) -> Line:
     device = group[0]
     name = Span(padded(_numbers(group), label) + " ", "strong")
     if device.lost:
-        return fitted(line(name, span("lost: it fell off the bus", "alarm")), width)
+        return fitted(line(name, span(f"does not answer: {device.problem or 'lost'}", "alarm")), width)
     busy = _get(now, device, "utilization")
     parts = [name, *_use(now, device, busy, _busy_width(width)), Span(f" {percent(busy):>5}   ")]
     if width >= ALL:

@@ -17,6 +17,8 @@ from sysperf.model.tuning import Choice
 
 PRIOR_EFFECT = 0.15
 """Standard deviation of an effect, a log ratio, before anything is measured."""
+PRIOR_ONE = 3.0
+"""The same where there is one factor: each level was run beside plain, and nothing needs to be believed."""
 PRIOR_START = 0.05
 """The same of what `sysperf wrap` costs by itself. It gains nothing: what it sets are the levels."""
 NO_START = 1e-6
@@ -193,7 +195,7 @@ def _priors(sizes: Sequence[int], knots: int, apart: Sequence[Choice], noise: fl
     for column, choice in enumerate(apart, knots):
         precision[column][column] += (noise / (PRIOR_EFFECT if min(choice) < 0 else PRIOR_OWN)) ** 2
     for column in range(first, start):
-        precision[column][column] += (noise / PRIOR_EFFECT) ** 2
+        precision[column][column] += (noise / (PRIOR_EFFECT if len(sizes) > 1 else PRIOR_ONE)) ** 2
     precision[start][start] += (noise / prior_start) ** 2
     return precision
 

@@ -52,6 +52,8 @@ class Search(NamedTuple):
     higher_is_better: bool
     use_tpe: bool
     runs: Sequence[TuneRun] = ()
+    worth: float = 0.0
+    """What a later level must gain, a log ratio, where that costs more."""
 
     @property
     def plain(self) -> Choice:
@@ -62,7 +64,12 @@ class Search(NamedTuple):
         return (WRAP,) * len(self.sizes)
 
     def proposal(self) -> Proposal | None:
-        """Return the next run; None when the race is over. No phase comes back when there is room for more runs than was thought."""
+        """Return the next run; None when the race is over. No phase comes back when there is room for more runs than was thought.
+
+        The levels of one factor race at once: there is nothing to tell apart.
+        """
+        if len(self.sizes) == 1:
+            return self._in_race()
         designed, proposed, raced = self._done("design"), self._done("model", "tpe"), self._done("race")
         before_race = self.total - race_runs(self.total)
         if not proposed and not raced and designed < min(round(DESIGN_SHARE * self.total), before_race):
@@ -89,13 +96,15 @@ class Search(NamedTuple):
     def candidates(self) -> list[Choice]:
         """Return who is in the race, by the runs before it: plain, wrap, the model's best and the fastest that were measured.
 
-        As many as there are runs for three blocks in a race that has its share.
+        As many as there are runs for three blocks in a race that has its share. Of one factor it is each level.
         """
+        failed = {run.choice for run in self.runs if run.failed}
+        if len(self.sizes) == 1:
+            return [(level,) for level in range(self.sizes[0]) if not level or (level,) not in failed]
         before = tuple(run for run in self.runs if run.phase != "race")
         counted = sum(1 for run in before if not run.disturbed)
         room = max(MIN_RACE, round(counted * RACE_SHARE / (1 - RACE_SHARE))) // race.MIN_BLOCKS
         best = _best_of(self._replace(runs=before, total=0))[: min(room, MAX_CANDIDATES)]
-        failed = {run.choice for run in self.runs if run.failed}
         return [choice for choice in best if choice not in failed or choice == self.plain]
 
     def has_raced(self) -> bool:
@@ -119,9 +128,9 @@ class Search(NamedTuple):
         candidates, blocks = self.candidates(), self.blocks()
         if len(blocks) < race.MIN_BLOCKS:
             return self.model().sparing()
-        apart = [choice for choice in candidates if any(choice)]
+        apart = [choice for choice in candidates if any(choice)] if len(self.sizes) > 1 else []
         model = effects.fit(self.sizes, self._counted(), apart=apart)
-        return race.winner(candidates, blocks, model.predicted)
+        return race.winner(candidates, blocks, model.predicted, self.worth)
 
     # ------------------------------------------------------------------ the phases
 

@@ -60,19 +60,21 @@ def standings(candidates: Sequence[Choice], blocks: Blocks, gain: Callable[[Choi
     return sorted(ranking, key=lambda standing: -standing.score)
 
 
-def winner(candidates: Sequence[Choice], blocks: Blocks, gain: Callable[[Choice], float]) -> Choice:
+def winner(candidates: Sequence[Choice], blocks: Blocks, gain: Callable[[Choice], float], worth: float = 0.0) -> Choice:
     """Return the best choice: of those that are within a standard error of the one in front, and 2 %, the one that changes least.
 
     Of those that change as much, one that names its settings: what `sysperf wrap` does by itself may be something else on another day.
+    Where later levels cost more, those that gain less than they are `worth`, a log ratio, are as good, and the first of these wins.
     """
     ranked = [standing for standing in standings(candidates, blocks, gain) if standing.blocks]
     front = ranked[0]
 
     def is_as_good(standing: Standing) -> bool:
         error = TIE * _error(standing.choice, front.choice, blocks)
-        return front.score - standing.score <= max(MIN_TIE, min(MAX_TIE, error))
+        return front.score - standing.score <= max(MIN_TIE, worth, min(MAX_TIE, error))
 
-    return min((standing.choice for standing in ranked if is_as_good(standing)), key=lambda choice: (changes(choice), min(choice) < 0))
+    as_good = (standing.choice for standing in ranked if is_as_good(standing))
+    return min(as_good, key=lambda choice: (changes(choice), min(choice) < 0, choice if worth else ()))
 
 
 def changes(choice: Choice) -> int:

@@ -1,0 +1,39 @@
+"""Compare many machines: which node is bad, which is different, and who did not answer.
+
+examples:
+  sysperf fleet audit records/                      records that nodes wrote: `sysperf node record`
+  pdsh -N -w n[1-64] sysperf node record | sysperf fleet audit -
+  sysperf fleet diff records/ --golden node:n1      what differs from a good node
+  sysperf fleet golden records/ --output policy.toml  what most nodes are like, as a policy
+
+exit codes:
+  0  nothing at or above --fail-on, nobody differs
+  1  a finding at or above --fail-on, or a node that differs from its class
+  2  the command line or a file is wrong
+  3  with --strict: a node did not answer
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from sysperf.cli import _options
+from sysperf.cli.fleet import audit, diff, golden
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name, module in _ACTIONS.items():
+        text = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        action = actions.add_parser(name, help=text[:1].lower() + text[1:], description=module.__doc__, formatter_class=_options.formatter)
+        module.add_arguments(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
+    run: Callable[[argparse.Namespace], int] = _ACTIONS[args.action].run
+    return run(args)
+
+
+_ACTIONS = {"audit": audit, "diff": diff, "golden": golden}

@@ -1,0 +1,65 @@
+"""What the commands about fleets share: which nodes are asked, how, and against what they are compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sysperf import plugin
+from sysperf.cli import _options
+from sysperf.engine import judging
+from sysperf.engine.configuration import Config, read_config
+from sysperf.engine.fleet import gather
+from sysperf.fleet.names import expand
+from sysperf.model.errors import UsageError
+from sysperf.model.fleet import Fleet, Policy
+from sysperf.model.node import Asked
+
+MAX_AT_ONCE = 512
+MAX_LIMIT_S = 3_600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "where", nargs="?", default="", metavar="RECORDS", help="a folder of records NODE.json, or - for one a line from stdin"
+    )
+    group = parser.add_argument_group("nodes")
+    group.add_argument("--engine", default="", metavar="PLUGIN", help="how nodes are asked (default: by what is given)")
+    group.add_argument("--hosts", default="", metavar="NAMES", help="these nodes: n[1-32],login")
+    group.add_argument("--at-once", type=int, default=64, metavar="N", help="ask as many at a time (default: 64)")
+    group.add_argument("--node-limit", type=float, default=20.0, metavar="SECONDS", help="how long one node may take (default: 20)")
+    parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
+
+
+def add_golden(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--golden", default="majority", metavar="WHAT", help="compare with the majority of a class (default), node:NAME, or a policy's file"
+    )
+
+
+def asked(args: argparse.Namespace) -> tuple[str, Asked]:
+    """(the engine, whom it asks) by the options. Raises UsageError."""
+    if not 1 <= args.at_once <= MAX_AT_ONCE:
+        raise UsageError(f"--at-once {args.at_once}", f"between 1 and {MAX_AT_ONCE}")
+    if not 0 < args.node_limit <= MAX_LIMIT_S:
+        raise UsageError(f"--node-limit {args.node_limit}", f"up to {MAX_LIMIT_S:.0f} seconds")
+    if not args.where and not args.engine:
+        raise UsageError("no nodes are named", "name a folder of records, or - for records from stdin")
+    return args.engine or plugin.ENGINES.default, Asked(
+        where=args.where, hosts=expand(args.hosts), at_once=args.at_once, node_limit_s=args.node_limit
+    )
+
+
+def gathered(args: argparse.Namespace, reference: str = "majority") -> tuple[Fleet, Policy, Config]:
+    """(what the nodes say together, what most are like, the configuration)."""
+    config = read_config(args.config)
+    engine, whom = asked(args)
+    fleet, policy = gather.fleet(engine, whom, judging.machine_rules(config), reference=reference, say=_say)
+    if _options.rewrites_lines(sys.stderr):
+        sys.stderr.write("\r\x1b[K")
+    return fleet, policy, config
+
+
+def _say(answered: int, of: int) -> None:
+    if _options.rewrites_lines(sys.stderr):
+        sys.stderr.write(f"\r{answered} of {of} nodes")

@@ -1,0 +1,42 @@
+"""Print what this machine says of itself to a fleet: one line of JSON, a few kilobytes.
+
+A site gathers these lines as it likes, by a job, a cron table or a shell over all nodes, and `sysperf fleet` compares them.
+Reads only; nothing is changed.
+
+examples:
+  sysperf node record
+  sysperf node record --output /shared/records/$(hostname).json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf.cli import _options
+from sysperf.engine import judging
+from sysperf.engine.configuration import read_config
+from sysperf.engine.fleet import record
+from sysperf.fleet.names import is_name
+from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import to_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    action = actions.add_parser(
+        "record", help="an audit, and the facts that matter for speed", description=__doc__, formatter_class=_options.formatter
+    )
+    action.add_argument("--node", default="", metavar="NAME", help="its name in the fleet (default: SLURMD_NODENAME, else its host name)")
+    _options.add_machine(action)
+    _options.add_rule_files(action)
+    action.add_argument("--config", metavar="FILE", help="use only this configuration file")
+    _options.add_output(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.node and not is_name(args.node):
+        raise UsageError(f"--node {args.node[:80]}: no name of a node", "names have letters, digits, dots and hyphens")
+    config = read_config(args.config)
+    terms = judging.load_terms(config, judging.machine_rules(config, args.rules))
+    _options.write(to_json(record.record(_options.host(args), terms, args.node)).decode(), args)
+    return Exit.CLEAN

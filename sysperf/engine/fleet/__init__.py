@@ -1,0 +1,1 @@
+"""The verbs of many machines: each asks an engine, and merges what the nodes say."""

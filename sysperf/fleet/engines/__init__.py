@@ -1,0 +1,1 @@
+"""How nodes are reached: each module is a plugin of kind `engines`."""

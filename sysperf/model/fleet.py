@@ -1,0 +1,120 @@
+"""Many machines at one time: who answered, what they have in common, and which of them differ."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from sysperf.model.node import NodeState
+from sysperf.model.record import Record, fact
+from sysperf.model.rule import SEVERITIES, FailOn, Severity
+
+Nodes = tuple[str, ...]
+
+
+class Silent(Record):
+    """Nodes of which nothing is known, for one reason."""
+
+    state: NodeState
+    reason: str
+    nodes: Nodes
+
+
+class HardwareClass(Record):
+    """Nodes of equal hardware, which are compared with each other and with nobody else."""
+
+    name: Annotated[str, fact("its hardware, for people")]
+    hardware: dict[str, str]
+    count: int
+    nodes: Nodes
+
+
+class Held(Record):
+    """A value, and who has it."""
+
+    value: str
+    count: int
+    nodes: Annotated[Nodes, fact("empty of the value that is expected: those are too many to name")] = ()
+
+
+class FleetFinding(Record):
+    """What one rule says of several nodes."""
+
+    rule: str
+    severity: Severity
+    message: Annotated[str, fact("of the first of them")]
+    nodes: Nodes
+    alike: Annotated[bool, fact("whether it says the same of all of them")] = True
+
+
+class FleetDifference(Record):
+    """One fact that nodes of a class do not share."""
+
+    fact: str
+    of_class: Annotated[str, fact("name of the class")]
+    kind: Annotated[
+        Literal["differs", "groups"], fact("differs: from what is expected; groups: no value is held by enough nodes to expect it")
+    ]
+    expected: Annotated[str, fact("of the reference, or of the majority; empty of groups")]
+    basis: Annotated[Literal["majority", "golden", "none"], fact("why that is expected")]
+    known: Annotated[int, fact("nodes of the class of which the fact is known")]
+    values: tuple[Held, ...]
+    matters: Annotated[str, fact("why it matters for speed")]
+    rank: Annotated[int, fact("0 matters most")]
+    doubtful: Annotated[bool, fact("whether the nodes that are missing could change it")] = False
+
+
+class FleetUnknown(Record):
+    """An area that could not be read on some nodes, for one reason."""
+
+    area: str
+    why: str
+    nodes: Nodes
+
+
+class Fleet(Record, kw_only=True):
+    """What the nodes of a fleet say together."""
+
+    schema: Literal[1] = 1
+    sysperf: str
+    taken_at: str
+    engine: str
+    asked: int
+    answered: int
+    oldest: Annotated[str, fact("when the first of the records was taken")] = ""
+    newest: Annotated[str, fact("when the last of them was taken")] = ""
+    silent: tuple[Silent, ...] = ()
+    classes: tuple[HardwareClass, ...] = ()
+    findings: tuple[FleetFinding, ...] = ()
+    differences: tuple[FleetDifference, ...] = ()
+    unknown: tuple[FleetUnknown, ...] = ()
+    slowest: Annotated[tuple[tuple[str, float], ...], fact("the five nodes that took longest, seconds")] = ()
+    reference: Annotated[str, fact("what nodes are compared with: majority, a node, or a policy's file")] = "majority"
+    interrupted: bool = False
+    took_ms: float = 0.0
+
+    @property
+    def differing(self) -> tuple[FleetDifference, ...]:
+        """The differences in which nodes are named."""
+        return tuple(difference for difference in self.differences if difference.kind == "differs")
+
+    def reaches(self, severity: FailOn) -> bool:
+        """Whether there is a finding as severe; a node that differs counts as a warning."""
+        if severity == "never":
+            return False
+        limit = SEVERITIES.index(severity)
+        worst = [SEVERITIES.index(finding.severity) for finding in self.findings] + [SEVERITIES.index("warning")] * bool(self.differing)
+        return any(place <= limit for place in worst)
+
+
+class PolicyClass(Record, kw_only=True):
+    """What nodes of one hardware should be like."""
+
+    hardware: dict[str, str]
+    facts: dict[str, str]
+
+
+class Policy(Record, kw_only=True):
+    """What nodes should be like, as `sysperf fleet golden` writes it."""
+
+    schema: Literal[1] = 1
+    classes: Annotated[tuple[PolicyClass, ...], fact("one for each hardware")]

@@ -1,0 +1,89 @@
+"""One machine of many: what it says of itself in a few kilobytes, and whether it could be asked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from sysperf.model.finding import State
+from sysperf.model.record import Record, fact
+from sysperf.model.rule import Severity
+
+MAX_RECORD_BYTES = 256 << 10
+MAX_NAME = 253
+"""Characters of a host's name: RFC 1035 allows no more."""
+
+NodeState = Literal["answered", "late", "unreachable", "refused", "busy", "drained"]
+"""refused: it did not let us in, or what it sent is no record of it."""
+
+Verb = Literal["record", "bench", "pair", "ranks"]
+"""What may be asked of a node: never a command of the user's, so that a fleet is no remote shell."""
+
+
+class Node(Record):
+    """A machine that an engine knows."""
+
+    name: str
+    state: Annotated[NodeState, fact("answered: it can be asked")] = "answered"
+    reason: Annotated[str, fact("why it cannot be asked")] = ""
+
+
+class Answer(Record):
+    """What came of one node: its state and, where it answered, its bytes."""
+
+    node: str
+    state: NodeState = "answered"
+    reason: str = ""
+    data: bytes = b""
+    took_s: float = 0.0
+
+
+class Asked(Record):
+    """Which nodes are meant, by what the engine takes: a folder, a list of names, a job."""
+
+    where: Annotated[str, fact("a folder of records, or - for one record a line from stdin")] = ""
+    hosts: Annotated[tuple[str, ...], fact("names; empty: all that the engine knows")] = ()
+    at_once: Annotated[int, fact("how many are asked at a time")] = 64
+    node_limit_s: Annotated[float, fact("for one node")] = 20.0
+    command: Annotated[tuple[str, ...], fact("how sysperf is started on a node")] = ("sysperf",)
+
+
+class NodeFinding(Record, forbid_unknown_fields=False):
+    """What one rule says of one subject of a node."""
+
+    rule: str
+    severity: Severity
+    state: State = "finding"
+    subject: str = ""
+    message: str = ""
+
+
+class Unread(Record, forbid_unknown_fields=False):
+    """An area that could not be read there."""
+
+    area: str
+    why: str
+
+
+class NodeCeiling(Record, forbid_unknown_fields=False):
+    """One measured figure of a node; more is better."""
+
+    metric: str
+    unit: str
+    values: Annotated[tuple[float, ...], fact("one of each short run")] = ()
+
+
+class NodeRecord(Record, kw_only=True, forbid_unknown_fields=False):
+    """One node: what it is, what matters for speed, what its rules found. A newer sysperf may send more; that is left out."""
+
+    schema: Literal[1] = 1
+    node: str
+    taken_at: str
+    sysperf: Annotated[str, fact("the version that wrote it")]
+    hardware: Annotated[dict[str, str], fact("GPUs, CPUs, RDMA ports and memory; `?` where that is not known")] = {}
+    comparables: Annotated[dict[str, str], fact("facts that matter for speed; `?` is unknown")] = {}
+    findings: tuple[NodeFinding, ...] = ()
+    unknown: tuple[Unread, ...] = ()
+    ceilings: tuple[NodeCeiling, ...] = ()
+    job: Annotated[str, fact("the scheduler's job that runs there; empty: none is known")] = ""
+    took_ms: float = 0.0
+    problem: Annotated[str, fact("why there is nothing else")] = ""

@@ -1,0 +1,122 @@
+"""Which conditions hold seldom: every Nth step, the first one, for a log, when an episode ends, when a loss is no number."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script.names import Names, dotted, last_name
+from sysperf.script.syntax import within
+from sysperf.script.values import Values
+from sysperf.startup import lazy
+
+_SELDOM = lazy(
+    r"(?i)\w*(log|print|debug|verbose|every|interval|freq|period|display|save|report|track|profile|should|plot|vis)\w*"
+    r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
+    r"|\w*_(due|done|finished|ended)|isnan|isinf|smoke_test|fast_dev_run"
+)
+_COUNTER = lazy(
+    r"(?i)_*(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
+)
+_EARLY = lazy(r"(?i)\w*(warm_?up|few|debug|first|early)\w*")
+_TIMES = lazy(r"(?i)\w*(time|elapsed|now|tic|clock)\w*")
+_MICRO = lazy(r"(?i)\w*(accum|micro|virtual_batch|update_freq|grad_step|iter_size|iters_to_acc|sub_?div)\w*")
+_INFINITE = ("isfinite",)
+FEW = 100
+"""Of so many rounds at the beginning, a run has more."""
+
+
+class Conditions:
+    """The conditions of a file, by how often they hold."""
+
+    def __init__(self, names: Names, values: Values) -> None:
+        self._names = names
+        self._values = values
+        self._known: dict[tuple[ast.expr, bool], bool] = {}
+
+    def seldom(self, test: ast.expr, negated: bool = False) -> bool:
+        """Whether a condition holds seldom; `negated`: whether it fails seldom."""
+        key = (test, negated)
+        if key not in self._known:
+            self._known[key] = self._seldom(test, negated)
+        return self._known[key]
+
+    def _seldom(self, test: ast.expr, negated: bool) -> bool:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self.seldom(test.operand, not negated)
+        if isinstance(test, ast.BoolOp):  # a condition that somebody joined with a seldom one is of the same kind
+            return any(self.seldom(part, negated) for part in test.values)
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            return self._comparison(test.left, test.ops[0], test.comparators[0], negated)
+        if isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod | ast.BitAnd):  # `if step % 100`: nearly always
+            return negated and self._is_every_nth(test)
+        if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+            return self._word(test, negated)
+        return not negated and any(_is_remainder(part) for part in within(test))
+
+    def _word(self, test: ast.Name | ast.Attribute | ast.Call, negated: bool) -> bool:
+        name = last_name(test.func if isinstance(test, ast.Call) else test)
+        if name in _INFINITE:
+            return negated
+        if isinstance(test, ast.Name) and (said := self._bound(test)) is not None:
+            return self.seldom(said, negated)
+        if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and name in ("any", "all", "item"):
+            return self.seldom(test.func.value, negated) if isinstance(test.func.value, ast.Call) else False
+        words = within(test) if isinstance(test, ast.Call) else (test,)
+        return not negated and any(_SELDOM.fullmatch(last_name(word)) for word in words)
+
+    def _bound(self, test: ast.Name) -> ast.expr | None:
+        """The condition that a name stands for: ``update = step % 10 == 0``."""
+        bindings = self._names.lookup(test, test.id)
+        value = bindings[0].value if len(bindings) == 1 and not bindings[0].path and not bindings[0].element else None
+        return value if isinstance(value, ast.Compare | ast.BoolOp | ast.BinOp) else None
+
+    def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr, negated: bool) -> bool:
+        if isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot):
+            same = {ast.NotEq: ast.Eq(), ast.NotIn: ast.In(), ast.IsNot: ast.Is()}[type(op)]
+            return self._comparison(left, same, right, not negated)
+        if negated:
+            return False
+        if any(isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod | ast.BitAnd) for side in (left, right)):
+            return any(self._is_every_nth(side) for side in (left, right) if isinstance(side, ast.BinOp))
+        if isinstance(op, ast.Eq):
+            return any(self._is_counter(side) for side in (left, right)) and not any(_is_text(side) for side in (left, right))
+        if isinstance(op, ast.In):
+            return self._is_counter(left) or (_is_text(left) and "info" in dotted(right))
+        return isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and self._order(left, op, right)
+
+    def _order(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
+        """``i < 3``, ``step < warmup_steps``, ``time.time() - last > 60``, ``random() < 0.01``."""
+        if isinstance(op, ast.Gt | ast.GtE):
+            left, right = right, left
+        if any(_TIMES.fullmatch(last_name(part)) for part in within(right) if isinstance(part, ast.Name | ast.Attribute)):
+            return True
+        if isinstance(left, ast.Call) and last_name(left.func) in ("random", "rand", "uniform"):
+            return True
+        limit = self._names.constant(right)
+        few = isinstance(limit, int | float) and limit <= FEW
+        return self._is_counter(left) and (few or bool(_EARLY.fullmatch(last_name(right))))
+
+    def _is_counter(self, node: ast.expr) -> bool:
+        """A number of the round: by what it is, or by its name."""
+        if isinstance(node, ast.BinOp):
+            return self._is_counter(node.left) or self._is_counter(node.right)
+        if isinstance(node, ast.Name) and any(binding.element or binding.path for binding in self._names.lookup(node, node.id)):
+            return self._values.is_a(node, "number")
+        return isinstance(node, ast.Name | ast.Attribute) and bool(_COUNTER.fullmatch(last_name(node)))
+
+    def _is_every_nth(self, node: ast.expr) -> bool:
+        """Whether a remainder is seldom a certain one: not with a divisor of 1, and not where gradients are summed up."""
+        divisors = [part.right for part in within(node) if _is_remainder(part) and isinstance(part, ast.BinOp)]
+        return any(
+            self._names.constant(divisor) != 1
+            and not any(_MICRO.fullmatch(last_name(part)) for part in within(divisor) if isinstance(part, ast.Name | ast.Attribute))
+            for divisor in divisors
+        )
+
+
+def _is_remainder(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.BitAnd)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bool | None.__class__)

@@ -1,0 +1,94 @@
+"""A condition that holds seldom makes what is under it cost little; one that holds nearly always does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.script.scripts import hits
+
+STEP = """
+import torch
+def train(model, loader, optimizer, args, log_every, infos):
+    for step, x in enumerate(loader):
+        loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+        {}
+            writer.add_scalar("loss", 1.0, step)
+"""
+SELDOM = (
+    "if step == 1:",
+    "if step in (1, 10):",
+    "if step < 3:",
+    "if step == args.warmup_steps:",
+    "if args.rank == 0 and (step % args.n == 0 or last):",
+    "if not step % 100:",
+    "if step % 100 == 0 or step == len(loader) - 1:",
+    "if (step + 1) & 63 == 0:",
+    "if 'episode' in infos:",
+    "if not torch.isfinite(loss):",
+    "if torch.isnan(loss).any():",
+    "if time.time() - shown > 60:",
+    "if random.random() < 0.01:",
+    "if self.should_log(step):",
+    "if step + 1 == args.epochs:",
+)
+OFTEN = (
+    "if True:",
+    "if args.rank == 0:",
+    "if step % 1 == 0:",
+    "if step != 0:",
+    "if step % 100 != 0:",
+    "if step >= args.warmup_steps:",
+    "if (step + 1) % args.accumulation_steps == 0:",
+    "if args.mode == 'train':",
+    "if torch.isfinite(loss):",
+    "if not verbose:",
+    "if x is not None:",
+)
+
+
+@pytest.mark.parametrize("condition", SELDOM)
+def test_what_holds_seldom_is_no_step(condition: str) -> None:
+    """The first step, every Nth, the end of an episode, a loss that is no number."""
+    assert "program.logging" not in hits(STEP.format(condition))
+
+
+@pytest.mark.parametrize("condition", OFTEN)
+def test_what_holds_nearly_always_is_a_step(condition: str) -> None:
+    """A rank, a mode, a remainder of one, the steps of an optimizer between micro-steps."""
+    assert hits(STEP.format(condition))["program.logging"] == [9]
+
+
+@pytest.mark.parametrize(
+    ("leave", "shown"),
+    [
+        ("if step % 100 != 0: return", False),
+        ("if not should_save(step): return", False),
+        ("if rank != 0: return", True),
+        ("if step % 100 == 0: return", True),
+    ],
+)
+def test_a_helper_that_returns_at_its_top_runs_seldom(leave: str, shown: bool) -> None:
+    """What follows an early return runs where that condition fails."""
+    text = f"""
+import torch
+def save(model, step, rank):
+    {leave}
+    torch.save(model.state_dict(), "last.pt")
+for step, x in enumerate(loader):
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    save(model, step, rank)
+"""
+    assert ("program.checkpoint-in-step" in hits(text)) == shown
+
+
+def test_a_remainder_of_an_option_that_is_one_is_no_guard() -> None:
+    """By default each step is logged."""
+    option = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--every', type=int, default={})\nargs = parser.parse_args()\n"
+    step = STEP.format("if step % args.every == 0:").replace(", args,", ",")
+
+    assert "program.logging" in hits(option.format(1) + step)
+    assert "program.logging" not in hits(option.format(50) + step)

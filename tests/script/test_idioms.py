@@ -1,0 +1,201 @@
+"""How training programs are written: each idiom is read as its author meant it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import lint as engine
+from sysperf.script.notebook import Notebook
+from tests.script.scripts import facts, hits, shipped
+
+LOADER = "import torch\nfrom torch.utils.data import DataLoader\n"
+
+
+def workers(text: str) -> list[tuple[int | None, bool | None]]:
+    """The number of workers, and whether memory is pinned, of each loader."""
+    return [(loader.workers, loader.pin_memory) for loader in facts(LOADER + text).loaders or ()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kwargs = {'num_workers': 3, 'pin_memory': True}\nloader = DataLoader(data, **kwargs)\n",
+        "kwargs = dict(num_workers=3, pin_memory=True)\nloader = DataLoader(data, **kwargs)\n",
+        "kwargs = {'batch_size': 3}\nif cuda:\n    more = {'num_workers': 3, 'pin_memory': True}\n    kwargs.update(more)\nloader = DataLoader(data, **kwargs)\n",
+        "kwargs = {'num_workers': 3}\nkwargs['pin_memory'] = True\nloader = DataLoader(data, **kwargs)\n",
+        "kwargs = {'num_workers': 3, 'pin_memory': True} if cuda else {}\nloader = DataLoader(data, **kwargs)\n",
+        "config = {'workers': 3}\nloader = DataLoader(data, num_workers=config['workers'], pin_memory=True)\n",
+        "def make(data, **rest):\n    return DataLoader(data, **rest)\nloader = make(data, num_workers=3, pin_memory=True)\n",
+        "@dataclass\nclass Args:\n    workers: int = 3\nargs = tyro.cli(Args)\nloader = DataLoader(data, num_workers=args.workers, pin_memory=True)\n",
+        "@dataclass\nclass Setup:\n    workers: int = field(default=3)\ndef f(cfg):\n    return DataLoader(data, num_workers=cfg.workers, pin_memory=True)\n",
+        "class Config:\n    workers = 3\nloader = DataLoader(data, num_workers=Config.workers, pin_memory=True)\n",
+        "@click.option('--workers', default=3)\ndef f(**args):\n    pass\nloader = DataLoader(data, num_workers=args.workers, pin_memory=True)\n",
+    ],
+)
+def test_options_are_found_where_they_are_written(text: str) -> None:
+    """In dictionaries that are spread, in records of options, in what a helper passes on."""
+    assert workers(text) == [(3, True)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def make(data, **rest):\n    return DataLoader(data, **rest)\n", "loader = DataLoader(data, **read(path))\n"],
+)
+def test_options_of_another_file_are_unknown(text: str) -> None:
+    """Neither the default nor anything else."""
+    assert workers(text) == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "for x, y in loader:",
+        "for i, (x, y) in enumerate(loader):",
+        "for i, (x, y) in enumerate(tqdm(loader)):",
+        "for i, ((x, _), y) in enumerate(loader):",
+        "for _, (x, y) in zip(range(100), loader):",
+        "for (x, y), _ in zip(loader, other):",
+        "for batch in loader:\n    x = batch['image']",
+    ],
+)
+def test_batches_are_found_behind_any_target(head: str) -> None:
+    """The names of a tuple within a tuple are parts of the batch."""
+    text = f"""
+loader = DataLoader(data, num_workers=2, pin_memory=True)
+{head}
+    x = x.cuda()
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+"""
+    assert "transfer.blocking" in hits(LOADER + text)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "loss_scaler(loss, optimizer, parameters=model.parameters())",
+        "accelerator.backward(loss); optim.step()",
+        "scaler.scale(loss).backward()",
+        "trainer.optimize_parameters()",
+    ],
+)
+def test_a_step_may_be_made_by_another_object(step: str) -> None:
+    """A call that gets a loss and an optimizer trains."""
+    text = f"import torch\nfor x in loader:\n    loss = model(x).mean()\n    {step}\n    print(value.item())\n"
+    assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        (
+            "for fold in range(10):\n    loader = DataLoader(data, num_workers=2)\n    for epoch in range(90):\n        for x in loader:",
+            False,
+        ),
+        ("for epoch in range(90):\n    loader = DataLoader(data, num_workers=2)\n    if True:\n        for x in loader:", True),
+        ("for seed in seeds:\n    loader = DataLoader(data, num_workers=2)\n    if True:\n        for x in loader:", False),
+    ],
+)
+def test_a_fold_is_no_epoch(head: str, shown: bool) -> None:
+    """What repeats the whole training makes its loader once for each."""
+    body = "\n            loss = model(x).mean()\n            loss.backward()\n            optimizer.step()\n"
+    assert ("dataloader.rebuilt" in hits(LOADER + head + body)) == shown
+
+
+def test_an_epoch_of_one_step_and_a_warm_up_are_no_steps() -> None:
+    """All data at once, and three rounds before a measurement."""
+    step = "    loss = model(x).mean()\n    loss.backward()\n    optimizer.step()\n    print(loss.item())\n"
+
+    assert "sync.per-step" not in hits("import torch\nfor epoch in range(200):\n" + step)
+    assert "sync.per-step" not in hits("import torch\nfor _ in range(3):\n" + step)
+    assert "sync.per-step" in hits("import torch\nfor iteration in range(200):\n" + step)
+
+
+def test_hints_about_a_file_come_once() -> None:
+    """However many loops it trains in."""
+    step = "for x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+
+    assert len(hits("import torch\n" + step * 3)["compile.not-compiled"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("pattern = re.compile('x')", True),
+        ("model = torch.compile(model)", False),
+        ("model.compile()", False),
+        ("if args.compile: prepare(model)", False),
+        ("if is_compiled_module(model): model = model._orig_mod", True),
+    ],
+)
+def test_not_everything_called_compile_is_torch_compile(line: str, shown: bool) -> None:
+    """A regular expression is compiled, too; an option of that name may stand for it."""
+    step = "for x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+    assert ("compile.not-compiled" in hits(f"import re\nimport torch\n{line}\n{step}")) == shown
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "try:\n    scaler = torch.amp.GradScaler()\nexcept AttributeError:\n    scaler = torch.cuda.amp.GradScaler()\n",
+        "if TORCH_VERSION >= (2, 4):\n    pass\nelse:\n    scaler = torch.cuda.amp.GradScaler()\n",
+        "scaler = torch.amp.GradScaler() if hasattr(torch.amp, 'GradScaler') else torch.cuda.amp.GradScaler()\n",
+        "if version.parse(torch.__version__) < version.parse('2.4'):\n    scaler = torch.cuda.amp.GradScaler()\n",
+    ],
+)
+def test_a_branch_for_older_versions_keeps_the_old_name(branch: str) -> None:
+    """The new name does not exist there."""
+    assert "precision.amp-old-names" not in hits("import torch\n" + branch)
+
+
+def test_a_number_that_is_divided_by_itself_ends() -> None:
+    """A mean over an evaluation: `total = total / n` behind a sum of numbers."""
+    text = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x): return x
+@torch.no_grad()
+def evaluate(model, loader):
+    total = 0.0
+    for x in loader:
+        total += model(x).sum().item()
+    total = total / len(loader)
+    return total
+"""
+    assert "program.no-grad-in-evaluation" in hits(text)
+
+
+CELLS = (
+    "import torch\nif COLAB:\n    %pip install torch\n",
+    "!pip install \\\n  this \\\n  that\nfiles = !ls\n",
+    "this is no Python\n",
+    "torch.nn.Linear?\n",
+    "for x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    print(loss.item())\n",
+)
+
+
+def test_a_notebook_is_read_cell_by_cell(tmp_path: Path) -> None:
+    """Magics, shell commands over several lines, help and a cell that is no Python: the others are judged."""
+    path = tmp_path / "book.ipynb"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in CELLS], "nbformat": 4}))
+    (hypothesis,) = [found for found in engine.lint([str(path)], shipped()).hypotheses if found.rule == "sync.per-step"]
+
+    assert [(place.cell, place.line) for place in hypothesis.places] == [(5, 4)]
+    assert Notebook("book.ipynb", path.read_bytes()).text.count("pass") == 4
+
+
+def test_packages_named_build_are_read_and_tests_are_not(tmp_path: Path) -> None:
+    """Only a folder of tests that is named itself is read; what is skipped is counted."""
+    script = "import torch\nfor x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    print(loss.item())\n"
+    for name in ("dist/a.py", "env/a.py", "tests/test_a.py", "tests/a.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(script)
+    (tmp_path / "env/__init__.py").touch()
+
+    found = engine.lint([str(tmp_path)], shipped())
+    assert {place.file for hypothesis in found.hypotheses for place in hypothesis.places} == {str(tmp_path / "env/a.py")}
+    assert len(engine.lint([str(tmp_path / "tests")], shipped()).hypotheses) > 1

@@ -1,0 +1,259 @@
+"""Classes of traces that were judged wrongly once: each is made small here, with its right answer."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sysperf.engine.analyze import Result, analyze
+from sysperf.trace import kernels
+from sysperf.trace.accounting.account import _bounded
+from sysperf.trace.facts import HostWork, Rank
+
+from .labelled import rules
+from .synthetic import Machine, exported, steps, written
+
+
+def analyzed(folder: Path, machine: Machine, **more: object) -> Result:
+    return analyze([written(folder, machine.trace(**more))], rules())
+
+
+def found(result: Result) -> set[str]:
+    return {finding.rule for finding in result.analysis.findings}
+
+
+def busy(machine: Machine, count: int = 40, name: str = "ampere_bf16_s16816gemm", us: float = 100, **args: Any) -> float:
+    """A host that is ahead of its device; returns when the device is done."""
+    end = 0.0
+    for _ in range(count):
+        machine.think(5)
+        end = machine.kernel(us, name, **args)
+    return end
+
+
+# ---------------------------------------------------------------------- the end of a recording
+
+
+@pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "hipDeviceSynchronize", ""])
+def test_idle_time_behind_the_last_operation_belongs_to_no_step(tmp_path: Path, call: str) -> None:
+    """The profiler stops there: a last step of 54 ms, 50 of them empty, is one of 4 ms like the others."""
+    machine = steps(Machine(), 5, lambda machine: (busy(machine), machine.synchronize()))
+    start = machine.now
+    busy(machine)
+    if call:
+        machine.call(call, 50_000)
+    else:
+        machine.think(50_000)
+    machine.range("ProfilerStep#5", start)
+    rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
+
+    assert rank.verdict == "healthy"
+    assert rank.steps.outlier is False
+
+
+def test_work_of_the_host_at_the_end_of_a_step_stays_in_it(tmp_path: Path) -> None:
+    """An operator behind the last kernel is the program's, and so is a range that begins there."""
+    for cat, name in (("cpu_op", "aten::sort"), ("user_annotation", "save")):
+        machine = steps(Machine(), 5, lambda machine: (busy(machine), machine.synchronize()))
+        start = machine.now
+        busy(machine)
+        machine.synchronize()
+        begin = machine.now
+        machine.think(50_000)
+        machine.range(name, begin, cat)
+        machine.range("ProfilerStep#5", start)
+        rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
+
+        assert rank.steps.longest_ms == pytest.approx(54, abs=1)
+
+
+def test_what_each_step_ends_with_stays_in_the_last_one(tmp_path: Path) -> None:
+    """A program that pauses after its last kernel of each step is slow there, too."""
+    machine = steps(Machine(), 6, lambda machine: (busy(machine), machine.synchronize(), machine.think(8_000)))
+    rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
+
+    assert rank.steps.longest_ms == pytest.approx(12, abs=1)
+    assert rank.verdict == "host-bound"
+
+
+def test_collectives_bound_the_only_step_of_a_device_that_is_behind(tmp_path: Path) -> None:
+    """The host is done with three steps before the device is with one; a busy device does not wait for the host."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(40):
+            machine.kernel(100)
+            machine.kernel(300, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+
+    rank = analyzed(tmp_path, steps(Machine(), 3, step)).analysis.trace.ranks[0]
+
+    assert (rank.window_rule, rank.verdict) == ("device_steps", "comm-bound")
+
+
+# ---------------------------------------------------------------------- names
+
+HASHED = "## Call CompiledFxGraph fb3en3pmdtsn2pziyq6jiyhnewghozxvyb5vy5kk6ejlfff7gc3n ##"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_garbage"), [(HASHED, False), ("2gc", False), ("cfg_3gc5", False), ("gc", True), ("gc.collect", True), ("run_gc", True)]
+)
+def test_letters_of_a_hash_are_no_garbage_collection(tmp_path: Path, name: str, is_garbage: bool) -> None:
+    def step(machine: Machine) -> None:
+        start = machine.now
+        busy(machine)
+        machine.synchronize()
+        machine.range(name, start)
+
+    assert ("program.garbage-collection" in found(analyzed(tmp_path, steps(Machine(), 6, step)))) == is_garbage
+
+
+COLLECTIVES = (
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "void deep_ep::internode::combine<false>()",
+    "void ::ep::internode::dispatch<false>()",
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>()",
+    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport()",
+    "multimem_all_reduce_kernel<__nv_bfloat16>",
+    "nvshmemi_alltoall_kernel",
+    "two_shot_all_reduce_kernel",
+    "void mscclpp::reduceScatter()",
+    "void quickreduce::allreduce_prototype_twoshot<>()",
+)
+OTHERS = (
+    "triton_poi_fused_all_gather_into_tensor_view_3",
+    "void blockAllReduceSum<float>()",
+    "void at::native::vectorized_elementwise_kernel<4, FillFunctor>",
+    "void step_dispatch()",
+    "nvjet_hsh_128x128",
+)
+
+
+@pytest.mark.parametrize(("name", "answer"), [*((name, True) for name in COLLECTIVES), *((name, False) for name in OTHERS)])
+def test_collectives_are_known_whoever_wrote_them(name: str, answer: bool) -> None:
+    assert kernels.is_collective(name.lower()) == answer
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>(int, char*)", "vectorized_elementwise_kernel"),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", "softmax_warp_forward"),
+        ("ampere_bf16_s16816gemm_bf16_128x128", "ampere_bf16_s16816gemm_bf16_128x128"),
+        ("<<<>>>", "<<<>>>"),
+    ],
+)
+def test_a_kernel_has_a_name_for_people(name: str, short: str) -> None:
+    assert kernels.short(name) == short
+
+
+# ---------------------------------------------------------------------- devices
+
+
+def test_few_blocks_of_collectives_are_no_unfilled_device(tmp_path: Path) -> None:
+    """NCCL leaves the device to others on purpose, and so do persistent kernels of 112 blocks on 132 multiprocessors."""
+
+    def step(machine: Machine) -> None:
+        busy(machine, 20, COLLECTIVES[0], **{"blocks per SM": 16 / 132})
+        busy(machine, 20, "deep_gemm", **{"blocks per SM": 112 / 132})
+
+    assert "device.waves-small" not in found(analyzed(tmp_path, steps(Machine(), 6, step)))
+
+
+def test_small_kernels_are_named(tmp_path: Path) -> None:
+    result = analyzed(
+        tmp_path, steps(Machine(), 6, lambda machine: busy(machine, 40, "void gemv2T<float, 128>(float*)", **{"blocks per SM": 0.1}))
+    )
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "device.waves-small"]
+
+    assert "gemv2T" in finding.message
+
+
+@pytest.mark.parametrize(("capability", "over", "is_wrong"), [((9, 0), 2, False), ((8, 0), 2, True), ((9, 0), 60, True)])
+def test_dependent_launches_overlap_their_predecessor(tmp_path: Path, capability: tuple[int, int], over: float, is_wrong: bool) -> None:
+    """A kernel may start some µs before the one before it ends on a device that can launch so, and nothing is wrong with the clocks."""
+    machine = steps(Machine(capability=capability), 6, lambda machine: (busy(machine), machine.synchronize()))
+    ours = [event for event in machine.events if event["cat"] == "kernel"]
+    for event in ours[::2]:
+        event["dur"] += over
+    severities = [finding.severity for finding in analyzed(tmp_path, machine).analysis.findings if finding.rule == "trust.clock-impossible"]
+
+    assert severities == (["info"] if is_wrong else [])  # it changes no figure
+
+
+# ---------------------------------------------------------------------- ranks
+
+
+def late(folder: Path, *, who: int, world: int = 4) -> list[str]:
+    """Rank `who` is 3 ms late in one of ten collectives, and the others by 5 µs in turn."""
+    paths = []
+    for rank in range(world):
+        machine = Machine()
+        for number in range(6):
+            begin = machine.now
+            for place in range(10):
+                base, jitter = begin + place * 400 + (3_000 if place else 0), 5 if (number * 10 + place) % world == rank else 0
+                machine.now = base
+                machine.kernel(80)
+                machine.now = base + 100 + (3_000 if rank == who and not place else 0) + jitter
+                end = base + 200 + (0 if place else 3_000)
+                machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
+                machine.now = end
+            machine.range(f"ProfilerStep#{number}", begin)
+        info = {"backend": "nccl", "rank": rank, "world_size": world}
+        paths.append(written(folder, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+    return paths
+
+
+def test_the_late_rank_is_the_one_that_costs_most_and_not_the_one_that_is_last_most_often(tmp_path: Path) -> None:
+    result = analyze(late(tmp_path, who=1), rules())
+    trace = result.analysis.trace
+
+    assert (trace.skew.straggler, trace.skew.rotates) == (1, False)
+    assert trace.skew.straggler_share == pytest.approx(100, abs=2)
+    assert "for rank 1" in trace.why
+    assert "ddp.unequal-ranks" in found(result)
+
+
+# ---------------------------------------------------------------------- scheduling
+
+STATES = "CREATE TABLE ENUM_SAMPLING_THREAD_STATE (id, name, label)"
+SCHEDULED = "CREATE TABLE SCHED_EVENTS (start, isSchedIn, globalTid, threadState)"
+
+
+def scheduled(folder: Path, state: int, *more: str) -> float | None:
+    """The wait for a CPU of a launching thread that leaves its CPU in this state for 90 of 105 µs."""
+    machine = steps(Machine(), 6, busy)
+    thread = 4_000 << 24 | 4_000
+    rows = [
+        (round((event["ts"] + at) * 1_000), on, thread, state)
+        for event in machine.events
+        if event["cat"] == "cuda_runtime"
+        for at, on in ((5.0, 0), (9.0, 1))
+    ]
+    path = exported(folder, machine, changes=(SCHEDULED, *more))
+    with sqlite3.connect(path) as connection:
+        connection.executemany("INSERT INTO SCHED_EVENTS VALUES (?, ?, ?, ?)", rows)
+    return analyze([path], rules()).analysis.trace.ranks[0].host.runnable_wait_pct
+
+
+def test_a_thread_waits_for_a_cpu_where_the_file_says_so(tmp_path: Path) -> None:
+    """State 0 is Unknown by the file's own table; without such a table nobody knows what a number means."""
+    named = (STATES, "INSERT INTO ENUM_SAMPLING_THREAD_STATE VALUES (0, 'Unknown', ''), (1, 'Running', '')")
+
+    assert scheduled(tmp_path, 0, *named) in (None, 0.0)
+    assert scheduled(tmp_path, 0) is None
+    waited = scheduled(tmp_path, 1, *named)
+    assert waited is not None
+    assert 5 < waited < 100
+
+
+def test_no_share_of_a_whole_is_more_than_the_whole() -> None:
+    """A figure that was counted wrongly is unknown."""
+    rank = _bounded(Rank(file="", form="nsys", host=HostWork(runnable_wait_pct=4_170_128.0, gc_pct=100.2, gil_wait_pct=-3.0)))
+
+    assert msgspec.to_builtins(rank.host)["runnable_wait_pct"] is None
+    assert (rank.host.gc_pct, rank.host.gil_wait_pct) == (100.2, None)
