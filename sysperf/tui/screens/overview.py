@@ -84,6 +84,6 @@ class Overview(View):
             self.say(f"copied: {command}")
 
     def action_apply(self) -> None:
-        """On the screen of findings, where it is asked."""
+        """Ask on the screen of findings."""
         if (finding := self._finding) is not None:
             self.app.call_later(self.app.run_action, f"apply_finding({finding.key!r})")

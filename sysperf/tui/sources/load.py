@@ -46,7 +46,7 @@ class Busiest:
         self._at = self._due = 0.0
 
     def read(self) -> tuple[Neighbour, ...] | None:
-        """Those that used most, the busiest first; None where it is not yet time, and in the first reading."""
+        """Return those that used most, the busiest first; None where it is not yet time, and in the first reading."""
         at, before, since = time.monotonic(), self._last, self._at
         if at < self._due:
             return None

@@ -34,7 +34,7 @@ class Cause(NamedTuple):
 
     @property
     def key(self) -> str:
-        """That of its first finding."""
+        """The key of its first finding."""
         return self.first.key
 
     @property
@@ -90,7 +90,7 @@ def loss(finding: Finding) -> tuple[str, str]:
 
 
 def act(fix: Remedy | None, *, here: bool) -> str:
-    """Who can do it, and what it takes: ``a here``, ``restart``, ``by hand``."""
+    """Say who can do it, and what it takes: ``a here``, ``restart``, ``by hand``."""
     if fix is None:
         return ""
     if fix.setting is not None and here:

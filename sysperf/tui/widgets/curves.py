@@ -68,7 +68,7 @@ def known(now: Now) -> list[Curve]:
 
 
 def draw(now: Now, width: int, height: int) -> Lines:
-    """As many curves as there is room for, above one axis, with the latest events below."""
+    """Draw as many curves as there is room for, above one axis, with the latest events below."""
     curves = known(now)
     wide = width - SCALE - LABEL - 1
     if not curves or height < LEAST or wide < 12:

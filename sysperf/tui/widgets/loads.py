@@ -94,7 +94,7 @@ def _rest(now: Now, process: Process, width: int) -> list[Span]:
 
 
 def _command(process: Process) -> Span:
-    """Without its interpreter: the script is what tells programs apart."""
+    """Leave the interpreter out: the script is what tells programs apart."""
     command = programs.without_folder(programs.program(process))
     first, _, rest = command.partition(" ")
     return span(rest if rest and first.startswith("python") else command)

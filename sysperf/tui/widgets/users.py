@@ -1,4 +1,4 @@
-"""Who uses the CPUs, and what owners are called."""
+"""Neighbours of PyTorch programs, and what owners are called."""
 
 from __future__ import annotations
 
