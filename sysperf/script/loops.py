@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sysperf.script.conditions import Conditions
 from sysperf.script.names import Names, dotted, last_name
-from sysperf.script.syntax import Function, Loop, Tree, within
+from sysperf.script.syntax import Function, Loop, Tree, children_of, within
 from sysperf.script.values import Values
 from sysperf.startup import lazy
 
@@ -21,6 +22,8 @@ _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""
+_WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|test|warm_?up|bench\w*|example|check|test_)\w{0,12}")
+"""Functions that train once and for all, as a rule."""
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
@@ -87,11 +90,19 @@ class Loops:
                 return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
                 sites = self._names.call_sites(parent)
-                if sites or parent.name in STEP_HOOKS:
+                if sites or parent.name in STEP_HOOKS or self._is_step(parent):
                     self.step_functions.add(parent)
                     for site in sites if depth else ():
                         self._mark_step(site, call, depth - 1)
                     return
+
+    def _is_step(self, function: Function) -> bool:
+        """A function that this file does not call, with a backward pass and a step of the optimizer in no loop: whoever calls it repeats it."""
+        if _WHOLE_RUNS.fullmatch(function.name) or not (function.args.args or function.args.kwonlyargs):
+            return False
+        calls = [part for statement in function.body for part in _outside_loops(statement) if isinstance(part, ast.Call)]
+        made = {last_name(call.func) for call in calls if self.advances(call)}
+        return bool(made & {"backward", "manual_backward"}) and "step" in made
 
     def _over_few(self, loop: Loop) -> bool:
         """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
@@ -190,6 +201,9 @@ class Loops:
     def _function(self, function: Function, depth: int) -> Where:
         owner = self._tree.parents.get(function)
         kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
+        if function in self.step_functions and self._names.call_sites(function):
+            called = self._of_calls(function, depth)
+            return called if called.often else Where("step")
         if function in self.step_functions or (function.name in STEP_HOOKS and kind in ("lightning", "hf-trainer")):
             return Where("step")
         if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer"):
@@ -232,6 +246,18 @@ class Loops:
                     self._left[statement] = left
                     left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
         return self._left.get(child, False)
+
+
+def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The parts of a statement that run once where it does."""
+    if not isinstance(statement, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement
+        for child in children_of(statement):
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                inner = [child] if isinstance(child, ast.stmt) else child.body
+                yield from (part for one in inner for part in _outside_loops(one))
+            else:
+                yield from within(child)
 
 
 def _leaves(statement: ast.If) -> bool:

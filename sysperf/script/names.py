@@ -188,10 +188,27 @@ class Names:
 
         A method is called on `self`, or on something else by a name that is not also one of every model (`model.train()`).
         """
-        if len(self.functions[function.name]) > 1:
+        owner = self._tree.parents.get(function)
+        is_method = isinstance(owner, ast.ClassDef)
+        sites = [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
+        if len(self.functions[function.name]) == 1:
+            return sites
+        if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
             return []
-        is_method = isinstance(self._tree.parents.get(function), ast.ClassDef)
-        return [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
+        return [call for call in sites if last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner)]
+
+    def _is_method(self, function: Function) -> bool:
+        return isinstance(self._tree.parents.get(function), ast.ClassDef)
+
+    def _related(self, call: ast.Call, owner: ast.ClassDef) -> bool:
+        """Whether `self` in a call may be of a class: it is called there, or in a class that one inherits from."""
+        caller = self._tree.class_of(call)
+        return caller is owner or (caller is not None and (caller.name in self._bases(owner) or owner.name in self._bases(caller)))
+
+    def _bases(self, node: ast.ClassDef, depth: int = 4) -> set[str]:
+        names = {last_name(base) for base in node.bases}
+        inner = [self.classes[name] for name in names if name in self.classes] if depth else []
+        return names.union(*(self._bases(base, depth - 1) for base in inner))
 
     def constant(self, node: ast.expr | None, depth: int = 6) -> Constant:
         """The value of a constant, of a name that has one value only, or of an option by default. None: unknown."""
