@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.script.conditions import Conditions
@@ -22,8 +23,9 @@ _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""
-_WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|test|warm_?up|bench\w*|example|check|test_)\w{0,12}")
+_WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(test|warm_?up|bench|example|check)\w*)")
 """Functions that train once and for all, as a rule."""
+_MEASURES = lazy(r"\w*(profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
@@ -62,7 +64,9 @@ class Loops:
     def advances(self, call: ast.Call) -> bool:
         """Whether a call is a backward pass or a step of an optimizer, or hands both to an object that does them."""
         method = last_name(call.func)
-        if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters", "update_params"):
+        if isinstance(call.func, ast.Attribute) and method == "update_params":
+            return "optim" in last_name(call.func.value)
+        if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters"):
             return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
         if isinstance(call.func, ast.Attribute) and method == "step":
             return self._values.is_a(call.func.value, "optimizer", "scaler")
@@ -76,12 +80,23 @@ class Loops:
             return False
         return any(self._values.is_a(given, "optimizer") for given in call.args[1:])
 
+    @cached_property
+    def optimizes(self) -> bool:
+        """Whether an optimizer steps in a loop: gradients alone train nothing."""
+        known = ("optimize_parameters", "update_params", "step")
+        calls = [call for call in self._tree.of(ast.Call) if self.advances(call)]
+        return any(last_name(call.func) in known or not isinstance(call.func, ast.Attribute) for call in calls) or any(
+            self._takes_loss_and_optimizer(call, last_name(call.func)) for call in calls
+        )
+
     def _in_autograd(self, call: ast.Call) -> bool:
         """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
         function = self._tree.function_of(call)
         return function is not None and function.name in ("backward", "manual_backward", "step", "closure")
 
     def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
+        """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
+        inside = None
         for parent in self._tree.ancestors(node):
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While):
                 if self._over_few(parent):
@@ -89,7 +104,9 @@ class Loops:
                 self.steps.setdefault(parent, call)
                 return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                sites = self._names.call_sites(parent)
+                if inside is not None or _MEASURES.fullmatch(parent.name):
+                    return
+                inside, sites = parent, self._names.call_sites(parent)
                 if sites or parent.name in STEP_HOOKS or self._is_step(parent):
                     self.step_functions.add(parent)
                     for site in sites if depth else ():
@@ -97,8 +114,9 @@ class Loops:
                     return
 
     def _is_step(self, function: Function) -> bool:
-        """A function that this file does not call, with a backward pass and a step of the optimizer in no loop: whoever calls it repeats it."""
-        if _WHOLE_RUNS.fullmatch(function.name) or not (function.args.args or function.args.kwonlyargs):
+        """A function that nobody here calls, with a backward pass and an optimizer's step in no loop: whoever calls it repeats it."""
+        arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+        if not arguments or (_WHOLE_RUNS.fullmatch(function.name) and not (function.name == "train" and arguments[0] == "self")):
             return False
         calls = [part for statement in function.body for part in _outside_loops(statement) if isinstance(part, ast.Call)]
         made = {last_name(call.func) for call in calls if self.advances(call)}

@@ -271,18 +271,22 @@ class Names:
         bindings = self.lookup(node, name)
         if not bindings:
             return None
-        items: dict[str, ast.expr] = {}
-        for binding in bindings:
-            given = self._keywords_of(binding, node) if binding.value is None else self.spread(binding.value, depth - 1)
-            if given is None or binding.path or binding.element:
-                return None
-            items |= given
+        given = [self._items_of(binding, node, depth) for binding in bindings]
+        kept = [items for items in given if items]
+        if None in given or len(kept) > 1:  # more than one, and which is used is not known
+            return None
+        items: dict[str, ast.expr] = dict(*kept)
         for call in self._updates.get(name, []):
             added = self.spread(call.args[0], depth - 1) if len(call.args) == 1 else {}
             if added is None or last_name(call.func) == "setdefault":
                 return None
             items |= {**added, **{given.arg: given.value for given in call.keywords if given.arg}}
         return items | dict(self._items.get(name, ()))
+
+    def _items_of(self, binding: Binding, node: ast.expr, depth: int) -> dict[str, ast.expr] | None:
+        if binding.path or binding.element:
+            return None
+        return self._keywords_of(binding, node) if binding.value is None else self.spread(binding.value, depth - 1)
 
     def _keywords_of(self, binding: Binding, node: ast.expr) -> dict[str, ast.expr] | None:
         """What the one call of a function gives to its ``**kwargs``."""

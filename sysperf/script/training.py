@@ -147,14 +147,23 @@ def _is_differentiated(file: File, name: str, node: ast.AST) -> bool:
     function = file.tree.function_of(node)
     scope: ast.AST = function if function is not None else file.tree.module
     where = file.loops.where(node)
-    if where.loop is None:
+    if where.loop is None or file.tree.function_of(where.loop) is not function:
         return True  # the sum lives in a helper: who reads it is not known
+    if any(_makes_loss(part, name) for part in within(scope)):
+        return True
     uses = [part for part in within(where.loop) if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
     if any(isinstance(part.ctx, ast.Store) and not isinstance(file.tree.parents[part], ast.AugAssign) for part in uses):
         return True
     if any(isinstance(part.ctx, ast.Load) and _feeds(file, part, node) for part in uses):
         return True
     return any(isinstance(part, ast.Call) and last_name(part.func) == "backward" and _names(part, name) for part in within(scope))
+
+
+def _makes_loss(node: ast.AST, name: str) -> bool:
+    """Whether a list of losses is made into one: ``torch.stack(losses)``, ``sum(losses)``."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in ("stack", "cat", "sum", "hstack", "vstack"):
+        return False
+    return any(dotted(given) == name for given in node.args)
 
 
 def _feeds(file: File, part: ast.AST, node: ast.AST) -> bool:
