@@ -47,6 +47,8 @@ class Loops:
         self._values = values
         self.conditions = Conditions(names, values)
         self._left: dict[ast.stmt, bool] = {}
+        self._training: set[ast.AST] = set()
+        """Statements that hold a backward pass or a step: a condition around one decides on the whole step."""
         self.steps: dict[Loop, ast.Call] = {}
         self.step_functions: set[Function] = set()
         self.epochs: set[Loop] = set()
@@ -98,6 +100,7 @@ class Loops:
         """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
         inside = None
         for parent in self._tree.ancestors(node):
+            self._training.add(parent)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While):
                 if self._over_few(parent):
                     continue
@@ -246,6 +249,8 @@ class Loops:
             return True
         if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
             branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse
+            if isinstance(branch, list) and any(statement in self._training for statement in branch):
+                return self._left_before(parent, child)
             if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
                 return True
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
@@ -260,8 +265,9 @@ class Loops:
         if child not in self._left:
             for block in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
                 left = False
-                for statement in block:
-                    self._left[statement] = left
+                last = max((number for number, statement in enumerate(block) if statement in self._training), default=-1)
+                for number, statement in enumerate(block):
+                    self._left[statement] = left = left and number > last  # what is left with the step is part of it
                     left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
         return self._left.get(child, False)
 
