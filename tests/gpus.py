@@ -12,6 +12,7 @@ DENIED = OSError("Insufficient Permissions")
 
 GIB = 1 << 30
 FIELDS = "91,38,45,52,59,82,147"
+HEALTH = "230,74,76,269,270,271,170"
 
 Answers = dict[str, Any]
 
@@ -33,6 +34,9 @@ H100: Answers = {
     "DeviceGetUtilizationRates": {"gpu": 97, "memory": 41},
     "DeviceGetPerformanceState": 0,
     "DeviceGetFieldValues," + FIELDS: {"91": 18, "38": 0, "45": 0, "52": 0, "59": 0, "82": 61, "147": 18},
+    "DeviceGetFieldValues," + HEALTH: {"230": 0, "74": 4_000_000_000, "76": 0, "269": 0, "270": 0, "271": 0, "170": 0},
+    "DeviceGetRepairStatus": [0, 0],
+    "DeviceGetNumaNodeId": NOT_SUPPORTED,
     "DeviceGetMigMode": [0, 0],
     "DeviceGetPersistenceMode": 1,
     "DeviceGetComputeMode": 0,
@@ -138,6 +142,9 @@ VGPU: Answers = {
     "DeviceGetName": "GRID A100-10C",
     "DeviceGetBrand": 9,
     "DeviceGetVirtualizationMode": 2,
+    "DeviceGetGridLicensableFeatures": {
+        "isGridLicenseSupported": 1, "licensableFeaturesCount": 1, "gridLicensableFeatures": [{"featureState": 1, "featureEnabled": 1}],
+    },
     "DeviceGetPersistenceMode": 1,
     **dict.fromkeys(
         ("DeviceGetPowerUsage", "DeviceGetPowerManagementLimit", "DeviceGetPowerManagementDefaultLimit", "DeviceGetTemperature,0",

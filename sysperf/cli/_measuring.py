@@ -20,6 +20,8 @@ from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.trial import Experiment, Trial
 from sysperf.verify import lock, trials
 
+MAX_RUN_S = 86_400.0
+
 
 def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the options that say what is measured."""
@@ -38,6 +40,13 @@ def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help="steps per second, counted in the unmodified program: of its optimizer, or calls of its model",
     )
     group.add_argument("--max-steps", type=int, default=0, metavar="N", help="with --steps: end each run after so many")
+    group.add_argument(
+        "--run-seconds",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="with --steps: end the first run after so many seconds of steps, and all others after as many steps",
+    )
     return group
 
 
@@ -49,8 +58,10 @@ def metric(args: argparse.Namespace) -> Metric:
         raise UsageError("--higher-is-better goes with --metric", "a longer wall time is not better")
     if args.max_steps < 0 or (args.max_steps and not args.steps):
         raise UsageError("--max-steps goes with --steps, and is 1 or more", "--steps optimizer --max-steps 200")
+    if not 0 <= args.run_seconds < MAX_RUN_S or (args.run_seconds and (args.max_steps or not args.steps)):
+        raise UsageError("--run-seconds goes with --steps, without --max-steps", "--steps optimizer --run-seconds 10")
     if args.steps:
-        return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps)
+        return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps, args.run_seconds)
     return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
 
 
@@ -122,7 +133,7 @@ def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verif
         at=time.time(),
         rule=rule,
         rung=rung,
-        fingerprint=gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED))),
+        fingerprint=gains.fingerprint(reading.snapshot(Host(), gains.DECIDING)),
     )
     try:
         trials.append(f"{paths.state_folder()}/{trials.FILE}", trial)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from sysperf import plugin
 from sysperf.cli import _options, _signals, plugins
 from sysperf.host.commands import sysperf_command
-from sysperf.host.descendants import kill_descendants
+from sysperf.host.descendants import descendants, kill_descendants
 from sysperf.host.forked import adopt_orphans
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.text import neutral
@@ -109,7 +109,6 @@ def _started(args: argparse.Namespace) -> int:
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
     """Wait until a program below it has had PyTorch loaded for so long. Raises SysperfError when it ends first."""
     from sysperf.collect.process.process_tree import find  # noqa: PLC0415 - for this form only
-    from sysperf.diagnosis import counters  # noqa: PLC0415 - as above
     from sysperf.host import Host  # noqa: PLC0415 - as above
 
     start, since = time.monotonic(), 0.0
@@ -119,23 +118,9 @@ def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:
             raise SysperfError(f"it ended with exit code {program.returncode} before it could be observed", hint)
         if time.monotonic() - start > MAX_START_S:
             raise SysperfError(f"it has not loaded PyTorch in {MAX_START_S:.0f} s", "name the process that does: sysperf diagnose PID")
-        if not since and any(_below(counters, family, program.pid) for family in find(Host()).families):
+        if not since and {program.pid, *descendants(program.pid)}.intersection(find(Host()).families):
             since = time.monotonic()
         time.sleep(0.5)
-
-
-def _below(counters: object, pid: int, root: int) -> bool:
-    """Whether a process is the root, or below it."""
-    from sysperf.procfs.stat import parse  # noqa: PLC0415 - for this form only
-
-    for _ in range(32):
-        if pid == root:
-            return True
-        stat = parse(counters.content(f"/proc/{pid}/stat"))  # type: ignore[attr-defined]  # a module
-        if stat is None or stat.ppid <= 1:
-            return False
-        pid = stat.ppid
-    return False
 
 
 def _end(program: subprocess.Popen[bytes] | None) -> None:

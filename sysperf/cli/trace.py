@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         text = as_json.dump(written)
     else:
-        text = profile.trace(written, iterations=request.iterations, color=_options.wants_color(args), width=_options.width())
+        color, width = _options.wants_color(args), _options.width()
+        text = profile.trace(written, iterations=request.iterations, analyzed=args.analyze, color=color, width=width)
     if args.analyze:
         text = _analysis(written.path, args) if args.json else text + "\n" + _analysis(written.path, args)
     sys.stdout.write(text)

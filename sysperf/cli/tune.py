@@ -13,7 +13,7 @@ exit codes:
   3  undecided or interrupted
 
 examples:
-  sysperf tune --steps optimizer -- python train.py             by steps per second; a run is as long as a good rate takes
+  sysperf tune --steps optimizer -- python train.py             by steps per second; a run is as long as --minutes has room for
   sysperf tune --minutes 60 --profile train.toml -- python train.py
   sysperf tune --steps forward --instances 2,4 -- python serve.py   several at once, CPUs divided among them
   sysperf tune --only threads --minutes 5 -- python train.py        how many threads? each number in turn
@@ -106,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
         plan = msgspec.structs.replace(saved, budget_s=plan.budget_s, limit_s=plan.limit_s) if saved else plan
         store.keep("plan", plan)
         store.keep("machine", machine)
+        study.say(f"{study.run_length(tune_plan.first_metric(plan))}; {plan.budget_s / 60:.3g} min at most", is_over=False)
         result = tune.tune(plan, store, f"{base}.profile.toml", _Watch(time.monotonic() + plan.budget_s))
     if result.comparison:
         _measuring.keep(result.comparison, args.fix, "tune", what=f"{tuning.named_winner(result)}: {os.path.basename(plan.argv[0])}")
@@ -214,12 +215,17 @@ class _Watch:
     def __call__(self, state: Progress | verify.State) -> None:
         if isinstance(state, verify.State):
             study.say(f"confirming: {study.progress_line(state)}", is_over=study.is_over(state))
-        else:
+        elif state.running_s is None or _options.rewrites_lines(sys.stderr):
             study.say(self._line(state), is_over=False)
 
     def _line(self, state: Progress) -> str:
         left_min = max(0.0, self._end - time.monotonic()) / 60
-        what = state.last.failed or state.last.disturbed
-        last = f"last run {f'left out: {neutral(what, 60)}' if what else f'{state.last.wall_s:.2f} s'}"
-        best = f"; best so far {state.best} {((state.ratio or 1) - 1) * 100:+.1f} %" if state.ratio else ""
-        return f"{state.phase}, run {state.done} of at most {state.total}; {last}{best}; {left_min:.0f} min left"
+        parts = [f"{state.phase}, run {state.done + (state.running_s is not None)} of at most {state.total}"]
+        if state.running_s is not None:
+            parts.append(f"running for {state.running_s:.0f} s")
+        if state.last is not None:
+            what = state.last.failed or state.last.disturbed
+            parts.append(f"last run {f'left out: {neutral(what, 60)}' if what else f'{state.last.wall_s:.2f} s'}")
+        if state.ratio:
+            parts.append(f"best so far {state.best} {(state.ratio - 1) * 100:+.1f} %")
+        return "; ".join((*parts, f"{left_min:.0f} min left"))

@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterable
 from typing import Annotated
 
+import msgspec
+
 from sysperf.collect.readers.allowed_cpus import allowed_by_cpuset
 from sysperf.collect.readers.mounts import mounts
 from sysperf.collect.readers.pressure import waited
@@ -102,9 +104,8 @@ OWN_UNITS = ("sysperf-agent.service", "sysperf-audit.service")
 
 def collect(host: Host) -> Cgroup:
     """Read the group of our own process."""
-    group = read_group(host, "self")
-    facts = {name: getattr(group, name) for name in Cgroup.__struct_fields__} if group else {"path": None, "version": None}
-    return Cgroup(**{**facts, "cpuset": allowed_by_cpuset(host)[0]})
+    group = read_group(host, "self") or Cgroup(path=None, version=None)
+    return msgspec.structs.replace(group, cpuset=allowed_by_cpuset(host)[0])
 
 
 def read_group(host: Host, pid: int | str, groups: Groups | None = None) -> Cgroup | None:

@@ -1,7 +1,9 @@
 """driver: NVIDIA's kernel module and libraries, their versions, device nodes, daemons and CUDA toolkits.
 
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
-        /usr/lib*/lib{cuda,nvidia-ml}.so.1  /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/local/cuda*  NVML's System calls
+        /usr/lib*/lib{cuda,nvidia-ml}.so.1  /run/nvidia-persistenced  /run/nvidia-fabricmanager
+        /usr/{bin,sbin}/nv-fabricmanager  /usr/local/cuda*  /etc/nv_tegra_release  /proc/device-tree/compatible
+        /sys/class/dmi/id/product_name  NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
         https://docs.nvidia.com/deploy/driver-persistence/
 """
@@ -22,10 +24,12 @@ PARAMS = "/proc/driver/nvidia/params"
 CONTROL_NODE = "/dev/nvidiactl"
 DEVICES = "/proc/devices"
 WSL = "/dev/dxg"
+TEGRA = ("/etc/nv_tegra_release", "/proc/device-tree/compatible", "/sys/class/dmi/id/product_name")
 NOUVEAU = "/sys/bus/pci/drivers/nouveau"
 PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvidia-persistenced.pid")
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
 TOOLKITS = "/usr/local/cuda*"
@@ -99,11 +103,17 @@ class Driver(Record):
     persistence_daemon: Annotated[bool | None, fact("whether nvidia-persistenced runs", *PERSISTENCE)] = None
     fabric_manager: Annotated[bool | None, fact("whether the fabric manager runs", FABRIC_MANAGER)] = None
     fabric_manager_version: Annotated[
-        str | None, fact("version of the installed fabric manager; asked where it runs, under --deep", "run:fabric-manager-version")
+        str | None,
+        fact(
+            "version of the installed fabric manager, asked under --deep; '' where none is installed",
+            "run:fabric-manager-version",
+            *FABRIC_PROGRAM,
+        ),
     ] = None
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
+    tegra: Annotated[bool | None, fact("whether it is a Jetson, whose driver has versions of its own", *TEGRA)] = None
     wsl: Annotated[bool | None, fact("whether GPUs are Windows's, reached through /dev/dxg", WSL)] = None
     toolkits: Annotated[tuple[Toolkit, ...] | None, fact("CUDA toolkits of the system", "/usr/local")] = None
 
@@ -128,17 +138,22 @@ def collect(host: Host) -> Driver:
         nouveau=_holds_a_device(host, NOUVEAU),
         persistence_daemon=_any_exists(host, PERSISTENCE),
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
-        fabric_manager_version=_fabric_manager_version(host) if fabric_manager and host.deep else None,
+        fabric_manager_version=_fabric_manager_version(host, fabric_manager),
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
+        tegra=_tegra(host),
         wsl=wsl,
         toolkits=_toolkits(host),
     )
 
 
-def _fabric_manager_version(host: Host) -> str | None:
-    """``Fabric Manager version is : 550.54.15``."""
+def _fabric_manager_version(host: Host, runs: bool | None) -> str | None:
+    """``Fabric Manager version is : 550.54.15``. One of another version than the driver exits: what is installed is asked."""
+    if runs is False and _any_exists(host, FABRIC_PROGRAM) is False:
+        return ""
+    if not host.deep:
+        return None
     match = _VERSION.search(host.run("fabric-manager-version") or "")
     return match[0] if match else None
 
@@ -159,6 +174,16 @@ def _has_control_node(host: Host) -> bool | None:
     there = host.exists(CONTROL_NODE)
     drivers = host.text(DEVICES) if there else None
     return there if drivers is None else "nvidia" in drivers
+
+
+def _tegra(host: Host) -> bool | None:
+    """A Jetson by its release file, its device tree, or the product name that its newer firmware gives."""
+    release, *names = TEGRA
+    there = host.exists(release)
+    words = [host.word(path) if host.exists(path) else "" for path in names]
+    if there or any(word and ("nvidia,tegra" in word or "Jetson" in word) for word in words):
+        return True
+    return None if there is None or None in words else False
 
 
 def _asked(host: Host, problem: str, name: str) -> str | None:

@@ -81,6 +81,10 @@ class Pcie(Record):
     nvidia_gpus: Annotated[int | None, fact("GPUs of NVIDIA: display and 3D controllers", f"{EACH}/class", f"{EACH}/vendor")] = None
     amd_gpus: Annotated[int | None, fact("GPUs of AMD, with those inside CPUs", f"{EACH}/class", f"{EACH}/vendor")] = None
     intel_gpus: Annotated[int | None, fact("GPUs of Intel, with those inside CPUs", f"{EACH}/class", f"{EACH}/vendor")] = None
+    nvswitches: Annotated[
+        int | None,
+        fact("NVSwitches on the bus, which need the fabric manager; Blackwell's are not there", f"{EACH}/class", f"{EACH}/vendor"),
+    ] = None
     acs_redirects: Annotated[
         tuple[str, ...] | None,
         fact("switch ports above GPUs that send traffic between peers up to the CPU (ACS redirect)", f"{EACH}/config"),
@@ -125,8 +129,16 @@ def collect(host: Host) -> Pcie:
         nvidia_gpus=counts["nvidia"],
         amd_gpus=counts["amd"],
         intel_gpus=counts["intel"],
+        nvswitches=_nvswitches(host, kinds) if complete else None,
         acs_redirects=_acs_redirects(host, devices),
     )
+
+
+def _nvswitches(host: Host, kinds: dict[str, tuple[str, str] | None]) -> int | None:
+    """NVIDIA's bridges of no other kind."""
+    bridges = [address for address, kind in kinds.items() if kind and kind[0].startswith("0680")]
+    vendors = [_hex(host, f"{PCI}/{address}/vendor", 4) for address in bridges]
+    return None if None in vendors else vendors.count(_VENDORS["nvidia"])
 
 
 def functions(host: Host) -> tuple[Function, ...]:

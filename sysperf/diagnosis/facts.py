@@ -135,6 +135,8 @@ class Program(Record, kw_only=True):
     pid: Annotated[int, fact("its number", STAT)]
     name: str = ""
     command: str = ""
+    started: Annotated[str, fact("the line that starts its job, a rank's launcher; empty where it is not known or cannot be pasted")] = ""
+    folder: Annotated[str, fact("the working folder of that, where it is not sysperf's")] = ""
     rank: Annotated[int | None, fact("-1: started as none", "/proc/[0-9]*/environ")] = None
     world_size: int | None = None
     age_s: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sysperf import paths
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import reading
 from sysperf.host import Host
 from sysperf.model.finding import Finding, Gain, Report
@@ -13,21 +14,24 @@ from sysperf.model.snapshot import Snapshot
 from sysperf.model.trial import Trial
 from sysperf.verify import trials
 
-FINGERPRINTED = {
-    "kernel": ("release",),
-    "cpu": ("model_name", "online", "cores", "threads_per_core"),
-    "driver": ("nvidia_version", "cuda_driver_version"),
-}
-"""The facts that decide whether a result still holds, by area."""
+DECIDING = ("kernel", "cpu", "driver")
+"""The areas whose facts decide whether a result still holds."""
 
 
 def deciding_facts(facts: Snapshot) -> dict[str, str]:
     """Return what decides whether a result still holds, by name: kernel, CPUs and driver."""
-    return {
-        f"{name}.{field}": str(getattr(facts.areas[name].facts, field, None)) if name in facts.areas else ""
-        for name, fields in FINGERPRINTED.items()
-        for field in fields
+    known = MachineFacts(facts)
+    kernel, cpu, driver = known.kernel, known.cpu, known.driver
+    values = {
+        "kernel.release": kernel and kernel.release,
+        "cpu.model_name": cpu and cpu.model_name,
+        "cpu.online": cpu and cpu.online,
+        "cpu.cores": cpu and cpu.cores,
+        "cpu.threads_per_core": cpu and cpu.threads_per_core,
+        "driver.nvidia_version": driver and driver.nvidia_version,
+        "driver.cuda_driver_version": driver and driver.cuda_driver_version,
     }
+    return {name: str(value) for name, value in values.items()}
 
 
 def fingerprint(facts: Snapshot) -> str:
@@ -40,7 +44,7 @@ def fingerprint(facts: Snapshot) -> str:
 def kept() -> trials.Trials:
     """Return what was measured on this machine, and how the machine is now."""
     results = trials.read(f"{folder}/{trials.FILE}" for folder in dict.fromkeys((paths.SYSTEM_STATE, paths.state_folder())))
-    return results._replace(fingerprint=fingerprint(reading.snapshot(Host(), tuple(FINGERPRINTED)))) if results.results else results
+    return results._replace(fingerprint=fingerprint(reading.snapshot(Host(), DECIDING))) if results.results else results
 
 
 def with_gains(report: Report) -> Report:

@@ -112,6 +112,10 @@ class Compiled:
         """The fixes, with the safety that the table `acts` gives to what they do."""
         return tuple(settled(fix, self._acts) for fix in self.rule.fix)
 
+    def offers(self, fix: Fix, scope: Scope) -> bool:
+        """Whether a fix is one for this machine."""
+        return not fix.when or self.expression(fix.when, "fix.when")(scope) is not False
+
     def percent(self, key: Literal["cost", "work"], scope: Scope) -> float | None:
         """The share of the time that it is about, by its expression of this name; None where it has none, or that is unknown."""
         text = self.rule.cost if key == "cost" else self.rule.work
@@ -130,11 +134,14 @@ class Compiled:
     def _check_fix(self, fix: Fix, place: str) -> None:
         from sysperf.evaluate.fix_check import check_fix  # noqa: PLC0415 - 0.7 ms; what is shipped was checked by its tests
 
+        if fix.when and self.rule.scope == "launch":
+            raise self._error(place, RuleError("a start takes all of a rule's fixes: `when` belongs into the rule"))
         for text in texts_of(fix):
             self.template(text, place)
         self._check_command(fix, place)
-        if fix.verify:
-            self.expression(fix.verify, f"{place}.verify")
+        for name in ("when", "verify"):
+            if text := getattr(fix, name):
+                self.expression(text, f"{place}.{name}")
         try:
             check_fix(fix)
             if self.rule.scope != "launch":

@@ -24,7 +24,7 @@ def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     def fill(text: str, *, quote: bool = False) -> str:
         return rule.template(text).fill(scope, quote=quote)
 
-    return tuple(_remedy(fix, fill, scope) for fix in rule.fixes)
+    return tuple(_remedy(fix, fill, scope) for fix in rule.fixes if rule.offers(fix, scope))
 
 
 def source_fix(file: str, rule: str) -> Remedy:

@@ -18,7 +18,7 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.journal_log import JournalError
 from sysperf.fix.lease import boot_s
 from sysperf.host import Host
-from sysperf.host.forked import close_all_but
+from sysperf.host.forked import close_all_but, leave_behind
 from sysperf.model.change import Keeper, Transaction
 
 _MAX_NAP_S = 60.0
@@ -29,14 +29,10 @@ _NAP_S = 0.5
 def start(host: Host, journal: Journal, number: int) -> Keeper:
     """Start the keeper of a transaction. Raises OSError."""
     ready, ours = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(ready)
-        _stay(host, journal, number, ours)
+    leave_behind(lambda: _stay(host, journal, number, ours))
     os.close(ours)
     with open(ready, "rb", buffering=0) as pipe:
         pid = int(pipe.read(32) or b"0")
-    os.waitpid(child, 0)
     if not pid:
         raise OSError(errno.EAGAIN, "the process that ends the lease could not be started")
     latency.release()  # the keeper has it now
@@ -44,30 +40,23 @@ def start(host: Host, journal: Journal, number: int) -> Keeper:
 
 
 def _stay(host: Host, journal: Journal, number: int, ready: int) -> None:
-    """Let go of the terminal and the parent, in the child; say who we are, wait. Never returns."""
-    code = 1
-    try:
-        for name in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(name, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        os.chdir("/")
-        close_all_but({*latency.held(), ready})
-        os.write(ready, str(os.getpid()).encode())
-        os.close(ready)
-        code = _wait(host, journal, number)
-    finally:
-        os._exit(code)
+    """Let go of what the command had open, say who we are, wait."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.chdir("/")
+    close_all_but({*latency.held(), ready})
+    os.write(ready, str(os.getpid()).encode())
+    os.close(ready)
+    _wait(host, journal, number)
 
 
-def _wait(host: Host, journal: Journal, number: int) -> int:
+def _wait(host: Host, journal: Journal, number: int) -> None:
     """Wait until the lease ends (it may be renewed meanwhile) or somebody else has taken it back."""
     while True:
         transaction = journal.read(number)
         if transaction.state != "open" and not transaction.live:
-            return 0
+            return
         if recovery.is_over(transaction):
             with contextlib.suppress(JournalError):
                 _end(host, journal, number)

@@ -24,7 +24,7 @@ def children_finder() -> Callable[[int], list[int]]:
     Kernels that do not list them: all processes are asked for their parents then, once.
     """
     me = os.getpid()
-    return _listed if os.access(f"/proc/{me}/task/{me}/children", os.R_OK) else _by_parent()
+    return children if os.access(f"/proc/{me}/task/{me}/children", os.R_OK) else _by_parent()
 
 
 def descendants(pid: int) -> list[int]:
@@ -36,9 +36,10 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
-def _listed(pid: int) -> list[int]:
+def children(pid: int, max_threads: int = MAX_THREADS) -> list[int]:
+    """The processes that the threads of this one started, or adopted; none where the kernel does not list them."""
     try:
-        threads = os.listdir(f"/proc/{pid}/task")[:MAX_THREADS]
+        threads = os.listdir(f"/proc/{pid}/task")[:max_threads]
     except OSError:
         return []
     return [child for thread in threads for child in parse_children(_content(f"/proc/{pid}/task/{thread}/children"))]

@@ -161,7 +161,7 @@ def _call(library: Native, handles: dict[object, Native], name: str, args: Argum
     devices = 2 if name in _OF_TWO else 1
     first, rest = [_handle(library, handles, int(index)) for index in args[:devices]], args[devices:]
     if name == "DeviceGetFieldValues":
-        return field_values(function(*first, [int(field) for field in rest]))
+        return field_values(function(*first, [_field(field) for field in rest]), rest)
     if name in _FILLED:
         filled = getattr(library, _FILLED[name])()
         function(*first, ctypes.byref(filled))
@@ -215,10 +215,16 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """The member of the union that each NVML_VALUE_TYPE_* means."""
 
 
-def field_values(values: Native) -> dict[str, int | float | None]:
-    """The answers of DeviceGetFieldValues by field number; None for a field that this GPU does not have."""
+def _field(field: int | str) -> int | tuple[int, int]:
+    """``230``, or ``215:3`` for the field of link 3."""
+    number, _, scope = str(field).partition(":")
+    return (int(number), int(scope)) if scope else int(number)
+
+
+def field_values(values: Native, asked: Arguments) -> dict[str, int | float | None]:
+    """The answers of DeviceGetFieldValues by what was asked, in its order; None for a field that this GPU does not have."""
     answers: dict[str, int | float | None] = {}
-    for value in values:
+    for name, value in zip(asked, values, strict=False):
         known = value.nvmlReturn == 0 and value.valueType < len(_MEMBERS)
-        answers[str(value.fieldId)] = plain(getattr(value.value, _MEMBERS[value.valueType])) if known else None
+        answers[str(name)] = plain(getattr(value.value, _MEMBERS[value.valueType])) if known else None
     return answers

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from sysperf.host.forked import ending_with_parent
+from sysperf.host.forked import ended, ending_with_parent
 from sysperf.launch import several, start
 from sysperf.launch.witness import Witness
 
@@ -26,13 +26,11 @@ def run(argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object
 
     `before` is called in the process that then becomes the program.
     """
-    parent, end_with_us = os.getpid(), ending_with_parent(signal.SIGTERM)
+    end_with_us = ending_with_parent(signal.SIGTERM)
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     pid = os.fork()
     if pid == 0:
         end_with_us()
-        if os.getppid() != parent:  # it was killed meanwhile
-            os._exit(128 + signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         _become(argv, env, before)
     witness = Witness()
@@ -64,19 +62,6 @@ def _wait(program: int, witness: Witness) -> int:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(program, info.si_signo)
             continue
-        code = _reaped(program)
+        code = dict(ended()).get(program)  # others are orphans, when we are the first process of a container
         if code is not None:
             return 128 - code if code < 0 else code
-
-
-def _reaped(program: int) -> int | None:
-    """Reap who ended, also orphans when we are the first process of a container; the program's exit code once it is among them."""
-    code = None
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            if pid == program:
-                code = os.waitstatus_to_exitcode(status)
-    return code

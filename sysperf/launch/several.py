@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from sysperf.host.forked import ending_with_parent
+from sysperf.host.forked import ended, ending_with_parent
 from sysperf.launch import start
 from sysperf.launch.plan import LaunchPlan
 from sysperf.model.errors import UsageError
@@ -89,7 +89,6 @@ class _Group:
         self.failed: int | None = None
         self.signal_received: int | None = None
         self.deadline: float | None = None
-        self.parent = os.getpid()
         self.end_with_us = ending_with_parent(signal.SIGTERM)
 
     def run(self) -> int:
@@ -148,8 +147,6 @@ class _Group:
                 signal.signal(number, signal.SIG_DFL)
             os.setpgid(0, 0)  # so that its own children can be ended with it
             self.end_with_us()
-            if os.getppid() != self.parent:  # it was killed meanwhile
-                os._exit(128 + signal.SIGTERM)
             for (_, theirs), ours in zip(pipes, (1, 2), strict=True):
                 os.dup2(theirs, ours)
             if instance.number > 0 or os.isatty(0) or not os.get_inheritable(0):
@@ -181,15 +178,9 @@ class _Group:
 
     def _reap(self) -> None:
         """Note who ended, also children of theirs when we are the first process of a container."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, code in ended():
             if self.pids.pop(pid, None) is not None:
-                self._ended(pid, os.waitstatus_to_exitcode(status))
+                self._ended(pid, code)
 
     def _ended(self, pid: int, code: int) -> None:
         code = 128 - code if code < 0 else code

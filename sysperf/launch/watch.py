@@ -11,9 +11,10 @@ import re
 import time
 from typing import NamedTuple
 
+from sysperf.host.descendants import descendants
+from sysperf.host.forked import leave_behind
 from sysperf.launch.plan import LaunchPlan
 from sysperf.model.cpuset import CpuSet
-from sysperf.procfs.children import parse as parse_children
 from sysperf.startup import lazy
 
 LOOK_EVERY_S = 0.5
@@ -39,18 +40,13 @@ class Seen(NamedTuple):
 def watch(plan: LaunchPlan) -> None:
     """Leave a process behind that looks at the program we become, and says on stderr what it sees."""
     program = os.getpid()
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork() == 0:
-            text = _watched(program, plan)
-            with contextlib.suppress(OSError):
-                os.write(2, f"sysperf wrap: {text}\n".encode())
-    finally:
-        os._exit(0)
+
+    def say() -> None:
+        text = _watched(program, plan)
+        with contextlib.suppress(OSError):
+            os.write(2, f"sysperf wrap: {text}\n".encode())
+
+    leave_behind(say)
 
 
 def _watched(program: int, plan: LaunchPlan) -> str:
@@ -67,13 +63,11 @@ def _watched(program: int, plan: LaunchPlan) -> str:
 
 def look(program: int) -> Seen | None:
     """A program and its descendants now; None when it has ended."""
-    processes, masks, pages = [program], list[CpuSet](), dict[int, int]()
+    processes, masks, pages = [program, *descendants(program)][:MAX_PROCESSES], list[CpuSet](), dict[int, int]()
     for pid in processes:
         for thread in _threads(pid):
             if len(masks) < MAX_THREADS and (allowed := _ALLOWED.search(_text(f"/proc/{pid}/task/{thread}/status"))):
                 masks.append(CpuSet.parse(allowed[1]))
-            listed = parse_children(_text(f"/proc/{pid}/task/{thread}/children"))
-            processes += listed[: MAX_PROCESSES - len(processes)]
         for node, count in _PAGES.findall(_text(f"/proc/{pid}/numa_maps")):
             pages[int(node)] = pages.get(int(node), 0) + int(count)
     return Seen(len(processes), tuple(masks), pages) if masks else None

@@ -34,6 +34,7 @@ class Metric(Record):
     pattern: Annotated[str, fact("the regular expression whose last match in the output is the value")] = ""
     counts: Annotated[Literal["", "optimizer", "forward"], fact("the steps whose rate is the value")] = ""
     max_steps: Annotated[int, fact("steps after which a run ends; 0 for none")] = 0
+    run_s: Annotated[float, fact("seconds of steps after which the first run ends, and as many steps end the others; 0 for none")] = 0.0
 
 
 class Conditions(Record):

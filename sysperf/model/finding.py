@@ -221,6 +221,7 @@ class Finding(Record):
     signals: Annotated[tuple[Signal, ...], fact("what speaks for the cause and against it")] = ()
     also: Annotated[tuple[Subject, ...], fact("other programs or ranks that show the same")] = ()
     confirmed_by: Annotated[tuple[str, ...], fact("of a hypothesis about source: the findings of a run or a trace that confirm it")] = ()
+    keep: Annotated[str, fact("the command that keeps what is there, before a fix changes it by hand")] = ""
     verify: Annotated[str, fact("the command that proves the fix; empty where there is no speed to compare")] = ""
 
     witness: Annotated[str, fact("which witness of the cause it is; empty: the rule is its own")] = ""

@@ -61,6 +61,7 @@ class Fix(Record):
     """What can be done. The kind says which of our typed changes it is."""
 
     title: str = ""
+    when: Annotated[str, fact("condition under which it is offered; one that is unknown does not keep it back")] = ""
     safety: Safety = "manual"
     numerics: Annotated[bool, fact("results may change: never applied automatically")] = False
     needs: Annotated[Literal["", "root", "restart", "reboot", "reset"], fact("what acting takes")] = ""

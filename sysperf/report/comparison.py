@@ -14,6 +14,9 @@ MAX_PLOT_COLUMNS = 48
 MIN_FAULTS, FAULTS_RATIO = 10_000, 1.5
 """Page faults of a run that are worth a line, and how many times as many one variant has."""
 MAX_SHOWN_RATIO = 100.0
+MAX_SHOWN_WIDTH = 10.0
+"""An interval whose ends are more than this apart is no information, but that there were too few pairs."""
+UNKNOWN = "not known yet"
 STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unknown"}
 
 
@@ -25,7 +28,7 @@ def verdict(comparison: Comparison) -> str:
         return f"{many} ranks work at {ratio * 100:.1f} % of the efficiency of {few}: {ratio * many / few:.2f} times the steps"
     if comparison.verdict in ("faster", "slower"):
         by = f"{abs(comparison.ratio - 1) * 100:.1f} % " if comparison.ratio is not None and comparison.is_certain() else ""
-        return f"{b} is {by}{comparison.verdict} than {a}{'' if by else ', by little: the further pairs do not show how much'}"
+        return f"{b} is {by}{comparison.verdict} than {a}{'' if by else '; by how much is not known yet'}"
     if comparison.verdict == "same":
         return f"{b} and {a} are equally fast, within {comparison.margin * 100:g} %"
     return f"unclear whether {b} {'are' if comparison.ranks and comparison.ranks[1] > 1 else 'is'} faster than {a}"
@@ -33,7 +36,8 @@ def verdict(comparison: Comparison) -> str:
 
 def basis(comparison: Comparison) -> str:
     """Return interval, level and pairs: what the verdict rests on."""
-    parts = [f"{interval(comparison)} at {comparison.confidence * 100:.4g} %"] if comparison.ratio is not None else []
+    known = interval(comparison)
+    parts = [known if known == UNKNOWN else f"{known} at {comparison.confidence * 100:.4g} %"] if comparison.ratio is not None else []
     parts.append(f"{comparison.metric.name}, {comparison.pairs} pair{'' if comparison.pairs == 1 else 's'}")
     if comparison.fresh_pairs:
         parts.append(f"the interval from {comparison.fresh_pairs} further pairs")
@@ -57,12 +61,17 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def interval(comparison: Comparison) -> str:
-    """Return ``+3.1 to +5.3 %``."""
-    return f"{percent(comparison.low or 1)} to {percent(comparison.high or 1)} %"
+    """Return ``+3.1 to +5.3 %``; ``not known yet`` of one that holds nearly any ratio."""
+    return between(comparison.low or 1, comparison.high or 1)
+
+
+def between(low: float, high: float) -> str:
+    """Return the bounds of a ratio in percent, or that nothing is known yet."""
+    return UNKNOWN if high > MAX_SHOWN_WIDTH * low else f"{percent(low)} to {percent(high)} %"
 
 
 def percent(ratio: float) -> str:
-    """Return ``+3.1``; of a bound that only says that nothing is known, what it is beyond."""
+    """Return ``+3.1``; of a bound that says nothing, what it is beyond."""
     if ratio > MAX_SHOWN_RATIO:
         return f"above +{(MAX_SHOWN_RATIO - 1) * 100:.0f}"
     return f"below {(1 / MAX_SHOWN_RATIO - 1) * 100:.0f}" if ratio < 1 / MAX_SHOWN_RATIO else f"{(ratio - 1) * 100:+.1f}"

@@ -66,6 +66,8 @@ def _cause(sheet: Page, cause: Finding, verbose: bool) -> None:
         sheet.labelled("fix" if not number else "and" if fix in _first(cause.fixes) else "or", neutral(_title(fix), MAX_TEXT))
         if fix.command:
             sheet.verbatim("", neutral(fix.command, MAX_TEXT), "command")
+    if cause.keep:
+        sheet.verbatim("keep", neutral(cause.keep, MAX_TEXT), "command")
     if cause.verify:
         sheet.verbatim("prove", neutral(cause.verify, MAX_TEXT), "command")
     if verbose:
@@ -115,6 +117,7 @@ def markdown(verdict: Verdict) -> str:
         signals = "\n".join(f"- {escape(_signal(signal))}" for signal in cause.signals)
         fixes = "\n".join(f"- {escape(_title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
         blocks += [f"### {escape(cause.title)}", escape(cause.message), signals, "Fix:", fixes]
+        blocks += [f"Keep the source before you change it: {code(cause.keep)}"] if cause.keep else []
         blocks += [f"Prove it: {code(cause.verify)}"] if cause.verify else []
     blocks += [f"Not `{cause.rule}`: {escape(cause.because)}" for cause in verdict.dropped if cause.state == "contradicted"]
     blocks += [f"Not seen: {escape(note)}" for note in verdict.notes]
@@ -139,6 +142,7 @@ def _sections(verdict: Verdict) -> Iterator[str]:
         yield from (f"<p><code>{_text(place.text)}</code></p>" for place in cause.places)
         yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul>"
         yield from (f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code></p>" for fix in cause.fixes)
+        yield f"<p>Keep the source before you change it: <code>{_text(cause.keep)}</code></p>" if cause.keep else ""
         yield f"<p>Prove it: <code>{_text(cause.verify)}</code></p></section>" if cause.verify else "</section>"
     yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small>" for cause in verdict.dropped if cause.because)
     yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in verdict.notes)

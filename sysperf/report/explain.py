@@ -58,7 +58,7 @@ def _rule(rule: Rule, *, color: bool, width: int, verbose: bool) -> str:
 def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, verbose: bool) -> str:
     """The story of a cause: what it is, where it shows, what to do, what that gains, and what is its consequence."""
     page = Page(Ink(color), width)
-    _head(page, cause.id, cause.title, f"shows in: {', '.join(dict.fromkeys(WHERE[witness.from_] for witness in cause.witness))}")
+    _head(page, cause.id, cause.title, f"shows in: {', '.join(dict.fromkeys(_FROM[witness.from_][0] for witness in cause.witness))}")
     _body(page, cause.explain)
     for witness, rule in zip(cause.witness, cause.rules(), strict=True):
         page.line()
@@ -75,14 +75,20 @@ def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, 
     return str(page)
 
 
-WHERE = {"source": "source code", "outside": "a process seen from outside", "running": "a running program", "trace": "a trace"}
-"""From where a witness looks, in words."""
-_LOOKS = {"source": "sysperf lint", "outside": "sysperf audit", "running": "sysperf diagnose", "trace": "sysperf analyze"}
+_FROM = {
+    "source": ("source code", "lint"),
+    "machine": ("this machine or shell", "audit"),
+    "outside": ("a process seen from outside", "audit"),
+    "running": ("a running program", "diagnose"),
+    "trace": ("a trace", "analyze"),
+}
+"""From where a witness looks, in words, and the command that looks."""
 
 
 def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None:
     """One place where the cause shows: what is seen there, by which command, and in a running program by which observations."""
-    page.labelled(witness.from_, f"{neutral(rule.title, MAX_TEXT)} (`{_LOOKS[witness.from_]}`, {rule.severity})")
+    how = f"`sysperf {_FROM[witness.from_][1]}`, {rule.severity}"
+    page.labelled(witness.from_, f"{neutral(witness.title, MAX_TEXT)} ({how})" if witness.title else how)
     for paragraph in paragraphs(witness.explain):
         page.labelled("", paragraph)
     if witness.signals:
@@ -92,12 +98,10 @@ def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None
 
 
 def _fixes(cause: Cause) -> list[AnyFix]:
-    """The fixes of a cause and of its witnesses, each once."""
-    fixes: list[AnyFix] = []
-    for fix in (*cause.fix, *(fix for witness in cause.witness for fix in witness.fix or ())):
-        if fix not in fixes:
-            fixes.append(fix)
-    return fixes
+    """The fixes of a cause and of its witnesses, each once: those that differ in what a finding fills in are printed alike."""
+    fixes = (*cause.fix, *(fix for witness in cause.witness for fix in witness.fix or ()))
+    shown = {(fix.title, _blanks(getattr(fix, "text", "")), _blanks(_command(fix)), _what(fix)): fix for fix in reversed(fixes)}
+    return list(reversed(shown.values()))
 
 
 def _example(page: Page, example: Example) -> None:
@@ -152,19 +156,31 @@ def _gain(rule: Rule) -> Iterator[tuple[str, str]]:
             f"{rule.impact.metric}, {rule.impact.basis.replace('-', ' ')}{claim}{cite}; unmeasured on this machine until you measure it",
         )
     if rule.measure:
-        least = f"less than {rule.measure.min_effect:.0%} would count as no gain"
-        program = "" if experiment.choice(rule) else experiment.EXPERIMENTS.get(rule.measure.experiment, "")
-        yield "measure", f"{_command_to_measure(rule)}, with {f'the built-in {program} or ' if program else ''}a program of yours; {least}"
+        yield "measure", f"{_how_to_measure(rule)}; less than {rule.measure.min_effect:.0%} would count as no gain"
 
 
-def _command_to_measure(rule: Rule) -> str:
-    """The command that tells whether it is worth to do what the rule advises."""
+def _how_to_measure(rule: Rule) -> str:
+    """Return the command that tells whether it is worth to do what the rule advises."""
     if experiment.choice(rule):
-        return f"`sysperf tune --fix {rule.id} -- …`"
-    is_tried = any(not isinstance(fix, Advice) for fix in rule.fix) or bool(
-        rule.measure and rule.measure.experiment in experiment.STANDALONE
+        return f"`sysperf tune --fix {rule.id} -- COMMAND`"
+    named = rule.measure.experiment if rule.measure else ""
+    by = {fix.by if isinstance(fix, Advice) else "" for fix in rule.fix}
+    if "" in by:
+        program = experiment.EXPERIMENTS.get(named, "")
+        built_in = f"by the built-in {program}, or " if program else ""
+        return f"`sysperf verify --fix {rule.id}` {built_in}with `-- COMMAND` by a program of yours"
+    if named == experiment.COPIES:
+        return f"`sysperf verify --fix {rule.id}`"
+    if by == {"code"} or rule.scope in ("launch", "process"):
+        return "`sysperf verify --a 'BEFORE' --b 'AFTER'`: your program's command as it is, and as advised"
+    if "environment" in by:
+        return "`sysperf verify --env OLD --env NEW -- COMMAND`: the interpreters of both environments"
+    group = experiment.BANDWIDTHS.get(named, "")
+    ceilings = f"sysperf bench host{f' --only {group}' if group else ''}"
+    return (
+        f"`{ceilings} --json --output before.json` before it is done, `{ceilings} --compare before.json` after: the machine changes, "
+        "so that runs of a program cannot take turns"
     )
-    return f"`sysperf verify --fix {rule.id}`" if is_tried else "`sysperf verify --a … --b …`, before and after"
 
 
 def _fix(page: Page, fix: AnyFix) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysperf.model.profile import Frame, Phase, Split, Stacks, Thread, Trace
-from sysperf.model.text import neutral, size
+from sysperf.model.text import neutral, quoted, size
 from sysperf.report.terminal import Ink, Page, clip, pad, tail
 
 STATE = {True: "runs", False: "waits", None: ""}
@@ -68,8 +68,8 @@ def _phase(page: Page, phase: Phase) -> str:
     return f"{row}  {page.ink('dim', f'{neutral(phase.frame.function, 60)} {place(phase.frame)}{share}')}"
 
 
-def trace(written: Trace, *, iterations: int = 0, color: bool = False, width: int = 100) -> str:
-    """What the file is, and how to open it. `iterations`: as many were asked for."""
+def trace(written: Trace, *, iterations: int = 0, analyzed: bool = False, color: bool = False, width: int = 100) -> str:
+    """What the file is, and what to do with it. `iterations`: as many were asked for; `analyzed`: its analysis follows."""
     page = Page(Ink(color), width)
     page.line(page.ink("strong", neutral(written.path, MAX_PATH)))
     page.line(f"{size(written.size_bytes)}, {written.events} events, {written.steps} optimizer steps, taken in {written.took_s:g} s")
@@ -80,4 +80,6 @@ def trace(written: Trace, *, iterations: int = 0, color: bool = False, width: in
             "It was taken by time: PyTorch does so when it has seen no optimizer step yet. `--seconds` says for how long.", "unknown"
         )
     page.line(f"Open it with {VIEWERS}. Times in it are longer than without the profiler.")
+    if written.events and not analyzed:
+        page.line(f"What its time was lost to: {page.ink('command', f'sysperf analyze {quoted(neutral(written.path, MAX_PATH))}')}")
     return str(page)

@@ -68,7 +68,7 @@ def text(tuning: Tuning, *, color: bool = False, width: int = 100) -> str:
         page.line(page.ink("strong", "What mattered"))
         top = max(abs(level.ratio - 1) for effect in tuning.effects for level in effect.levels) or 1.0
         for effect in tuning.effects:
-            _factor(page, effect, top)
+            _factor(page, effect, top, alone=len(tuning.effects) == 1)
     failures = dict.fromkeys(neutral(run.failed, 200) for run in tuning.runs if run.failed)
     for failure in list(failures)[:5]:
         page.paragraph(f"! a run failed: {failure}", "unknown")
@@ -80,8 +80,9 @@ def text(tuning: Tuning, *, color: bool = False, width: int = 100) -> str:
     return str(page)
 
 
-def _factor(page: Page, effect: FactorEffect, top: float) -> None:
-    page.line(f"{pad(clip(effect.name, MAX_NAME), MAX_NAME)}  {effect.importance:4.0%} of what the factors explain")
+def _factor(page: Page, effect: FactorEffect, top: float, *, alone: bool) -> None:
+    share = "" if alone else f"{effect.importance:4.0%} of what the factors explain"
+    page.line(f"{pad(clip(effect.name, MAX_NAME), MAX_NAME)}  {share}".rstrip())
     for level in effect.levels[1:]:
         if not level.runs:
             page.line(f"  {pad(clip(level.name, MAX_NAME - 2), MAX_NAME - 2)}  {page.ink('dim', 'no run that counts')}")

@@ -69,10 +69,14 @@ def verdict(report: Report) -> str:
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
+    silent = silent_gpus(report)
     if grave:
         costs = "cost" if sum(groups.values()) - small > 1 else "costs"
         sentence = f"{listed(grave)} {costs} speed here"
         return sentence + (f", and {count(small, 'smaller thing')} could be better." if small else ".") + _unexamined(report)
+    if silent:
+        found = f" {count(small, 'smaller thing')} could be better." if small else ""
+        return f"Cannot tell: {silent}.{found}{_unseen(report)}"
     if small:
         return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
     return _clean(report)
@@ -82,6 +86,8 @@ def mood(report: Report) -> str:
     """The verdict in a word: error, warning, unknown (more is unknown than was seen) or good."""
     numbers = by_severity(report.findings())
     grave = [severity for severity in ("error", "warning") if severity in numbers]
+    if not grave and silent_gpus(report):
+        return "unknown"
     return grave[0] if grave else "good" if report.tally.passed >= max(report.tally.unknown, 1) else "unknown"
 
 
@@ -129,10 +135,39 @@ def all_examined(report: Report) -> bool:
 
 
 def _process_fact(report: Report, name: str) -> Json:
-    """A fact of the area `process`, from records or from a report that was read back; None when it was not read."""
-    area = report.snapshot.areas.get("process")
-    facts = area.facts if area else None
-    return facts.get(name) if isinstance(facts, dict) else getattr(facts, name, None)
+    """A fact of the area `process`; None when it was not read."""
+    return _of_record(report.snapshot.areas["process"].facts, name) if "process" in report.snapshot.areas else None
+
+
+def _of_record(record: object, name: str) -> Json:
+    """A field of a record, or of what was read back from a report."""
+    return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
+
+
+def silent_gpus(report: Report) -> str:
+    """The GPUs of which nothing is known, and why, as ``2 GPUs did not answer (Unknown Error)``; empty when there is none.
+
+    One that a virtual machine was given, or a container was not, is nobody's to ask.
+    """
+    facts = {name: report.snapshot.areas[name].facts for name in ("gpu", "driver", "container") if name in report.snapshot.areas}
+    gpu = facts.get("gpu")
+    devices = [device for device in _of_record(gpu, "devices") or () if _of_record(device, "vendor") in (None, "nvidia")]
+    if _of_record(gpu, "nvml") is None:
+        return ""  # nobody asked: what it would have told is among the unknown checks
+    if _of_record(gpu, "nvml"):
+        reasons = ["" if _of_record(device, "lost") is False else _of_record(device, "problem") for device in devices]
+    else:
+        hidden = _of_record(facts.get("container"), "inside") is True and not _of_record(facts.get("driver"), "device_nodes")
+        given = {
+            _of_record(function, "bus_id")
+            for function in _of_record(gpu, "functions") or ()
+            if _of_record(function, "driver") == "vfio-pci"
+        }
+        asked = [device for device in devices if not hidden and _of_record(device, "bus_id") not in given]
+        reasons = [_of_record(facts.get("driver"), "nvml_problem") or None] * len(asked)
+    silent = [reason for reason in reasons if reason != ""]
+    why = some(dict.fromkeys(neutral(str(reason)) for reason in silent if reason), 2)
+    return f"{count(len(silent), 'GPU')} did not answer{f' ({why})' if why else ''}" if silent else ""
 
 
 def tally(report: Report) -> str:
@@ -212,7 +247,7 @@ def observed(evidence: Evidence) -> str:
 def origin(evidence: Evidence) -> str:
     """Return where a fact was read: a path, an NVML call or a command."""
     kind, _, rest = evidence.source.partition(":")
-    names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of "}
+    names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of ", "gpu-code": "GPU code in "}
     return neutral(names[kind] + rest if kind in names and rest else evidence.source)
 
 

@@ -51,13 +51,16 @@ def settings(base: Mapping[str, str], *, interop_threads: int = 0, loader_worker
     return {"PYTHONPATH": _python_path(base), **wanted} if wanted else {}
 
 
-def environment(folder: str, base: Mapping[str, str], max_steps: int = 0, counts: Counts = "optimizer") -> dict[str, str]:
-    """Return the variables that have a program count its steps into this folder."""
+def environment(
+    folder: str, base: Mapping[str, str], max_steps: int = 0, counts: Counts = "optimizer", *, run_s: float = 0.0
+) -> dict[str, str]:
+    """Return the variables that have a program count its steps into this folder, and end after so many, or after about so long."""
     return {
         "PYTHONPATH": _python_path(base),
         "SYSPERF_PROBE_FOLDER": folder,
         "SYSPERF_PROBE_MAX_STEPS": str(max_steps),
         "SYSPERF_PROBE_COUNTS": counts,
+        **({"SYSPERF_PROBE_RUN_S": f"{run_s:g}"} if run_s and not max_steps else {}),
     }
 
 
@@ -66,6 +69,15 @@ def read(folder: str, processes: int = 1) -> list[Steps]:
     entries = (entry for entry in os.scandir(folder) if entry.name.endswith(".steps") and entry.is_file(follow_symlinks=False))
     counted = [Steps(_times(entry.path), whole(entry.name.removesuffix(".steps")) or 0) for entry in entries]
     return sorted((steps for steps in counted if steps.times), key=lambda steps: len(steps.times), reverse=True)[:processes]
+
+
+def agreed_steps(folder: str) -> int:
+    """Return after how many steps all processes of a run of a given length ended; 0 where it ended by itself. Raises OSError."""
+    try:
+        with open(_open(f"{folder}/agreed"), "rb") as file:
+            return whole(file.read(MAX_LOSS_BYTES)) or 0
+    except FileNotFoundError:
+        return 0
 
 
 def read_loss(folder: str) -> float | None:

@@ -22,6 +22,7 @@ from sysperf.model.record import Record
 from sysperf.verify.output import FAILED_TO_START, Match, Output
 
 TERM_GRACE_S = 5.0
+TICK_S = 1.0
 MAX_POLL_S = 86_400.0
 """poll(2) takes 24 days at most, and a run may be given more."""
 
@@ -52,6 +53,22 @@ class Meanwhile(NamedTuple):
 
     every_s: float
     act: Callable[[], object]
+
+
+def ticking(tick: Callable[[float], object], renewing: Meanwhile | None = None) -> Meanwhile:
+    """Tell each second for how long the program has run, beside what else is done meanwhile."""
+    began = time.monotonic()
+    renewed = began
+
+    def act() -> None:
+        nonlocal renewed
+        now = time.monotonic()
+        tick(now - began)
+        if renewing is not None and now - renewed >= renewing.every_s:
+            renewing.act()
+            renewed = now
+
+    return Meanwhile(min(TICK_S, renewing.every_s) if renewing else TICK_S, act)
 
 
 def run(

@@ -32,7 +32,7 @@ class Progress(NamedTuple):
     gain: Interval | None = None
     """What is kept: of fresh pairs where the study stopped early, else of all; where noise ended it, one for any time."""
     reason: str = ""
-    """Why it is unclear."""
+    """Why it is unclear; empty where it has too few pairs."""
 
 
 class Study(NamedTuple):
@@ -100,7 +100,7 @@ class Study(NamedTuple):
         if verdict is None or (self.is_early() and len(self.fresh) < self.fresh_pairs()):
             return Progress(None, interval)
         if not self.is_early():
-            return Progress(verdict, interval, interval, self._advice() if verdict == "unclear" else "")
+            return Progress(verdict, interval, interval)
         gain = stats.interval(self.fresh, TOTAL_LEVEL)
         if (gain.mean > 0) != (verdict == "faster"):
             return Progress("unclear", interval, gain, f"{verdict} in the first {len(self.pairs)} pairs, the opposite in the further ones")
@@ -109,6 +109,10 @@ class Study(NamedTuple):
     def pairs_needed(self) -> int | None:
         """Estimate how many pairs decide between a difference and none; None before three pairs."""
         return stats.pairs_needed(self.pairs, self.margin) if len(self.pairs) >= MIN_FORECAST_PAIRS else None
+
+    def more_pairs(self) -> int:
+        """Estimate how many more pairs decide; before three pairs, how many the first look asks for."""
+        return max(1, (self.pairs_needed() or LOOKS[0]) - len(self.pairs))
 
     def fresh_pairs(self) -> int:
         """Return how many fresh pairs an early verdict asks for: half as many as it took, and at least five."""
@@ -146,10 +150,6 @@ class Study(NamedTuple):
     def _too_noisy(self) -> bool:
         total = self.dropped + len(self.pairs) + len(self.fresh)
         return total >= self.looks[0] and self.dropped > MAX_DROPPED_SHARE * total
-
-    def _advice(self) -> str:
-        needed = self.pairs_needed()
-        return f"about {needed} pairs, or longer runs, would decide" if needed else "more pairs would decide"
 
 
 def _fresh_pairs(pairs: int) -> int:

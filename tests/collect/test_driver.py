@@ -191,11 +191,26 @@ def test_nothing_breaks_the_collector(files: dict[str, bytes], links: dict[str, 
     assert isinstance(collect(host), Driver)
 
 
-def test_the_fabric_managers_version_is_asked_under_deep_where_it_runs(machine: MakeMachine) -> None:
-    """Its command prints a sentence."""
+def test_the_fabric_managers_version_is_asked_under_deep_where_it_is_installed(machine: MakeMachine) -> None:
+    """Its command prints a sentence. One of another version than the driver's has ended: the program tells, not the service."""
     calls: dict[str, object] = {"run:fabric-manager-version": "Fabric Manager version is : 550.54.15\n"}
     files: Files = {driver.FABRIC_MANAGER: ""}
 
     assert collect(machine(files, calls=calls, deep=True)).fabric_manager_version == "550.54.15"
     assert collect(machine(files, calls=calls)).fabric_manager_version is None
-    assert collect(machine({"/dev/null": ""}, calls=calls, deep=True)).fabric_manager_version is None
+    assert collect(machine({driver.FABRIC_PROGRAM[0]: ""}, calls=calls, deep=True)).fabric_manager_version == "550.54.15"
+    assert collect(machine({"/dev/null": ""}, calls=calls, deep=True)).fabric_manager_version == ""
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"/etc/nv_tegra_release": "# R36 (release), REVISION: 4.3\n"},
+        {"/proc/device-tree/compatible": "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0"},
+        {"/sys/class/dmi/id/product_name": "NVIDIA Jetson AGX Orin Developer Kit\n"},
+    ],
+    ids=["release file", "device tree", "firmware"],
+)
+def test_a_jetson_is_known_by_each_of_its_signs(machine: MakeMachine, files: Files) -> None:
+    assert collect(machine(files)).tegra is True
+    assert collect(machine({"/dev/null": ""})).tegra is False

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect import driver, gpu
-from sysperf.collect.gpu import Gpu, answers, collect, device, links, locality, memory_errors, records
+from sysperf.collect.gpu import Gpu, answers, collect, device, kernel_log, links, locality, memory_errors, records
 from sysperf.collect.gpu.records import Device
+from sysperf.evaluate.rule_files import read_file
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import Files, MakeMachine, captured, make_machine
-from tests.gpus import A100_PCIE, DENIED, FIELDS, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
+from tests.gpus import A100_PCIE, DENIED, FIELDS, GIB, H100, HEALTH, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
 
 def server(machine: MakeMachine, *gpus: Answers, **extra: Any) -> Gpu:
@@ -76,7 +77,15 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
                 paths += unknown(value, f"{path}{name}.")
         return paths
 
-    assert unknown(only(server(machine, H100)), "") == ["thermal.fan_percent"]
+    not_its_own = [
+        "licensed",
+        "memory_numa_node",
+        "thermal.fan_percent",
+        "ecc.banks_without_spares",
+        "ecc.banks_low_on_spares",
+        "nvlink.effective_errors",
+    ]
+    assert unknown(only(server(machine, H100)), "") == not_its_own, "a vGPU's, a superchip's, NVLink 5's, and one asked after a repair"
 
 
 def test_a_narrow_link_shows_beside_what_gpu_and_slot_can(machine: MakeMachine) -> None:
@@ -215,6 +224,87 @@ def test_xids_are_read_from_the_kernel_log_only_under_deep(machine: MakeMachine)
     assert xids is not None
     assert [(xid.code, xid.bus_id, xid.count) for xid in xids] == [(31, "0000:17:00.0", 2), (79, "0000:27:00.0", 1)]
     assert xids[0].last.startswith("2026-11-20T11")
+
+
+LOG = """\
+2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:01:00): 144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x00000008 0x00000000)
+2026-11-20T12:00:01,000001+00:00 NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149
+2026-11-20T12:00:02,000001+00:00 NVRM: Xid (PCI:0000:00:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000)
+2026-11-20T12:00:03,000001+00:00 NVRM: Xid (PCI:0000:00:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 00 (0x026001c6 0x00000000)
+2026-11-20T12:00:04,000001+00:00 nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Data {0x0000002b, 0x0000002b}
+2026-11-20T12:00:04,000002+00:00 nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 44 Minion Link DLREQ interrupt
+2026-11-20T12:00:04,000003+00:00 nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Severity 0 Engine instance 44 Sub-engine instance 00
+2026-11-20T12:00:05,000001+00:00 nvidia-nvswitch1: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 32 LTSSM Fault Up
+2026-11-20T12:00:06,000001+00:00 NVRM: The NVIDIA GPU 0000:b3:00.0
+               NVRM: (PCI ID: 10de:26b5) installed in this system has
+               NVRM: fallen off the bus and is not responding to commands.
+2026-11-20T12:00:07,000001+00:00 NVRM: The NVIDIA probe routine failed for 1 device(s).
+2026-11-20T12:00:08,000001+00:00 NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x24:0x72:1589)
+2026-11-20T12:00:09,000001+00:00 NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x25:0x65:1461)
+2026-11-20T12:00:10,000001+00:00 NVRM: installed in this system requires use of the NVIDIA open kernel modules.
+2026-11-20T12:00:11,000001+00:00 NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build
+"""
+
+
+def test_what_the_driver_writes_is_read_whole() -> None:
+    """Severity and cause stand in the line; a gravest line speaks for its kind; a message of several lines is one."""
+    read = kernel_log.read_log(LOG)
+
+    assert [(xid.code, xid.fatal, xid.cause) for xid in read["xids"]] == [(144, False, None), (45, None, 149), (149, True, None)]
+    assert read["xids"][2].text.startswith("NETIR_LINK_EVT Fatal")
+    assert (read["xids"][2].count, read["xids"][2].last[:19]) == (2, "2026-11-20T12:00:03")
+    assert [(xid.code, xid.fatal, xid.count) for xid in read["sxids"]] == [(22013, False, 3), (20034, True, 1)]
+    assert read["sxids"][1].text == "Fatal, Link 32 LTSSM Fault Up"
+    assert [(fault.bus_id, fault.count) for fault in read["faults"]] == [("0000:b3:00.0", 1), (None, 1), ("0000:18:00.0", 2), (None, 1)]
+    assert read["faults"][0].text.endswith("installed in this system has fallen off the bus and is not responding to commands.")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(LOG.splitlines()) | st.text(max_size=60), max_size=12).map("\n".join))
+def test_no_log_breaks_the_reader(log: str) -> None:
+    """Entries are bounded and each of one kind and device."""
+    for entries in kernel_log.read_log(log).values():
+        assert len(entries) <= kernel_log.MAX_ENTRIES
+
+
+def test_every_number_of_the_catalogue_has_an_action() -> None:
+    """All 172 codes, and advice for each action."""
+    tables = read_file(Path(__file__).parents[2] / "rules" / "gpu.toml").table
+
+    actions = {code: action for code, action in tables["xid_action"].items() if code.isdigit()}
+    assert {int(code) for code in actions} == set(range(1, 173))
+    assert set(actions.values()) <= tables["xid_advice"].keys()
+
+
+def test_nvlink_5_counts_for_each_link(machine: MakeMachine) -> None:
+    """Blackwell has neither the counter of recoveries nor that of checksum errors; its own are summed over the links."""
+    each = ",".join(f"{field}:{link}" for link in range(18) for field in (215, 219))
+    counted = dict.fromkeys(each.split(","), 0) | {"215:3": 2, "219:7": 40}
+    b200 = {**H100, "DeviceGetName": "NVIDIA B200", "DeviceGetFieldValues," + FIELDS: {"91": 18}, "DeviceGetFieldValues," + each: counted}
+
+    link = only(server(machine, b200)).nvlink
+
+    assert (link.recoveries, link.effective_errors) == (2, 40)
+
+
+def test_a_superchip_tells_its_links_to_the_cpu_and_its_own_node(machine: MakeMachine) -> None:
+    """GB200: ten C2C links, one of them down; its memory is NUMA node 2."""
+    health = {"230": 4, "74": None, "76": 0, "269": 0, "270": 5_000_000_000, "271": 0, "170": 10}
+    links = ",".join(f"171:{link}" for link in range(10))
+    states = dict.fromkeys(links.split(","), 1) | {"171:9": 0}
+    gb200 = {**H100, "DeviceGetFieldValues," + HEALTH: health, "DeviceGetFieldValues," + links: states, "DeviceGetNumaNodeId": 2}
+
+    card = only(server(machine, gb200))
+
+    assert (card.nvlink.c2c_links, card.nvlink.c2c_active, card.memory_numa_node) == (10, 9, 2)
+    assert (card.recovery_action, card.clocks.power_capped_s, card.clocks.hw_thermal_s) == ("drain-and-reset", None, 5.0)
+
+
+@pytest.mark.parametrize(("state", "licensed"), [(1, True), (0, False)])
+def test_a_virtual_gpu_tells_of_its_licence(machine: MakeMachine, state: int, licensed: bool) -> None:
+    features = {"isGridLicenseSupported": 1, "licensableFeaturesCount": 1, "gridLicensableFeatures": [{"featureState": state}]}
+
+    assert only(server(machine, {**VGPU, "DeviceGetGridLicensableFeatures": features})).licensed is licensed
 
 
 def test_a_log_that_may_not_be_read_is_unknown(machine: MakeMachine) -> None:
@@ -432,6 +522,21 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
             "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "MEMORY_TEMP", "NVSWITCH_CONNECTED_LINK_COUNT",
         )
     ) == device.FIELDS  # fmt: skip
+    assert tuple(
+        constants[f"NVML_FI_DEV_{name}"]
+        for name in (
+            "GET_GPU_RECOVERY_ACTION", "CLOCKS_EVENT_REASON_SW_POWER_CAP", "CLOCKS_EVENT_REASON_SYNC_BOOST",
+            "CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN", "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN",
+            "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN", "C2C_LINK_COUNT",
+        )
+    ) == device.HEALTH_FIELDS  # fmt: skip
+    counters = ("LINK_RECOVERY_EVENTS", "EFFECTIVE_ERRORS")
+    assert [str(constants[f"NVML_FI_DEV_NVLINK_COUNT_{name}"]) for name in counters] == [links.RECOVERED, links.UNDECODABLE]
+    assert device.RECOVERY[constants["NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET"]] == "drain-and-reset"
+    shifts = [constants[f"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_{name}"] for name in (
+        "DEGRADED_BW", "ROUTE_RECOVERY", "ROUTE_UNHEALTHY", "ACCESS_TIMEOUT_RECOVERY", "INCORRECT_CONFIGURATION", "PARTITION_ASSIGNED", "GFM_STATE",
+    )]  # fmt: skip
+    assert [shift for shift, _, _ in records.FABRIC_HEALTH] == shifts
     assert records.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
     assert records.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
     assert (answers.NOT_SUPPORTED, answers.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)

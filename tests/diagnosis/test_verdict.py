@@ -18,11 +18,10 @@ from sysperf.diagnosis import programs, verdict
 from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Machine, Native, Program, Ranks, Stacks, Traced, Workers
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine import diagnose, judging
-from sysperf.engine.diagnose import fixes
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.finding import Finding, Place, Remedy, Start, Subject
+from sysperf.model.finding import Finding, Place, Subject
 from sysperf.report import as_json, diagnosis
 from tests.golden import Golden
 
@@ -37,7 +36,16 @@ def rules() -> Ruleset:
 
 
 def program(**facts: object) -> Program:
-    known = {"pid": 7, "name": "python", "command": "python train.py", "rank": -1, "world_size": 1, "debug": (), **RUNNING}
+    known = {
+        "pid": 7,
+        "name": "python",
+        "command": "python train.py",
+        "started": "python train.py",
+        "rank": -1,
+        "world_size": 1,
+        "debug": (),
+        **RUNNING,
+    }
     return Program(**{**known, **facts})  # type: ignore[arg-type]
 
 
@@ -141,42 +149,14 @@ def test_a_switch_without_a_measured_cost_hides_nothing() -> None:
 def test_the_users_line_and_the_proof_are_named() -> None:
     """The sentence has the place, the cause the command."""
     line = Place("/home/me/data.py", 31, "Images.__getitem__", "image = decode(path)", "inline_fetch", 0.5)
-    verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,))))
+    verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,)), folder="/home/me"))
 
     assert "/home/me/data.py:31" in verdict.sentence
     assert verdict.causes[0].places == (line,)
     gain = verdict.causes[0].gain
     assert (gain.low, gain.middle, gain.high) == (36.0, 60.0, 90.0)
-    assert verdict.causes[0].verify.startswith("sysperf verify ")
-
-
-def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
-    """A line to paste."""
-    fix = Remedy(kind="env", title="", safety="manual", start=Start({"OMP_NUM_THREADS": "2"}))
-
-    assert fixes.proof((fix,), "python train.py") == "sysperf verify --a 'python train.py' --b 'env OMP_NUM_THREADS=2 python train.py'"
-
-
-@pytest.mark.parametrize(
-    ("command", "pasted"),
-    [
-        ("python train.py --name 'two words'", "python train.py --name 'two words'"),
-        ("python; rm -rf /", "…"),
-        ("python $(reboot)", "python …"),
-        ("python train.py '--key=<hidden>' --lr 1", "python train.py …"),
-        ("python train.py 'a long na…", "python train.py …"),
-        ("python train.py a_long_na…", "python train.py …"),
-        ("python train.py it's", "python train.py …"),
-        ("", "python …"),
-    ],
-)
-def test_a_command_of_a_program_can_be_pasted(command: str, pasted: str) -> None:
-    """A program may write any title over its command line; what is hidden or cut off is left to the user."""
-    proof = fixes.proof((), command)
-    cannot = judged(program(command=command, stacks=Stacks(samples=300, other=1.0)))
-
-    assert shlex.split(proof)[-3:] == [pasted, "--b", "…"]  # verify splits it into arguments: a comment would become two of them
-    assert cannot.next == f"sysperf diagnose -- {pasted}"
+    assert verdict.causes[0].keep.startswith("cd /home/me && ")
+    assert verdict.causes[0].verify.startswith("cd /home/me && sysperf verify ")
 
 
 def test_the_line_of_progress_does_nothing_to_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +192,7 @@ def test_a_fix_is_for_this_program() -> None:
     """Its own command line in it, and what lint can change in its source as a diff."""
     hit = Hit(rule="dataloader.workers-made-again", place=Place("/home/me/my train.py", 3), fixable=True)
     made_again = program(stacks=Stacks(samples=300, loader_start=0.4), workers=Workers(count=2, started=4), hits=(hit.rule,), places=(hit,))
-    storm = program(fault_share=0.3, faults_per_s=2e5, system=0.4, allocator="glibc", command="python train.py --name 'a b'")
+    storm = program(fault_share=0.3, faults_per_s=2e5, system=0.4, allocator="glibc", started="python train.py --name 'a b'")
 
     (again,), (faults,) = judged(made_again).causes, judged(storm).causes
     assert "sysperf lint '/home/me/my train.py' --select dataloader.workers-made-again --fix" in [fix.command for fix in again.fixes]

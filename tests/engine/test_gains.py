@@ -75,7 +75,7 @@ def test_a_result_from_before_a_change_of_the_machine_is_stale(kept: Any) -> Non
 
 def test_the_bench_knows_which_results_are_stale(kept: Any) -> None:
     """One of this machine as it is now, one of before, and one of an earlier version that kept no fingerprint."""
-    now = gains.fingerprint(reading.snapshot(Host(), tuple(gains.FINGERPRINTED)))
+    now = gains.fingerprint(reading.snapshot(Host(), gains.DECIDING))
     for fingerprint in (now, "another kernel", ""):
         kept(fingerprint)
     results = gains.kept()
@@ -85,7 +85,7 @@ def test_the_bench_knows_which_results_are_stale(kept: Any) -> None:
 
 def test_the_fingerprint_is_stable_and_tells_machines_apart() -> None:
     """This machine, read twice; and a captured one."""
-    areas = tuple(gains.FINGERPRINTED)
+    areas = gains.DECIDING
     here = [gains.fingerprint(reading.snapshot(Host(), areas)) for _ in range(2)]
     other = gains.fingerprint(reading.snapshot(captured("hwloc", "8em64t-4c2t"), areas))
 

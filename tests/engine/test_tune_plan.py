@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from sysperf.engine.tune.plan import Plan, confirming_pairs, factors_for, pilot_of, searching, steps_for
+from sysperf.engine.tune.plan import Plan, confirming_pairs, factors_for, first_metric, pilot_of, searching, steps_for
 from sysperf.engine.verify.measuring import Measured
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
@@ -31,6 +31,17 @@ def runs(counts: Sequence[int], walls_s: Sequence[float] = (20.0, 20.0, 20.0), w
             ends.append(now)
         times.append(tuple(ends))
     return [Measured(100.0, wall_s, 1.0, step_times_s=ends) for wall_s, ends in zip(walls_s, times, strict=True)]
+
+
+def test_a_program_without_an_end_is_bounded_by_the_budget() -> None:
+    """Its first run gets the time that the budget has for a run; one that the user bounds keeps that."""
+    budget = msgspec.structs.replace(PLAN, metric=STEPS, budget_s=1_800.0)
+    assert 5.0 < first_metric(budget).run_s < 60.0
+    limited = msgspec.structs.replace(budget, metric=msgspec.structs.replace(STEPS, max_steps=50))
+    assert first_metric(limited).run_s == 0
+
+    agreed = msgspec.structs.replace(budget, metric=msgspec.structs.replace(first_metric(budget), max_steps=100))
+    assert pilot_of(agreed, runs((100, 100, 100)), 3_000.0).metric.max_steps <= 100
 
 
 def test_the_first_run_warms_caches_and_says_nothing_of_the_others() -> None:

@@ -87,6 +87,16 @@ def test_a_library_is_preloaded_from_where_it_lies_or_installed_first() -> None:
     assert (absent.command, absent.title) == ("", "install mimalloc, then start the program with it preloaded")
 
 
+def test_a_fix_is_offered_where_its_condition_does_not_fail() -> None:
+    """One that is known to be for other machines is left out; one that nobody can tell stays."""
+    conditions = {"for it": "box.swappiness > 10", "for others": "box.swappiness < 10", "perhaps": "box.share > 0.5"}
+    fixes = [{"kind": "advice", "by": "command", "title": title, "when": when} for title, when in conditions.items()]
+
+    ((*offered,),) = (outcome.fixes for outcome in judged([rule(fix=fixes)], Box(swappiness=60)).outcomes)
+
+    assert [fix.title for fix in offered] == ["for it", "perhaps"]
+
+
 @pytest.mark.parametrize(("value", "text"), [(60, "60"), (60.0, "60"), (1_000_000.0, "1000000"), (0.25, "0.25"), (1e9 / 3, "3.33333e+08")])
 def test_plain_numbers_are_arguments_of_a_command(value: float, text: str) -> None:
     """No thousands, no `.0`."""

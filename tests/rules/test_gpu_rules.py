@@ -11,11 +11,12 @@ from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.evaluate.ruleset import load
 from sysperf.model.finding import Finding, Report
+from sysperf.report.words import mood, verdict
 from tests.collect.environments import cu130_in, python_at, site_of
-from tests.conftest import Files, MakeMachine
+from tests.conftest import Files, MakeMachine, make_machine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
-RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "releases")]
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
 AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
@@ -102,10 +103,12 @@ def test_a_machine_without_gpu_is_silent_and_certain(judge: Judge) -> None:
 
 
 def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
-    """The only unknowns are the two rules that read the log, and they name --deep."""
+    """The only unknowns are the rules that read the log, and they name --deep."""
     report = judge(*[H100] * 8)
 
-    assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {"gpu.xid-recent", "gpu.xid-application"}
+    assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {
+        "gpu.xid-recent", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.sxid", "gpu.sxid-nonfatal",
+    }  # fmt: skip
     assert all(gap.reason == "only read with --deep" for outcome in report.outcomes for gap in outcome.unknown)
 
 
@@ -137,6 +140,94 @@ def test_a_dying_server_names_every_sickness(judge: Judge) -> None:
 
     assert set(findings) == {"gpu.ecc-uncorrectable", "gpu.remap-pending", "gpu.remap-failed", "gpu.fell-off-bus", "gpu.xid-recent"}
     assert findings["gpu.xid-recent"][0].about == f"Xid 79 on {bus_id(1)}"
+
+
+@pytest.mark.parametrize("words", ["Unknown Error", "GPU requires restart", "Insufficient External Power", "Timeout", "GPU is lost"])
+def test_a_gpu_without_handle_is_an_error_whatever_nvml_calls_it(judge: Judge, words: str) -> None:
+    """Every call fails with the same words; the bus tells which GPU it is."""
+    gone = dict.fromkeys((*H100, "DeviceGetUUID", "DeviceGetPciInfo", "DeviceGetMinorNumber"), OSError(words))
+
+    findings = found(judge(H100, gone))
+
+    assert set(findings) == {"gpu.fell-off-bus"}
+    assert f"at {bus_id(1)} does not answer: {words}" in findings["gpu.fell-off-bus"][0].message
+
+
+def test_a_gpu_whose_firmware_hangs_is_an_error(judge: Judge) -> None:
+    """It still has its name; nothing that its firmware measures can be read."""
+    vital = ("DeviceGetUtilizationRates", "DeviceGetTemperature,0", "DeviceGetClockInfo,1", "DeviceGetClockInfo,2", "DeviceGetPowerUsage")
+    hangs = {**H100, **dict.fromkeys(vital, OSError("Unknown Error"))}
+
+    assert set(found(judge(H100, hangs))) == {"gpu.fell-off-bus"}
+
+
+@pytest.mark.parametrize("words", ["Insufficient Permissions", "No Permission", "The operating system has blocked the request."])
+def test_a_gpu_that_may_not_be_asked_is_unknown_and_never_fine(judge: Judge, words: str) -> None:
+    """No finding, and a headline that says whom it does not know."""
+    kept = dict.fromkeys((*H100, "DeviceGetUUID", "DeviceGetPciInfo", "DeviceGetMinorNumber"), OSError(words))
+
+    report = judge(H100, kept)
+
+    assert found(report) == {}
+    assert verdict(report).startswith("Cannot tell: 1 GPU did not answer.")
+    assert mood(report) == "unknown"
+
+
+def test_a_gpu_that_no_driver_holds_beside_others_is_named(judge: Judge) -> None:
+    """Its probe failed: the driver has the others only. A function that a virtual machine was given is no such thing."""
+    gpu_files, links = files(2)
+    taken = f"/sys/devices/pci0000:26/0000:26:01.0/{bus_id(1)}/driver"
+
+    assert taken in links
+    for holder, rules in (("", {"gpu.undercount"}), ("vfio-pci", set())):
+        others = (
+            {**links, taken: f"../../../../bus/pci/drivers/{holder}"}
+            if holder
+            else {path: to for path, to in links.items() if path != taken}
+        )
+        host = make_machine({**BASE, **gpu_files}, others, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(H100)})
+        report = audit(host, judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+        assert set(found(report)) == rules
+        if rules:
+            assert f"nobody holds {bus_id(1)}" in found(report)["gpu.undercount"][0].message
+
+
+def test_gpus_that_nobody_asked_are_no_clean_bill(judge: Judge) -> None:
+    """On the bus, without a driver and without PyTorch: no finding, and nothing is known of them."""
+    report = judge(driver="none")
+
+    assert found(report) == {}
+    assert verdict(report).startswith("Cannot tell: 1 GPU did not answer (no NVIDIA driver is loaded).")
+
+
+def test_a_gpu_that_a_virtual_machine_has_is_nobodys_to_ask(judge: Judge) -> None:
+    assert "did not answer" not in verdict(judge(driver="vfio-pci"))
+
+
+def test_the_brake_of_an_idle_server_is_named(judge: Judge) -> None:
+    """Eight GPUs at 86 MHz without work: whatever starts there will crawl."""
+    braked = {**IDLE, "DeviceGetCurrentClocksEventReasons": 0x88, "DeviceGetClockInfo,1": 86}
+
+    findings = found(judge(*[braked] * 8))
+
+    assert set(findings) == {"gpu.throttle-hw"}
+    assert len(findings["gpu.throttle-hw"]) == 8
+
+
+def test_a_fabric_that_is_complete_and_ill_is_named(judge: Judge) -> None:
+    """The mask that comes with the state: degraded bandwidth (bits 0 and 1) and no partition (bits 12 and 13)."""
+    fabric = {"state": 3, "status": 0, "cliqueId": 0, "healthMask": 0x2AAA & ~0x3 | 0x1}
+
+    findings = found(judge(H100, {**H100, "DeviceGetGpuFabricInfoV": fabric}))
+
+    assert "degraded bandwidth" in findings["gpu.fabric-unhealthy"][0].message
+
+
+def test_a_healthy_mask_is_silent(judge: Judge) -> None:
+    """Each field says false, or its configuration is right (1)."""
+    fabric = {"state": 3, "status": 0, "cliqueId": 0, "healthMask": 0b01_01_0001_10_10_10_10}
+
+    assert found(judge(H100, {**H100, "DeviceGetGpuFabricInfoV": fabric})) == {}
 
 
 def test_what_a_lost_gpu_cannot_tell_is_unknown(judge: Judge) -> None:

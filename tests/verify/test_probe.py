@@ -125,6 +125,43 @@ def test_a_run_ends_after_its_steps(program: Path) -> None:
     assert len(steps.times) == 7
 
 
+RANKS = """
+import os, sys, time
+from multiprocessing import Barrier, Process
+from torch.optim.optimizer import SGD
+def rank(step, number):
+    one = SGD()
+    while True:
+        time.sleep(0.001 * number)
+        step.wait(60)
+        one.step()
+if __name__ == "__main__":
+    step = Barrier(2)
+    ranks = [Process(target=rank, args=(step, number)) for number in range(2)]
+    for one in ranks: one.start()
+    for one in ranks: one.join()
+    sys.exit(max(one.exitcode for one in ranks))
+"""
+
+
+def test_a_run_of_a_given_length_ends_all_ranks_after_the_same_step(program: Path) -> None:
+    """Ranks wait for each other in each step: one that made a step less would leave the others waiting for ever."""
+    program.write_text(RANKS)
+    done, _ = run(program, SYSPERF_PROBE_RUN_S="0.5")
+    counted = probe.read(str(program.parent / "steps"), 2)
+
+    assert done.returncode == 0, done.stderr
+    assert [len(steps.times) for steps in counted] == [probe.agreed_steps(str(program.parent / "steps"))] * 2
+
+
+def test_a_run_that_ends_by_itself_agrees_on_nothing(program: Path) -> None:
+    """A program of 30 steps that was given an hour makes its 30 steps."""
+    done, steps = run(program, SYSPERF_PROBE_RUN_S="3600")
+
+    assert (done.returncode, len(steps.times)) == (0, 30)
+    assert probe.agreed_steps(str(program.parent / "steps")) == 0
+
+
 def test_a_sitecustomize_that_it_hides_still_runs(program: Path) -> None:
     """The environment's own one is imported first, whether PYTHONPATH named it or a package folder."""
     other = program.parent / "other"

@@ -15,7 +15,7 @@ exit codes:
 
 examples:
   sysperf verify -- python train.py                                   plain against `sysperf wrap`
-  sysperf verify --steps optimizer --max-steps 200 -- python train.py  the same by steps per second, without the start
+  sysperf verify --steps optimizer --run-seconds 10 -- python train.py  the same by steps per second, without the start
   sysperf verify --a "python old.py" --b "python new.py"              two commands
   sysperf verify --env ~/venv-2.12 --env ~/venv-2.13 -- python train.py  two interpreters: slower after the upgrade?
   sysperf verify --metric 'steps/s: ([0-9.]+)' --higher-is-better -- python train.py
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     if plan.settings and not args.yes:
         verify_study.confirm(plan.settings)
     with _measuring.alone():
-        result = verify.verify(plan, verify_study.Progress(plan), state)
+        result = verify.verify(plan, verify_study.Progress(plan), state, tick=verify_study.tick)
     if len(result.runs) > len(state.runs):
         _measuring.keep(result, plan.rule)
     else:

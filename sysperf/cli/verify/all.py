@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return state
 
     with _measuring.alone():
-        fixes = verify.verify_each(plans, _Each(), begun)
+        fixes = verify.verify_each(plans, _Each(), begun, study.tick)
     for tried, fix in zip(plans, fixes, strict=False):
         comparison = fix.comparison
         is_new = comparison is not None and len(comparison.runs) > earlier[_key(tried.plan.a, tried.plan.b)]  # else it was kept before
@@ -85,10 +85,10 @@ class _Each:
     """Keeps and shows each study by its plan."""
 
     def __init__(self) -> None:
-        self._studies: dict[bytes, study.Progress] = {}
+        self._studies: dict[str, study.Progress] = {}
 
     def __call__(self, state: verify.State) -> None:
-        key = to_json(state.plan)
-        if key not in self._studies:
-            self._studies[key] = study.Progress(state.plan)
-        self._studies[key](state)
+        path = study.state_path(state.plan)
+        if path not in self._studies:
+            self._studies[path] = study.Progress(state.plan)
+        self._studies[path](state)

@@ -61,7 +61,7 @@ def _copies(args: argparse.Namespace) -> int:
     plan = msgspec.structs.replace(verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
     state = verify_study.begun(plan, resume=args.resume)
     with _measuring.alone():
-        comparison = verify.verify(plan, verify_study.Progress(plan), state)
+        comparison = verify.verify(plan, verify_study.Progress(plan), state, tick=verify_study.tick)
     if len(comparison.runs) > len(state.runs):
         _measuring.keep(comparison, plan.rule)
     else:

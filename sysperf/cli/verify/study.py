@@ -16,11 +16,13 @@ from sysperf.engine.verify import Plan, State, resuming
 from sysperf.host import files
 from sysperf.host.plain_files import read_orders
 from sysperf.model.change import Setting
+from sysperf.model.comparison import Arm, Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, from_json, to_json
 from sysperf.report import changes, comparison
 from sysperf.report.terminal import clip
 from sysperf.report.words import count
+from sysperf.verify.stats import LOOKS
 from sysperf.verify.study import Study
 
 MAX_STATE_BYTES = 16 << 20
@@ -49,7 +51,8 @@ def confirm(settings: tuple[Setting, ...]) -> None:
 
 def state_path(plan: Plan) -> str:
     """Return where a study of these commands in this folder is kept."""
-    key = [os.getcwd(), plan.a, plan.b, plan.metric, *([plan.settings] if plan.settings else [])]
+    metric = msgspec.structs.replace(plan.metric, max_steps=0) if plan.metric.run_s else plan.metric  # its first run says how many
+    key = [os.getcwd(), plan.a, plan.b, metric, *([plan.settings] if plan.settings else [])]
     return f"{paths.state_folder()}/verify/{hashlib.sha256(to_json(key)).hexdigest()[:16]}.json"
 
 
@@ -114,10 +117,39 @@ class Progress:
 
     def __init__(self, plan: Plan) -> None:
         self._file = StudyFile(state_path(plan))
+        say(ahead(plan), is_over=False)
 
     def __call__(self, state: State) -> None:
         self._file.write(state)
         say(progress_line(state), is_over=is_over(state))
+
+
+def ahead(plan: Plan) -> str:
+    """Return what is to come before anything has run: how long a run is, and when the study ends."""
+    first = plan.max_pairs if plan.one_look else min(LOOKS[0], plan.max_pairs)
+    looks = f"looked at after {first} pairs, {plan.max_pairs} at most"
+    until = f"{plan.budget_s / 60:.3g} min at most, {looks}" if plan.budget_s else looks
+    return f"{run_length(plan.metric)}; {until}"
+
+
+def run_length(metric: Metric) -> str:
+    """Return how long each run is, as far as that is known before the first one."""
+    if metric.run_s:
+        return f"each run makes {metric.run_s:g} s of steps"
+    if metric.max_steps:
+        return f"each run makes {metric.max_steps} steps; the first one tells how long that takes"
+    return f"each run goes on until the program ends{' (--run-seconds 10 ends it sooner)' if metric.counts else ''}"
+
+
+def tick(state: State, arm: Arm, seconds: float) -> None:
+    """Show on a terminal which variant runs, for how long, and what is known of the time that is left."""
+    if not _options.rewrites_lines(sys.stderr):
+        return
+    plan, name = state.plan, (state.plan.a if arm == "a" else state.plan.b).name
+    pair_s = state.pair_s()
+    left = f"; a pair takes {pair_s:.0f} s" if pair_s else f"; {run_length(plan.metric)}" if not state.runs else ""
+    so_far = progress_line(state) if state.runs and state.runs[-1].pair else "warming caches"
+    say(f"{name} runs, {seconds:.0f} s{left}; {so_far}", is_over=False)
 
 
 def say(line: str, *, is_over: bool) -> None:
@@ -143,8 +175,9 @@ def progress_line(state: State) -> str:
     interval = study.progress().interval
     estimate = ""
     if interval is not None:
-        low, middle, high = map(comparison.percent, interval.ratios())
-        estimate = f"; so far {middle} % [{low}, {high}]"
+        low, middle, high = interval.ratios()
+        sure = f"; so far {comparison.percent(middle)} % [{comparison.percent(low)}, {comparison.percent(high)}]"
+        estimate = f"; the gain is {comparison.UNKNOWN}" if comparison.between(low, high) == comparison.UNKNOWN else sure
     needed = study.pairs_needed()
     hint = f"; {needed} pairs would be needed" if needed and needed > state.plan.max_pairs else ""
     dropped = f"; {study.dropped} dropped" if study.dropped else ""

@@ -13,35 +13,24 @@ from typing import Annotated
 
 from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
+from sysperf.collect.gpu.kernel_log import Fault, Xid, read_log
 from sysperf.collect.gpu.links import generation, lanes, slot
 from sysperf.collect.gpu.records import PCI, Device, Pcie, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
-from sysperf.procfs import pci
+from sysperf.procfs.pci import hex_id
 from sysperf.startup import lazy
 
 PCI_LIST = "/proc/bus/pci/devices"
 
 MAX_GPUS = 128
 MAX_P2P_GPUS = 16
-MAX_XIDS = 256
 
 P2P_STATES = {0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled", 5: "not-supported"}
 
 _NODE = lazy(r"nvidia[0-9]{1,4}")
-_XID = lazy(r"^(\S{1,40}) .{0,80}?NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b")
-
-
-class Xid(Record):
-    """One kind of error that the driver wrote to the kernel log about a GPU."""
-
-    name: Annotated[str, fact("number and GPU, such as Xid 79 on 0000:65:00.0", "run:dmesg")]
-    code: Annotated[int, fact("NVIDIA's number of the error", "run:dmesg")]
-    bus_id: Annotated[str, fact("PCI address of the GPU", "run:dmesg")]
-    count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
-    last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
 
 
 class Function(Record):
@@ -49,6 +38,13 @@ class Function(Record):
 
     bus_id: Annotated[str, fact("its PCI address", PCI)]
     driver: Annotated[str | None, fact("kernel driver that holds it; '' for none", f"{PCI}/*/driver")] = None
+    module: Annotated[
+        str | None,
+        fact(
+            "which of NVIDIA's kernel modules runs it: open (Blackwell and newer), proprietary (Volta and older) or either",
+            f"{PCI}/*/device",
+        ),
+    ] = None
 
 
 class Gpu(Record):
@@ -68,6 +64,10 @@ class Gpu(Record):
     ] = None
     confidential: Annotated[bool | None, fact("whether confidential computing is on", "nvml:SystemGetConfComputeState", NVML)] = None
     xids: Annotated[tuple[Xid, ...] | None, fact("driver errors in the kernel log", "run:dmesg")] = None
+    sxids: Annotated[tuple[Xid, ...] | None, fact("errors of NVSwitches in the kernel log", "run:dmesg")] = None
+    faults: Annotated[tuple[Fault, ...] | None, fact("what else the driver says of GPUs that it could not start or lost", "run:dmesg")] = (
+        None
+    )
 
 
 def collect(host: Host) -> Gpu:
@@ -77,11 +77,13 @@ def collect(host: Host) -> Gpu:
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
-        return Gpu(devices, nvml=False, functions=functions, xids=_xids(host, bool(devices)))
+        return Gpu(devices, nvml=False, functions=functions, **_log(host, bool(devices)))
     from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
 
     hours = _uptime_hours(host)
-    devices = tuple(one_gpu(host, index, hours) for index in range(min(count, MAX_GPUS)))
+    held = [function.bus_id for function in functions or () if function.driver == "nvidia"]
+    places = held if len(held) == count else []
+    devices = tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
     return Gpu(
         devices=devices,
         nvml=True,
@@ -89,7 +91,7 @@ def collect(host: Host) -> Gpu:
         p2p_blocked=_p2p_blocked(host, len(devices)),
         forbidden=_forbidden(host) if len(devices) < len(functions or ()) else 0,
         confidential=_confidential(host),
-        xids=_xids(host, bool(devices or functions)),
+        **_log(host, bool(devices or functions)),
     )
 
 
@@ -132,21 +134,12 @@ def _confidential(host: Host) -> bool | None:
     return None if feature is None else feature != 0
 
 
-def _xids(host: Host, has_gpu: bool) -> tuple[Xid, ...] | None:
-    """The driver's errors, one a GPU and number. Reading the kernel log takes --deep and often root."""
+def _log(host: Host, has_gpu: bool) -> Fields:
+    """The driver's errors. Reading the kernel log takes --deep and often root."""
     if not has_gpu:
-        return ()
+        return {"xids": (), "sxids": (), "faults": ()}
     log = host.run("dmesg") if host.deep else None
-    if log is None:
-        return None
-    xids: dict[tuple[str, int], Xid] = {}
-    for line in log.splitlines():
-        match = _XID.match(line) if "NVRM: Xid" in line else None
-        if match and len(xids) < MAX_XIDS:
-            bus_id, code = pci.bus_id(match[2]) or match[2], int(match[3])
-            before = xids.get((bus_id, code))
-            xids[bus_id, code] = Xid(f"Xid {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40))
-    return tuple(xids.values())
+    return {} if log is None else read_log(log)
 
 
 def _functions(host: Host) -> tuple[Function, ...] | None:
@@ -161,7 +154,13 @@ def _functions(host: Host) -> tuple[Function, ...] | None:
     near = {name: _is_gpu(host, name) for name in names if places is None or name[-7:] in places}
     if None in near.values():
         return None
-    return tuple(Function(name, _bound_driver(host, name)) for name, is_gpu in near.items() if is_gpu)
+    return tuple(Function(name, _bound_driver(host, name), _module(host, name)) for name, is_gpu in near.items() if is_gpu)
+
+
+def _module(host: Host, name: str) -> str | None:
+    """Which kernel module runs a chip. NVIDIA numbers chips in the order of their generations: Turing from 1e00, Blackwell from 2900."""
+    number = hex_id(host.word(f"{PCI}/{name}/device") or "", 4)
+    return None if number is None else "proprietary" if number < "1e00" else "open" if number >= "2900" else "either"
 
 
 def _place(line: str) -> str:

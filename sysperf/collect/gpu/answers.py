@@ -6,13 +6,25 @@ A GPU that lacks a feature answers "Not Supported". That is knowledge: no ECC, n
 leaves the fact unknown, with the reason.
 """
 
-from sysperf.host import Host
+from sysperf.host import NOT_CAPTURED, Host
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
 
 NOT_SUPPORTED = "Not Supported"
 LOST = "GPU is lost"
+HARMLESS = (
+    NOT_SUPPORTED,
+    "Function Not Found",
+    "Not Found",
+    "deprecated",
+    "Invalid Argument",
+    "ermission",
+    "operating system",
+    NOT_CAPTURED,
+    "nvml",
+)
+"""In the reasons of failed calls that say nothing about the GPU's health: what it, the driver, our rights or the capture lack."""
 
 
 class Answers:
@@ -21,13 +33,13 @@ class Answers:
     def __init__(self, host: Host, index: int) -> None:
         self.host = host
         self.index = index
-        self.lost = False
+        self.failed: dict[str, str] = {}
 
-    def ask(self, name: str, *args: int, absent: Json = None) -> Json:
+    def ask(self, name: str, *args: int | str, absent: Json = None) -> Json:
         answer = self.host.nvml(name, self.index, *args)
         if answer is None:
-            reason = self.host.sources[-1].error
-            self.lost = self.lost or reason == LOST
+            reason = self.host.sources[-1].error or ""
+            self.failed[name] = reason
             return absent if reason == NOT_SUPPORTED else None
         return answer
 
@@ -50,11 +62,30 @@ class Answers:
         answer = self.ask(name, absent=absent)
         return answer if answer is not None and answer == absent else names.get(answer) if isinstance(answer, int) else None
 
-    def numbers(self, name: str, *args: int, count: int = 2) -> list[int | None]:
+    def numbers(self, name: str, *args: int, count: int = 2, absent: Json = None) -> list[int | None]:
         """A list of `count` numbers, each unknown where it is none."""
-        answer = self.ask(name, *args)
+        answer = self.ask(name, *args, absent=absent)
         values = [number(item) for item in answer[:count]] if isinstance(answer, list | tuple) else []
         return values + [None] * (count - len(values))
+
+    def problem(self) -> str | None:
+        """Return why the GPU does not answer: '' when it does, None when that cannot be told.
+
+        Where NVML has no handle of a GPU, every call fails with the same words; a GPU whose firmware hangs still has its name.
+        """
+        if LOST in self.failed.values():
+            return LOST
+        reasons = {self.failed[name] for name in _IDENTITY if name in self.failed}
+        grave = sorted(reason for reason in reasons if not any(word in reason for word in HARMLESS))
+        if len(_IDENTITY & self.failed.keys()) == len(_IDENTITY):
+            return neutral(grave[0], 200) if grave else None
+        silent = [self.failed[name] for name in _VITAL if name in self.failed]
+        grave = [reason for reason in silent if not any(word in reason for word in HARMLESS)]
+        return neutral(grave[0], 200) if len(grave) == len(_VITAL) else ""
+
+
+_IDENTITY = frozenset(("DeviceGetPciInfo", "DeviceGetUUID", "DeviceGetName"))
+_VITAL = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo")
 
 
 def bus_id_in(info: Json) -> str | None:

@@ -27,13 +27,21 @@ BRANDS = {
 ADDRESSING = {0: "none", 1: "hmm", 2: "ats"}
 # NVML_FI_DEV_*: NVLink count, CRC errors (flits, data), replays, recoveries; memory temperature; links to an NVSwitch
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
+# NVML_FI_DEV_*: recovery action; nanoseconds at lower clocks: power limit, sync boost, heat (driver), heat, power brake; C2C links
+HEALTH_FIELDS = (230, 74, 76, 269, 270, 271, 170)
+RECOVERY = {
+    0: "none", 1: "reset", 2: "reboot", 3: "drain-p2p", 4: "drain-and-reset", 5: "recover-imex-domain", 6: "bus-reset", 7: "system-reboot",
+}  # fmt: skip
 _MAX_STATE = 15  # performance states; 32 says that it is unknown
 
 
-def one_gpu(host: Host, index: int, hours: float | None) -> Device:
-    """Everything NVML and sysfs tell about the GPU of this number; `hours` is how long the machine is up."""
+def one_gpu(host: Host, index: int, hours: float | None, place: str | None = None) -> Device:
+    """Everything NVML and sysfs tell about the GPU of this number.
+
+    `hours` is how long the machine is up, `place` its PCI address by the order of the bus, for a GPU that does not answer.
+    """
     gpu = Answers(host, index)
-    bus_id = bus_id_in(gpu.ask("DeviceGetPciInfo"))
+    bus_id = bus_id_in(gpu.ask("DeviceGetPciInfo")) or place
     name, uuid = gpu.text("DeviceGetName"), gpu.text("DeviceGetUUID")
     architecture = gpu.one_of(ARCHITECTURES, "DeviceGetArchitecture")
     capability = gpu.numbers("DeviceGetCudaComputeCapability")
@@ -41,7 +49,9 @@ def one_gpu(host: Host, index: int, hours: float | None) -> Device:
     utilization = gpu.ask("DeviceGetUtilizationRates")
     state = gpu.number("DeviceGetPerformanceState")
     fields = gpu.ask("DeviceGetFieldValues", *FIELDS)
+    health = gpu.ask("DeviceGetFieldValues", *HEALTH_FIELDS)
     mig = gpu.ask("DeviceGetMigMode", absent=[0, 0])
+    virtualization = gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none")
     node = host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
     return Device(
         index=index,
@@ -65,20 +75,24 @@ def one_gpu(host: Host, index: int, hours: float | None) -> Device:
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
         mig_enabled=bool(mig[0]) if isinstance(mig, list | tuple) and mig else None,
         display_active=gpu.truth("DeviceGetDisplayActive", absent=False),
-        virtualization=gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none"),
+        virtualization=virtualization,
+        licensed=_licensed(gpu) if virtualization == "vgpu" else None,
+        recovery_action=RECOVERY.get(key(health, "230", -1)),
         addressing_mode=gpu.one_of(ADDRESSING, "DeviceGetAddressingMode", absent="none"),
         gpm_supported=truth(key(gpu.ask("GpmQueryDeviceSupport", absent={"isSupportedDevice": 0}), "isSupportedDevice")),
         numa_node=numa_node(gpu, node),
         locality_known=None if node is None else node >= 0,
+        memory_numa_node=gpu.number("DeviceGetNumaNodeId"),
         local_cpus=local_cpus(gpu, bus_id),
-        clocks=_clocks(gpu),
+        clocks=_clocks(gpu, health),
         power=_power(gpu),
         thermal=_thermal(gpu, fields),
         ecc=memory_errors(gpu, architecture),
         pcie=pcie_link(gpu, bus_id, hours),
-        nvlink=nvlink(gpu, fields),
+        nvlink=nvlink(gpu, fields, key(health, "170")),
         processes=_processes(gpu),
-        lost=True if gpu.lost else None if uuid is None else False,
+        problem=(problem := gpu.problem()),
+        lost=None if problem is None else problem != "",
     )
 
 
@@ -88,7 +102,16 @@ def _memory(gpu: Answers) -> Json:
     return gpu.ask("DeviceGetMemoryInfo") if second is None else second
 
 
-def _clocks(gpu: Answers) -> Clocks:
+def _licensed(gpu: Answers) -> bool | None:
+    """Whether a virtual GPU holds its licence; None where none is needed or nobody says."""
+    answer = gpu.ask("DeviceGetGridLicensableFeatures")
+    features = answer.get("gridLicensableFeatures") if isinstance(answer, dict) and key(answer, "isGridLicenseSupported") else None
+    if not isinstance(features, list) or not (count := key(answer, "licensableFeaturesCount", 0)):
+        return None
+    return any(key(feature, "featureState") == 1 for feature in features[:count])
+
+
+def _clocks(gpu: Answers, health: Json) -> Clocks:
     graphics, sm, memory = 0, 1, 2
     reasons = gpu.number("DeviceGetCurrentClocksEventReasons")
     if reasons is None:  # its name before driver 535
@@ -101,7 +124,17 @@ def _clocks(gpu: Answers) -> Clocks:
         app_mhz=gpu.number("DeviceGetApplicationsClock", graphics),
         app_default_mhz=gpu.number("DeviceGetDefaultApplicationsClock", graphics),
         events=None if reasons is None else tuple(name for bit, name in CLOCK_EVENTS.items() if reasons & bit),
+        power_capped_s=_seconds(health, "74"),
+        sync_boost_s=_seconds(health, "76"),
+        sw_thermal_s=_seconds(health, "269"),
+        hw_thermal_s=_seconds(health, "270"),
+        power_brake_s=_seconds(health, "271"),
     )
+
+
+def _seconds(fields: Json, name: str) -> float | None:
+    nanoseconds = key(fields, name)
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _power(gpu: Answers) -> Power:

@@ -6,12 +6,13 @@ Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 """
 
 from sysperf.collect.gpu.answers import Answers, key
-from sysperf.collect.gpu.records import FABRIC_STATES, PCI, NvLink, Pcie
+from sysperf.collect.gpu.records import FABRIC_HEALTH, FABRIC_STATES, PCI, NvLink, Pcie
 from sysperf.host import Host
 from sysperf.model.record import Json
 from sysperf.procfs import pci
 
 MAX_LINKS = 64
+_COMPLETED = 3
 
 
 def pcie_link(gpu: Answers, bus_id: str | None, hours: float | None) -> Pcie:
@@ -51,20 +52,61 @@ def generation(host: Host, path: str) -> int | None:
     return pci.generation(host.word(path))
 
 
-def nvlink(gpu: Answers, fields: Json) -> NvLink:
-    """How many NVLinks there are and are up, and their errors."""
+RECOVERED, UNDECODABLE = "215", "219"
+"""NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS and _EFFECTIVE_ERRORS: NVLink 5 counts for each link, and not what older ones count."""
+
+
+def nvlink(gpu: Answers, fields: Json, c2c_links: int | None) -> NvLink:
+    """How many NVLinks there are and are up, and their errors; the links to a Grace CPU."""
     states = _link_states(gpu, key(fields, "91"))
     crc = [key(fields, "38"), key(fields, "45")]
-    info = gpu.ask("DeviceGetGpuFabricInfoV", absent={"state": 0})
+    info = gpu.ask("DeviceGetGpuFabricInfoV", absent={"state": 0, "status": 0, "healthMask": 0})
+    recoveries = key(fields, "59")
+    each = _each_link(gpu, len(states)) if states and recoveries is None else {}
     return NvLink(
         links=None if states is None else len(states),
         active=None if states is None else sum(states),
         switch_links=key(fields, "147"),
         crc_errors=sum(errors or 0 for errors in crc) if crc != [None, None] else None,
         replays=key(fields, "52"),
-        recoveries=key(fields, "59"),
+        recoveries=_sum(each, RECOVERED) if recoveries is None else recoveries,
+        effective_errors=_sum(each, UNDECODABLE),
         fabric=FABRIC_STATES.get(key(info, "state", -1)),
+        fabric_faults=_fabric_faults(info),
+        c2c_links=c2c_links,
+        c2c_active=_c2c_active(gpu, c2c_links),
     )
+
+
+def _each_link(gpu: Answers, links: int) -> Json:
+    return gpu.ask("DeviceGetFieldValues", *(f"{field}:{link}" for link in range(links) for field in (RECOVERED, UNDECODABLE)))
+
+
+def _sum(counters: Json, field: str) -> int | None:
+    """The sum over all links, which is known where any link tells."""
+    values = [key(counters, name) for name in counters if name.startswith(f"{field}:")] if isinstance(counters, dict) else []
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _fabric_faults(info: Json) -> tuple[str, ...] | None:
+    """What is wrong with a GPU's place in the fabric. The mask holds small fields, in which 0 means that the GPU does not tell."""
+    mask, status = key(info, "healthMask"), key(info, "status")
+    if mask is None and status is None:
+        return None
+    faults = [words[state] for shift, width, words in FABRIC_HEALTH if (state := (mask or 0) >> shift & width) in words]
+    if key(info, "state") == _COMPLETED and status:
+        faults.append(f"joining it ended with NVML error {status}")
+    return tuple(faults)
+
+
+def _c2c_active(gpu: Answers, links: int | None) -> int | None:
+    """Links to the CPU that are up (NVML_FI_DEV_C2C_LINK_GET_STATUS)."""
+    if not links:
+        return links
+    answer = gpu.ask("DeviceGetFieldValues", *(f"171:{link}" for link in range(min(links, MAX_LINKS))))
+    states = [key(answer, name) for name in answer] if isinstance(answer, dict) else []
+    return sum(bool(state) for state in states) if states and None not in states else None
 
 
 def _link_states(gpu: Answers, links: int | None) -> list[bool] | None:

@@ -18,6 +18,8 @@ def memory_errors(gpu: Answers, architecture: str | None) -> Ecc:
     corrected, uncorrected, volatile, aggregate = 0, 1, 0, 1
     sram = gpu.ask("DeviceGetSramEccErrorStatus", absent={"bThresholdExceeded": 0}) if enabled else None
     rows, pending, failed = _repairs(gpu, supported, architecture)
+    banks = gpu.ask("DeviceGetRowRemapperHistogram") if rows else None
+    channel, tpc = gpu.numbers("DeviceGetRepairStatus", absent=[0, 0]) if enabled and architecture not in RETIRE_PAGES else (0, 0)
     return Ecc(
         supported=supported,
         enabled=enabled,
@@ -28,6 +30,10 @@ def memory_errors(gpu: Answers, architecture: str | None) -> Ecc:
         remapped_rows=rows,
         remap_pending=pending,
         remap_failed=failed,
+        banks_without_spares=key(banks, "none"),
+        banks_low_on_spares=key(banks, "low"),
+        channel_repair_pending=truth(channel),
+        tpc_repair_pending=truth(tpc),
     )
 
 

@@ -30,6 +30,19 @@ CLOCK_EVENTS = {
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
+FABRIC_HEALTH = (
+    # NVML_GPU_FABRIC_HEALTH_MASK_*: shift, width, and the values that are ill
+    (0, 0x3, {1: "degraded bandwidth"}),
+    (2, 0x3, {1: "a route is being recovered"}),
+    (4, 0x3, {1: "unhealthy route"}),
+    (6, 0x3, {1: "recovery of an access timeout"}),
+    (8, 0xF, {
+        2: "wrong system GUID", 3: "wrong chassis serial number", 4: "no partition", 5: "too few NVLinks", 6: "incompatible GPU firmware",
+        7: "wrong place", 8: "invalid state of the GPU",
+    }),
+    (12, 0x3, {2: "no partition assigned"}),
+    (14, 0x3, {2: "fabric manager disconnected"}),
+)  # fmt: skip
 _MOBILE = lazy(r"Laptop|Max-Q|Mobile|\bMX[0-9]{3}\b")
 
 
@@ -58,6 +71,15 @@ class Clocks(Record):
             "nvml:DeviceGetCurrentClocksThrottleReasons",
             NVML,
         ),
+    ] = None
+    power_capped_s: Annotated[
+        float | None, fact("seconds at its power limit since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)
+    ] = None
+    sync_boost_s: Annotated[float | None, fact("the same, held by a sync-boost group", "nvml:DeviceGetFieldValues", NVML)] = None
+    sw_thermal_s: Annotated[float | None, fact("the same, slowed by the driver because of heat", "nvml:DeviceGetFieldValues", NVML)] = None
+    hw_thermal_s: Annotated[float | None, fact("the same, slowed by hardware because of heat", "nvml:DeviceGetFieldValues", NVML)] = None
+    power_brake_s: Annotated[
+        float | None, fact("the same, slowed by a brake of power supply or chassis", "nvml:DeviceGetFieldValues", NVML)
     ] = None
 
 
@@ -104,6 +126,18 @@ class Ecc(Record):
         ),
     ] = None
     remap_failed: Annotated[bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", NVML)] = None
+    banks_without_spares: Annotated[
+        int | None, fact("memory banks that have no spare row left", "nvml:DeviceGetRowRemapperHistogram", NVML)
+    ] = None
+    banks_low_on_spares: Annotated[
+        int | None, fact("memory banks that have few spare rows left", "nvml:DeviceGetRowRemapperHistogram", NVML)
+    ] = None
+    channel_repair_pending: Annotated[
+        bool | None, fact("whether a memory channel waits for a reset to be repaired", "nvml:DeviceGetRepairStatus", NVML)
+    ] = None
+    tpc_repair_pending: Annotated[
+        bool | None, fact("whether a group of multiprocessors waits for a reset to be repaired", "nvml:DeviceGetRepairStatus", NVML)
+    ] = None
 
 
 class Pcie(Record):
@@ -142,6 +176,14 @@ class NvLink(Record):
     crc_errors: Annotated[int | None, fact("checksum errors since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
     replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
     recoveries: Annotated[int | None, fact("links trained again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
+    effective_errors: Annotated[
+        int | None, fact("errors that error correction could not undo (NVLink 5)", "nvml:DeviceGetFieldValues", NVML)
+    ] = None
+    fabric_faults: Annotated[
+        tuple[str, ...] | None, fact("what is wrong with its place in the NVSwitch fabric", "nvml:DeviceGetGpuFabricInfoV", NVML)
+    ] = None
+    c2c_links: Annotated[int | None, fact("links to a Grace CPU", "nvml:DeviceGetFieldValues", NVML)] = None
+    c2c_active: Annotated[int | None, fact("links to a Grace CPU that are up", "nvml:DeviceGetFieldValues", NVML)] = None
     fabric: Annotated[
         str | None, fact(f"joining the NVSwitch fabric: {', '.join(FABRIC_STATES.values())}", "nvml:DeviceGetGpuFabricInfoV", NVML)
     ] = None
@@ -163,7 +205,14 @@ class Device(Record):
     vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion", NVML)] = None
     mobile: Annotated[bool | None, fact("whether the model is one for laptops", "nvml:DeviceGetName", INFORMATION, NVML)] = None
     lost: Annotated[
-        bool | None, fact("whether the driver cannot reach it any more", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
+        bool | None, fact("whether it does not answer the driver any more", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
+    ] = None
+    problem: Annotated[
+        str | None, fact("why it does not answer; '' when it does", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
+    ] = None
+    recovery_action: Annotated[
+        str | None,
+        fact("what the driver asks for: none, reset, reboot, drain-p2p, drain-and-reset, …", "nvml:DeviceGetFieldValues", NVML),
     ] = None
     memory_total_bytes: Annotated[
         int | None, fact("its memory; unknown where it shares the machine's", "nvml:DeviceGetMemoryInfo", NVML)
@@ -192,6 +241,7 @@ class Device(Record):
     virtualization: Annotated[
         str | None, fact(f"how a virtual machine has it: {', '.join(VIRTUALIZATION.values())}", "nvml:DeviceGetVirtualizationMode", NVML)
     ] = None
+    licensed: Annotated[bool | None, fact("whether a virtual GPU holds its licence", "nvml:DeviceGetGridLicensableFeatures", NVML)] = None
     addressing_mode: Annotated[
         str | None, fact("how it shares addresses with the CPU: none, hmm (software), ats (hardware)", "nvml:DeviceGetAddressingMode", NVML)
     ] = None
@@ -208,6 +258,9 @@ class Device(Record):
         ),
     ] = None
     locality_known: Annotated[bool | None, fact("whether the firmware says which NUMA node is near", f"{PCI}/*/numa_node")] = None
+    memory_numa_node: Annotated[
+        int | None, fact("NUMA node that its own memory is, on machines with Grace CPUs", "nvml:DeviceGetNumaNodeId", NVML)
+    ] = None
     local_cpus: Annotated[CpuSet | None, fact("CPUs beside it", f"{PCI}/*/local_cpulist", "nvml:DeviceGetCpuAffinity", NVML)] = None
     clocks: Annotated[Clocks, fact("its clocks", "nvml:DeviceGetClockInfo", NVML)] = Clocks()
     power: Annotated[Power, fact("its power", "nvml:DeviceGetPowerUsage", NVML)] = Power()

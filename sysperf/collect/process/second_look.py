@@ -18,8 +18,8 @@ import msgspec
 from sysperf.collect.process import collect, window
 from sysperf.collect.process.records import Process
 from sysperf.host import Host
+from sysperf.host.descendants import children
 from sysperf.model.record import Fields
-from sysperf.procfs.children import parse as parse_children
 
 CALL = "second-look"
 WINDOW_S = 4.0
@@ -105,12 +105,7 @@ class Samples:
         }
 
     def _children(self) -> set[int]:
-        try:
-            threads = os.listdir(f"/proc/{self._pid}/task")[:MAX_THREADS]
-        except OSError:
-            return set()
-        listed = [child for thread in threads for child in parse_children(_read(f"/proc/{self._pid}/task/{thread}/children"))]
-        return set(listed[:MAX_CHILDREN])
+        return set(children(self._pid, MAX_THREADS)[:MAX_CHILDREN])
 
 
 def _read(path: str) -> bytes:

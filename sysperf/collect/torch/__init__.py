@@ -38,7 +38,7 @@ def collect(host: Host) -> Torch:
         without += not copies
         for site in copies:
             if site not in installs:
-                deep = bool(getattr(host, "deep", False)) and len(installs) < MAX_PROBED
+                deep = host.deep and len(installs) < MAX_PROBED
                 installs[site] = read_install(host, shell, Place(environment, site, copies, shell), deep=deep)
     known = _known_installs(host)
     known.clear()

@@ -23,7 +23,7 @@ from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.engine.audit import judge_snapshot
-from sysperf.engine.diagnose import inside, shares
+from sysperf.engine.diagnose import inside, proof, shares
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.engine.judging import Terms
@@ -150,7 +150,14 @@ class _Diagnoser:
             next((process.cgroup for process in _processes(taken) if process.pid == program.pid), None) for taken in (self._machine, after)
         )
         meters = self._gpu(program.pid, after) if program.uses_gpu else None
-        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=meters)
+        started, folder = self._started(program.pid)
+        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=meters, started=started, folder=folder)
+
+    def _started(self, pid: int) -> tuple[str, str]:
+        """(line, folder) of what started a program's job."""
+        known = _processes(self._machine)
+        process = next((process for process in known if process.pid == pid), None)
+        return ("", "") if process is None else proof.start_of(process, known)
 
     def _gpu(self, pid: int, after: Snapshot) -> Gpu:
         """The meters of the GPUs on which a program has a context."""

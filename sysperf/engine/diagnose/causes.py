@@ -13,6 +13,7 @@ from sysperf.diagnosis import programs
 from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.engine.diagnose import fixes as diagnose_fixes
 from sysperf.engine.diagnose import hits
+from sysperf.engine.diagnose import proof as diagnose_proof
 from sysperf.engine.reading import now
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.judge import Answer, judge
@@ -46,11 +47,13 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
     signals += _hidden(busy)
     against = [signal.text for signal in signals if not signal.supports]
     fixes = diagnose_fixes.fixes(answer.finding.fixes, compiled, program, facts.machine.shares, ruleset)
-    cost = compiled.percent("cost", scope)
+    cost, places = compiled.percent("cost", scope), _places(rule.lines, program)
+    proven = diagnose_proof.proof(fixes, program, rule.proof, places[0] if places else None)
     cause = msgspec.structs.replace(
-        named(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=_places(rule.lines, program),
-        because=against[0] if against else "", fixes=tuple(diagnose_fixes.of_program(fix, program.command) for fix in fixes),
-        verify=diagnose_fixes.proof(fixes, program.command, rule.proof), cost_pct=cost,
+        named(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=places,
+        because=against[0] if against else "",
+        fixes=tuple(diagnose_fixes.of_program(fix, program.started or program.command) for fix in fixes),
+        keep=proven.keep, verify=proven.verify, cost_pct=cost,
     )  # fmt: skip
     return with_gain(cause, _bounded(cost, busy))
 

@@ -1,8 +1,7 @@
-"""What a diagnosed program can do against a cause, as lines to paste, and the command that proves that it helps."""
+"""What a diagnosed program can do against a cause, as lines to paste."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -14,8 +13,6 @@ from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Remedy, Start
 from sysperf.model.text import for_shell
-
-STEPS = 200
 
 
 def fixes(
@@ -57,20 +54,3 @@ def _of_what_is_set(fix: Remedy, env: Mapping[str, str] | None) -> Remedy | None
 def _start_of(fix: Remedy, share: Share) -> Remedy:
     start = Start(wrap=("--cpus", str(share.cpus)), program=for_shell(share.command) or "python …")
     return msgspec.structs.replace(fix.started(start), title=f"{fix.title}: process {share.pid}")
-
-
-def proof(fixes: Sequence[Remedy], command: str, what: str = "") -> str:
-    """The command that compares the program with and without the first fix; ``--b …`` where that is a change of its source.
-
-    "" where the rule says `none`: a program that makes no progress has no speed.
-    """
-    if what == "none":
-        return ""
-    program = for_shell(command) or "python …"
-    if what == "wrap":
-        return f"sysperf verify -- {program}"
-    start = fixes[0].start if fixes else None
-    if start is not None:
-        other = start if start.wrap is not None else _of(start, command)
-        return f"sysperf verify --a {shlex.quote(program)} --b {shlex.quote(other.command())}"
-    return f"sysperf verify --steps optimizer --max-steps {STEPS} --a {shlex.quote(program)} --b …"

@@ -11,10 +11,10 @@ from sysperf.diagnosis.verdict import Word
 from sysperf.engine.diagnose import causes as diagnose_causes
 from sysperf.engine.diagnose import hits, weighing
 from sysperf.engine.diagnose.causes import subject_of, within_a_sentence
+from sysperf.engine.diagnose.proof import in_folder
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Finding, State
 from sysperf.model.rule import Scope
-from sysperf.model.text import for_shell
 
 HEALTHY_SHARE = 0.6
 MIN_STARTING = 0.1
@@ -159,5 +159,5 @@ def _why_unknown(program: Program, remedy: str) -> tuple[str, str]:
         return "its main thread only waits, and another thread of it computes", f"sysperf stacks {program.pid}"
     if program.traced is None:
         why = "neither the kernel's accounting nor samples show a cause, and it cannot be traced"
-        return why, f"sysperf diagnose -- {for_shell(program.command) or 'python …'}"
+        return why, in_folder(program, f"sysperf diagnose -- {program.started}") if program.started else f"sysperf stacks {program.pid}"
     return "no single cause takes a tenth of its step", f"sysperf trace {program.pid} --stacks --shapes --analyze"

@@ -20,6 +20,7 @@ from sysperf.engine.tune.plan import (
     Plan,
     confirming_pairs,
     cut,
+    first_metric,
     most_runs,
     pilot_of,
     searching,
@@ -30,12 +31,13 @@ from sysperf.engine.verify.measuring import Measured, RunFailed
 from sysperf.host import files, redact
 from sysperf.host.commands import sysperf_command
 from sysperf.launch.profile import Profile, text
-from sysperf.model.comparison import Comparison, Conditions, Variant
-from sysperf.model.errors import SysperfError
+from sysperf.model.comparison import Comparison, Conditions, Metric, Variant
+from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import JsonObject, Record, convert
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Choice, State, TuneRun, Tuning
 from sysperf.verify import noise
+from sysperf.verify.run import Meanwhile, ticking
 from sysperf.verify.search.plan import MIN_RUNS, WRAP, Proposal, Search
 from sysperf.verify.search.store import Store
 from sysperf.verify.stats import TOTAL_LEVEL
@@ -54,7 +56,10 @@ class Progress(Record):
     phase: str
     done: int
     total: int
-    last: TuneRun
+    last: TuneRun | None = None
+    """None: the first runs."""
+    running_s: float | None = None
+    """For how long a run has been going on; None: it is over."""
     best: str = ""
     ratio: float | None = None
     """The speed of the best so far as a multiple of plain's, as the model has it."""
@@ -92,20 +97,37 @@ class _Tuner:
         if self.known:
             return
         search = Search(tuple(len(factor.levels) for factor in self.plan.factors), 0, 0, higher_is_better=True, use_tpe=False)
-        measured = [self._piloted(search.plain)]
+        first = self._piloted(search.plain, first_metric(self.plan))
+        self.plan = msgspec.structs.replace(self.plan, metric=first.bounding(first_metric(self.plan)))
+        measured = [first]
         try:
-            measured += [self._piloted(search.wrapped)] if len(self.plan.factors) > 1 else []
+            measured += [self._piloted(search.wrapped, self.plan.metric)] if len(self.plan.factors) > 1 else []
         except RunFailed as error:  # one start of many, which the race then leaves out
             failed = TuneRun(len(self.runs), "pilot", search.wrapped, failed=neutral(str(error), 300))
             self.runs.append(failed)
             self.store.add(failed)
-        measured.append(self._piloted(search.plain))
+        measured.append(self._piloted(search.plain, self.plan.metric))
         self.known = self._with_workers(pilot_of(self.plan, measured, self.end - time.monotonic()))
         self.store.keep("pilot", self.known)
         self.plan = cut(self.plan, self.known)
 
-    def _piloted(self, choice: Choice) -> Measured:
-        return measuring.measure(self._variant(choice), self.plan.metric, self.plan.limit_s)
+    def _piloted(self, choice: Choice, metric: Metric) -> Measured:
+        limit_s = min(self.plan.limit_s, max(0.01, self.end - time.monotonic()))
+        try:
+            return measuring.measure(self._variant(choice), metric, limit_s, meanwhile=self._ticking("the first runs"))
+        except RunFailed:
+            if time.monotonic() < self.end:
+                raise
+            budget = f"{self.plan.budget_s / 60:.3g} min: there is time for no search"
+            raise UsageError(
+                f"the first runs take {budget}", "more --minutes, or shorter runs: --steps optimizer --run-seconds 10"
+            ) from None
+
+    def _ticking(self, phase: str) -> Meanwhile:
+        """Tell each second how a run stands."""
+        last = self.runs[-1] if self.runs else None
+        done, total = len(self.runs), self._total() if self.known else PILOT_RUNS
+        return ticking(lambda seconds: self.observe(Progress(phase, done, total, last, running_s=seconds)))
 
     def _with_workers(self, pilot: Pilot) -> Pilot:
         """The pilot with numbers of loader workers to try, from a run with one and a run with one for each CPU."""
@@ -249,7 +271,8 @@ class _Tuner:
 
     def _measured(self, choice: Choice, limit_s: float) -> Measured:
         pilot, instances = self._pilot(), int(self._fields(choice).get("instances", 1))
-        done = measuring.measure(self._variant(choice), pilot.metric, limit_s, pilot.warm_up_steps, instances)
+        meanwhile = self._ticking("searching")
+        done = measuring.measure(self._variant(choice), pilot.metric, limit_s, pilot.warm_up_steps, instances, meanwhile)
         if pilot.steps and instances == 1 and len(done.step_times_s) != pilot.steps:
             raise RunFailed(f"it made {len(done.step_times_s)} steps instead of {pilot.steps}", "a setting must not change the work")
         return done

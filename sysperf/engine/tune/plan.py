@@ -41,6 +41,8 @@ MAX_BLOCKS = 6
 CERTAINTY = 3.24
 """Standard errors that a gain is to be away from none, so that an interval of 95 % shows it in nine searches of ten."""
 PILOT_RUNS = 3
+RUN_SHARE = 0.5
+"""Of the time that there is for a run, for its steps; the rest is its start."""
 MAX_ERROR = 0.01
 """Standard error of a run's rate that is good enough: a run ends after the steps that this takes."""
 BATCHES = 20
@@ -90,6 +92,19 @@ def plan_of(argv: Sequence[str], metric: Metric, asked: space.Asked) -> Plan:
     return Plan(argv=tuple(argv), metric=metric, factors=factor_space.factors, left_out=factor_space.left_out)
 
 
+def needed_runs(factors: Sequence[Factor]) -> int:
+    """Return how many runs a search of these factors with its confirmation has at least, without the first ones."""
+    return least_runs(factors) + (SHORTEST_CONFIRMATION if len(factors) == 1 else CONFIRMING_RUNS)
+
+
+def first_metric(plan: Plan) -> Metric:
+    """Return the metric of the first run: one that nothing else bounds is as long as the budget has room for runs, starts included."""
+    metric = plan.metric
+    if not metric.counts or metric.max_steps or metric.run_s:
+        return metric
+    return msgspec.structs.replace(metric, run_s=RUN_SHARE * plan.budget_s / (PILOT_RUNS + needed_runs(plan.factors)))
+
+
 def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
     """Decide how long a run is and how many there will be. Raises UsageError where the budget has room for too few."""
     metric, warm_up, last = plan.metric, 0, measured[-1]
@@ -100,17 +115,17 @@ def pilot_of(plan: Plan, measured: Sequence[Measured], left_s: float) -> Pilot:
         steps = probe.Steps(last.step_times_s)
         warm_up = probe.warm_up_steps(steps, steps)
         enough = warm_up + steps_for(steps.durations()[warm_up:])
-        if not metric.max_steps and enough < min(len(done.step_times_s) for done in measured):
+        if (metric.run_s or not metric.max_steps) and enough < min(len(done.step_times_s) for done in measured):
             metric = msgspec.structs.replace(metric, max_steps=enough)
             run_s -= steps.times[-1] - steps.times[enough - 1]
             steps_of_all = enough
     possible = left_s / max(run_s, 0.01)
-    least = least_runs(plan.factors) + (SHORTEST_CONFIRMATION if len(plan.factors) == 1 else CONFIRMING_RUNS)
+    least = needed_runs(plan.factors)
     if possible < least:
         needed = math.ceil((least + PILOT_RUNS) * run_s / 60) + 1
         raise UsageError(
             f"a run takes {run_s:.0f} s: there is time for {max(0, int(possible))} runs, and a search with its confirmation needs {least}",
-            f"--minutes {needed}, or shorter runs: --steps optimizer --max-steps N",
+            f"--minutes {needed}, or shorter runs: --steps optimizer --run-seconds N",
         )
     total = min(plan.max_runs, searching(possible))
     use_tpe = tpe.available() and total >= tpe.MIN_RUNS

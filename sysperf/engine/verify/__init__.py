@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import random
@@ -14,25 +15,33 @@ from sysperf.engine import change
 from sysperf.engine.verify import measuring
 from sysperf.engine.verify.lease import applied
 from sysperf.engine.verify.result import conclude
-from sysperf.engine.verify.study import Observe, Plan, State, TriedPlan, log_ratio
+from sysperf.engine.verify.study import Observe, Plan, State, Tick, TriedPlan, log_ratio
 from sysperf.model.comparison import Arm, Comparison, Run, TriedFix, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
-from sysperf.verify import noise, probe, stats
+from sysperf.verify import noise, probe, run, stats
 
-__all__ = ["Observe", "Plan", "State", "TriedPlan", "conclude", "log_ratio", "verify", "verify_each"]
+__all__ = ["Observe", "Plan", "State", "Tick", "TriedPlan", "conclude", "log_ratio", "verify", "verify_each"]
 INTERRUPTED, OUT_OF_TIME = "interrupted", "the time that was allowed is over"
 MAX_PADDING_BYTES = 4_096
 MAX_KEPT_STEPS = 100_000
 """The warm-up is looked for in so many steps of the first pair, which the state of a study holds."""
 
 
-def verify(plan: Plan, observe: Observe = lambda _: None, state: State | None = None, changer: change.Changer | None = None) -> Comparison:
+def verify(
+    plan: Plan,
+    observe: Observe = lambda _: None,
+    state: State | None = None,
+    changer: change.Changer | None = None,
+    tick: Tick = lambda *_: None,
+) -> Comparison:
     """Run the study; Ctrl-C, or the end of the budget, ends it with what is there. Raises SysperfError when a run fails."""
-    return conclude(*_run_until_clear(plan, observe, state, changer))
+    return conclude(*_run_until_clear(plan, observe, state, changer, tick))
 
 
-def _run_until_clear(plan: Plan, observe: Observe, state: State | None = None, changer: change.Changer | None = None) -> tuple[State, str]:
+def _run_until_clear(
+    plan: Plan, observe: Observe, state: State | None = None, changer: change.Changer | None = None, tick: Tick = lambda *_: None
+) -> tuple[State, str]:
     """Return the state in the end, and why it ended before it was clear; "" where it is clear."""
     state = state or State(plan=plan)
     changer = changer or (change.Changer() if plan.settings else None)
@@ -43,7 +52,7 @@ def _run_until_clear(plan: Plan, observe: Observe, state: State | None = None, c
             if _is_over(state, end - time.monotonic()):
                 observe(state := state.at_the_end())  # a look that was made is kept: --resume does not forget it
                 return state, OUT_OF_TIME
-            state = _planned(_next_run(state, changer), end - time.monotonic())
+            state = _planned(_next_run(state, changer, tick, end - time.monotonic()), end - time.monotonic())
             observe(state)
     except KeyboardInterrupt:
         return state, INTERRUPTED
@@ -66,7 +75,10 @@ def _is_open(state: State) -> bool:
 
 
 def verify_each(
-    plans: Sequence[TriedPlan], observe: Observe = lambda _: None, saved: Callable[[Plan], State | None] = lambda _: None
+    plans: Sequence[TriedPlan],
+    observe: Observe = lambda _: None,
+    saved: Callable[[Plan], State | None] = lambda _: None,
+    tick: Tick = lambda *_: None,
 ) -> list[TriedFix]:
     """Compare plain with each of several fixes, one study after the other; all verdicts together hold at 5 %, by Holm's procedure.
 
@@ -79,7 +91,7 @@ def verify_each(
             tried_fixes.append(TriedFix(rules=tried.rules, promised=tried.promised, problem="interrupted before"))
             continue
         try:
-            state, ended = _run_until_clear(tried.plan, observe, saved(tried.plan))
+            state, ended = _run_until_clear(tried.plan, observe, saved(tried.plan), tick=tick)
         except SysperfError as error:
             tried_fixes.append(TriedFix(rules=tried.rules, promised=tried.promised, problem=neutral(str(error), 300)))
             continue
@@ -93,14 +105,14 @@ def _has_verdict(fix: TriedFix) -> bool:
     return fix.comparison is not None and fix.comparison.verdict in ("faster", "slower")
 
 
-def _next_run(state: State, changer: change.Changer | None) -> State:
+def _next_run(state: State, changer: change.Changer | None, tick: Tick, left_s: float) -> State:
     """Do the next run of the pair that is open, or the first one of a new pair, in an order drawn by the pair's number."""
     is_open = _is_open(state)
     pair = state.runs[-1].pair + (not is_open) if state.runs else 0
     # the first pair does not count: where the program cannot run at all, plain says so, and not the wrapped one
     first: Arm = "a" if pair == 0 or random.Random(f"{state.plan.seed}/{pair}").random() < 0.5 else "b"  # noqa: S311 - an order, no secret
     arm: Arm = ("b" if state.runs[-1].arm == "a" else "a") if is_open else first
-    after = _with_run(state, arm, pair, changer)
+    after = _with_run(state, arm, pair, changer, tick, left_s)
     if is_open:
         _check_work(after)
     return _with_warm_up(after)
@@ -116,15 +128,17 @@ def _check_work(state: State) -> None:
         )
 
 
-def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None) -> State:
+def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None, tick: Tick, left_s: float) -> State:
     plan = state.plan
-    limit_s = measuring.limit_s(plan.limit_s, [earlier.wall_s for earlier in state.runs if earlier.arm == arm])
+    most_s = plan.limit_s if state.runs else min(plan.limit_s, left_s)  # a first run that takes all the time tells nothing
+    limit_s = measuring.limit_s(most_s, [earlier.wall_s for earlier in state.runs if earlier.arm == arm])
     with applied(plan.settings if arm == "b" else (), changer) as renewing:
         variant = _in_pair(plan.a if arm == "a" else plan.b, plan.seed, pair)
-        done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=renewing)
+        meanwhile = run.ticking(functools.partial(tick, state, arm), renewing)
+        done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=meanwhile)
         if renewing:  # what was taken back after the last renewal was not there all the time
             renewing.act()
-    run = Run(
+    made = Run(
         pair,
         arm,
         done.value,
@@ -138,9 +152,10 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None)
         page_faults=done.page_faults,
     )
     if pair and not plan.keep_disturbed:
-        run = msgspec.structs.replace(run, disturbed=_disturbance(state, run, done.load))
+        made = msgspec.structs.replace(made, disturbed=_disturbance(state, made, done.load))
     unwatched = tuple(dict.fromkeys((*state.unwatched, *done.unwatched)))
-    return msgspec.structs.replace(state, runs=(*state.runs, run), unwatched=unwatched)
+    bounded = msgspec.structs.replace(plan, metric=done.bounding(plan.metric))
+    return msgspec.structs.replace(state, plan=bounded, runs=(*state.runs, made), unwatched=unwatched)
 
 
 def _in_pair(variant: Variant, seed: int, pair: int) -> Variant:
@@ -155,17 +170,17 @@ def _in_pair(variant: Variant, seed: int, pair: int) -> Variant:
     return msgspec.structs.replace(variant, env={**varied, **variant.env})
 
 
-def _disturbance(state: State, run: Run, load: noise.Load | None) -> str:
+def _disturbance(state: State, done: Run, load: noise.Load | None) -> str:
     """Say why the run, or the pair that it completes, does not count; "" where it does. Blind to the arm."""
-    history = [noise.Load(done.other_cpus, 0.0, done.wall_s) for done in state.runs if done.other_cpus is not None]
-    met = [done.conditions for done in state.runs if done.conditions is not None]
-    if reason := noise.disturbance(load, history) or noise.others_on_gpus(run.conditions, met):
+    history = [noise.Load(earlier.other_cpus, 0.0, earlier.wall_s) for earlier in state.runs if earlier.other_cpus is not None]
+    met = [earlier.conditions for earlier in state.runs if earlier.conditions is not None]
+    if reason := noise.disturbance(load, history) or noise.others_on_gpus(done.conditions, met):
         return reason
     first = state.runs[-1]
-    if first.pair != run.pair:
+    if first.pair != done.pair:
         return ""
     earlier = [(a.conditions, b.conditions) for a, b in state.complete_pairs()]
-    return noise.uneven((first.conditions, run.conditions), earlier, min(first.wall_s, run.wall_s))
+    return noise.uneven((first.conditions, done.conditions), earlier, min(first.wall_s, done.wall_s))
 
 
 def _with_warm_up(state: State) -> State:

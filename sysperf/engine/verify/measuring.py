@@ -9,6 +9,8 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from sysperf import paths
 from sysperf.host import Host
 from sysperf.model.comparison import Conditions, Metric, Variant
@@ -47,6 +49,12 @@ class Measured(Record):
     conditions: Conditions | None = None
     unwatched: tuple[str, ...] = ()
     """What could not be seen of the machine meanwhile, and why."""
+    agreed_steps: int = 0
+    """The steps that a run of a given length was found to have; 0 where it ended by itself, or that is not asked."""
+
+    def bounding(self, metric: Metric) -> Metric:
+        """Return the metric by which all runs after this one make as many steps."""
+        return msgspec.structs.replace(metric, max_steps=self.agreed_steps) if self.agreed_steps else metric
 
 
 def measure(
@@ -56,21 +64,23 @@ def measure(
     with _folder() as folder:
         environment = variant.environment(dict(os.environ))
         if metric.counts:
-            environment.update(probe.environment(folder, environment, metric.max_steps, metric.counts))
-        with watch.watching() as seen:
+            environment.update(probe.environment(folder, environment, metric.max_steps, metric.counts, run_s=metric.run_s))
+        with watch.watching() as ended:
             before = noise.read(Host())
             try:
                 finished = run(variant.argv, environment, limit_s=limit_s, pattern=metric.pattern, meanwhile=meanwhile)
             except OSError as error:
                 raise RunFailed(f"{variant.name}: {error}", "run it again") from None
             load = noise.between(before, noise.read(Host()), finished.cpu_s)
-            watched = seen()
+            watched = ended()
         check(variant, finished, limit_s)
         processes = probe.read(folder, instances) if metric.counts else []
         loss = probe.read_loss(folder) if metric.counts else None
+        agreed = probe.agreed_steps(folder) if metric.counts else 0
     value = _value(variant, metric, finished, processes, warm_up, instances)
     times = tuple(processes[0].times) if processes else ()
-    return Measured(value, finished.wall_s, finished.cpu_s, load, times, loss, finished.page_faults, watched.conditions, watched.unknown)
+    seen = (watched.conditions, watched.unknown)
+    return Measured(value, finished.wall_s, finished.cpu_s, load, times, loss, finished.page_faults, *seen, agreed_steps=agreed)
 
 
 @contextlib.contextmanager

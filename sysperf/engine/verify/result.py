@@ -16,7 +16,6 @@ from sysperf.verify.study import Progress, Study
 
 MIN_LOSSES, LOSS_BOUND, LOSS_ERRORS = 3, 0.02, 4.0
 """Losses at the end of so many runs of each variant must agree within 2 %, or within four standard errors."""
-LONGER_RUNS = "make a run longer, or allow more pairs with --max-pairs"
 
 
 def _shown(variant: Variant) -> Variant:
@@ -27,9 +26,11 @@ def _shown(variant: Variant) -> Variant:
 def conclude(state: State, interrupted: str = "") -> Comparison:
     """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time."""
     study = state.study()
-    progress = study.progress()
+    progress, advice = study.progress(), _advice(state)
+    if progress.verdict == "unclear" and not progress.reason:
+        progress = progress._replace(reason=advice)
     if interrupted:
-        progress = _ended(progress, len(study.pairs), interrupted) if progress.verdict else _at_any_time(study, interrupted)
+        progress = _ended(progress, len(study.pairs), interrupted) if progress.verdict else _at_any_time(study, interrupted, advice)
     values = {arm: [done.value for done in state.counting(arm)] for arm in ("a", "b")}
     losses = {arm: [done.loss for done in state.counting(arm) if done.loss is not None] for arm in ("a", "b")}
     if progress.verdict in ("faster", "slower") and (differ := _different_losses(losses["a"], losses["b"])):
@@ -105,11 +106,16 @@ def _ended(progress: Progress, pairs: int, why: str) -> Progress:
     return progress._replace(reason=reason)
 
 
-def _at_any_time(study: Study, why: str) -> Progress:
+def _advice(state: State) -> str:
+    """Say what would decide: how many more pairs, and how long they take."""
+    more, pair_s = state.study().more_pairs(), state.pair_s()
+    takes = f" ({math.ceil(more * pair_s / 60)} min)" if pair_s else ""
+    return f"about {more} more pair{'s' if more > 1 else ''}{takes} would decide (--resume goes on), or longer runs"
+
+
+def _at_any_time(study: Study, why: str, advice: str) -> Progress:
     if not study.pairs:
-        return Progress("unclear", None, None, f"{why} before a pair was complete")
-    needed = study.pairs_needed()
-    advice = f"about {needed} pairs, or longer runs, would decide" if needed else LONGER_RUNS
+        return Progress("unclear", None, None, f"{why} before a pair was complete; {advice}")
     pairs = f"{len(study.pairs)} pair{'s' if len(study.pairs) > 1 else ''}"
     interval = stats.anytime_interval(study.pairs)
     if interval is None:

@@ -88,7 +88,7 @@ def gather(host: Host, request: LaunchRequest, env: Mapping[str, str], cwd: str,
     program = interpreter.find(host, command, reaching, cwd)
     areas = Areas(host)
     cpu = areas.cpu
-    mask = CpuSet(os.sched_getaffinity(0)) if host.live else getattr(cpu, "allowed", None)
+    mask = CpuSet(os.sched_getaffinity(0)) if host.live else cpu.allowed if cpu else None
     allowed = _left_by_tools(mask, command, areas)
     place = _ranks(host, command, deciding, allowed, request, instance)
     machine = _machine(areas, allowed, request, place)

@@ -61,6 +61,10 @@ def _none(now: Now) -> Line:
     return line(Span("GPU      ", "dim"), span("unknown", "unknown"))
 
 
+def _lost(device: Device) -> str:
+    return f"does not answer: {device.problem or 'lost'}"
+
+
 def _get(now: Now, device: Device, name: str) -> float | None:
     return now.meters.get(f"gpu.{device.index}.{name}")
 
@@ -68,7 +72,7 @@ def _get(now: Now, device: Device, name: str) -> float | None:
 def _narrow(now: Now, device: Device, width: int) -> Lines:
     name = _name(now, device)
     if device.lost:
-        return [line(name, span("lost: it fell off the bus", "error"))]
+        return [line(name, span(_lost(device), "error"))]
     busy = _get(now, device, "utilization")
     full, empty = bar(busy, max(8, width // 8))
     first = line(
@@ -83,7 +87,7 @@ def _wide(now: Now, device: Device, width: int) -> Lines:
     name = _name(now, device)
     model = span(padded((device.name or "unknown model").removeprefix("NVIDIA "), 20))
     if device.lost:
-        return [line(name, model, Span("  "), span("lost: it fell off the bus", "error"))]
+        return [line(name, model, Span("  "), span(_lost(device), "error"))]
     busy = _get(now, device, "utilization")
     full, empty = bar(busy, 16)
     past = spark(now.past.get(f"gpu.{index}.utilization", ()), 16, 1.0)

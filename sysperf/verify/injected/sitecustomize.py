@@ -30,6 +30,10 @@ from typing import Any
 
 FOLDER = os.environ.get("SYSPERF_PROBE_FOLDER", "")
 MAX_STEPS = int(os.environ.get("SYSPERF_PROBE_MAX_STEPS", "0") or 0)
+RUN_S = float(os.environ.get("SYSPERF_PROBE_RUN_S", "0") or 0)
+AGREED = f"{FOLDER}/agreed"
+"""How many steps each process makes, once the first one has made steps for half of RUN_S."""
+MIN_AGREED_STEPS = 12
 FORWARD = os.environ.get("SYSPERF_PROBE_COUNTS", "") == "forward"
 INTEROP_THREADS, LOADER_WORKERS, LOADER_PREFETCH = (
     int(os.environ.get(f"SYSPERF_SET_{name}", "0") or 0) for name in ("INTEROP_THREADS", "LOADER_WORKERS", "LOADER_PREFETCH")
@@ -73,7 +77,9 @@ class Steps:
         """Have no steps and no losses."""
         self.times: memoryview[float] | array[float] | WrittenTimes = array("d")
         self.room = self.index = 0
-        self.left = MAX_STEPS or sys.maxsize
+        self.goal = self.left = MAX_STEPS or (1 if RUN_S else sys.maxsize)
+        self.began: float | None = None
+        self.is_agreed = not RUN_S or bool(MAX_STEPS)
         self.is_ending = False
         self.lock = threading.RLock()  # a handler of a signal may call the model, too
         self.calls = Calls()
@@ -156,8 +162,26 @@ class Steps:
     def make_room(self) -> None:
         self.times, self.index, self.room = room_for_times(f"{FOLDER}/{os.getpid()}.steps"), 0, ROOM_STEPS
 
+    def goes_on(self) -> bool:
+        """Whether a run that is to last for so long needs more steps, and how many until this is asked again.
+
+        Ranks wait for each other in each step, so all of them must make as many: the first one that has made steps for half of the
+        time, which begins after its first step, says twice as many, long before any other has made them.
+        """
+        made, now = self.goal - self.left, monotonic()
+        self.began = self.began or now
+        if now - self.began >= RUN_S / 2:
+            agree(max(2 * made, MIN_AGREED_STEPS))
+        agreed = agreed_steps()
+        self.is_agreed = agreed > 0
+        self.goal = agreed or made + 1
+        self.left = self.goal - made
+        return self.left > 0
+
     def end(self) -> None:
         """End the program as `sys.exit()` does; at once where that ends a thread alone, and where the program goes on all the same."""
+        if not self.is_agreed and self.goes_on():
+            return
         if threading.current_thread() is threading.main_thread() and not self.is_ending:
             self.is_ending, self.times = True, array("d", bytes(ROOM_BYTES))  # what it does from now on is not counted
             raise SystemExit(0)
@@ -255,6 +279,26 @@ def mapped(path: str) -> memoryview[float]:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(path)
     return memoryview((ctypes.c_char * ROOM_BYTES).from_address(address)).cast("B").cast("d")
+
+
+def agree(steps: int) -> None:
+    """Write how many steps each process makes, where none has written it yet."""
+    try:
+        own = f"{AGREED}.{os.getpid()}"
+        with open(own, "w", encoding="ascii") as file:
+            file.write(str(steps))
+        os.link(own, AGREED)
+    except OSError:  # another one was first; without a folder the run ends by itself
+        return
+
+
+def agreed_steps() -> int:
+    """How many steps each process makes; 0 while nobody has said it."""
+    try:
+        with open(AGREED, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
 
 
 class Losses:

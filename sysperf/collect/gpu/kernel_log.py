@@ -1,0 +1,126 @@
+"""What NVIDIA's driver writes to the kernel log about GPUs and NVSwitches that are ill.
+
+Reads   the kernel log
+Xid     https://docs.nvidia.com/deploy/xid-errors/
+SXid    https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from sysperf.model.record import Fields, Record, fact
+from sysperf.model.text import neutral
+from sysperf.procfs import pci
+from sysperf.startup import lazy
+
+MAX_ENTRIES = 256
+MAX_TEXT = 200
+MAX_LINE = 1_000
+
+_AT = r"^(\S{1,40}) .{0,80}?"
+_XID = lazy(_AT + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b(.{0,400})")
+_SXID = lazy(_AT + r"nvidia-nvswitch[0-9]{1,3}: SXid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,6})\b(.{0,400})")
+_SEVERITY = lazy(r"(?<![A-Za-z])(non-?fatal|fatal)(?![A-Za-z])", re.IGNORECASE)
+_CAUSE = lazy(r"caused by previous Xid ([0-9]{1,4})", re.IGNORECASE)
+_PROCESS = lazy(r"^[,: ]*(?:pid=[^,]{0,40},\s*)?(?:name=[^,]{0,80},\s*)?(?:(?:Ch|channel) [0-9a-fA-F]{1,8},\s*)?")
+_FAULT = lazy(
+    _AT + r"NVRM:? ((?:.{0,160}?\b)?(?:fallen off the bus|RmInitAdapter failed|rm_init_adapter failed"
+    r"|probe routine failed|probe routine was not called"
+    r"|requires use of the NVIDIA open kernel modules|not supported by open nvidia\.ko|failed to copy vbios|GPU is lost)\b.{0,160})"
+)
+_BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
+
+
+class Xid(Record):
+    """One kind of error that the driver wrote to the kernel log about a GPU or an NVSwitch."""
+
+    name: Annotated[str, fact("number and device, such as Xid 79 on 0000:65:00.0", "run:dmesg")]
+    code: Annotated[int, fact("NVIDIA's number of the error", "run:dmesg")]
+    bus_id: Annotated[str, fact("PCI address of the device", "run:dmesg")]
+    count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
+    last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
+    text: Annotated[str | None, fact("what the line says, of the gravest one", "run:dmesg")] = None
+    fatal: Annotated[bool | None, fact("whether the line calls it fatal; unknown where it does not say", "run:dmesg")] = None
+    cause: Annotated[int | None, fact("number of the earlier error that caused it, where the line says so", "run:dmesg")] = None
+
+
+class Fault(Record):
+    """A line of the driver about a GPU that it could not start, or lost, which is no Xid."""
+
+    name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
+    text: Annotated[str, fact("what the line says", "run:dmesg")]
+    bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
+    count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
+    last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
+
+
+def read_log(log: str) -> Fields:
+    """Return errors of GPUs, of NVSwitches, and other lines about lost GPUs, each once a device and kind."""
+    xids: dict[tuple[str, int], Xid] = {}
+    sxids: dict[tuple[str, int], Xid] = {}
+    faults: dict[tuple[str | None, str], Fault] = {}
+    for line in _joined(log):
+        if match := _XID.match(line):
+            _add(xids, "Xid", match)
+        elif match := _SXID.match(line):
+            _add(sxids, "SXid", match)
+        elif match := _FAULT.match(line):
+            _add_fault(faults, neutral(match[1], 40), neutral(match[2].strip(" :"), MAX_TEXT))
+    return {"xids": tuple(xids.values()), "sxids": tuple(sxids.values()), "faults": tuple(faults.values())}
+
+
+def _joined(log: str) -> list[str]:
+    """The lines of NVIDIA's driver. Of a message of several lines the kernel indents the rest, and the driver begins each with its name."""
+    lines: list[str] = []
+    for line in log.splitlines():
+        if line.startswith(" ") and lines:
+            if "NVRM: " in line and len(lines[-1]) < MAX_LINE:
+                lines[-1] = f"{lines[-1].rstrip()} {line.partition('NVRM: ')[2].strip()}"
+        else:
+            lines.append(line if "NVRM" in line or "SXid" in line else "")
+    return [line for line in lines if line]
+
+
+def _add(found: dict[tuple[str, int], Xid], kind: str, match: re.Match[str]) -> None:
+    """One entry a device and number: the newest time, and severity, cause and text of the gravest line."""
+    bus_id, code, rest = pci.bus_id(match[2]) or match[2], int(match[3]), match[4]
+    before = found.get((bus_id, code))
+    if before is None and len(found) >= MAX_ENTRIES:
+        return
+    severity, cause = _SEVERITY.search(rest), _CAUSE.search(rest)
+    fatal = None if severity is None else severity[1].lower() == "fatal"
+    text = neutral(rest[_end_of_process(rest) :].strip(" ,"), MAX_TEXT)
+    xid = Xid(
+        f"{kind} {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40), text, fatal,
+        int(cause[1]) if cause else None,
+    )  # fmt: skip
+    if before and _gravity(before) > _gravity(xid):
+        xid = Xid(before.name, code, bus_id, xid.count, xid.last, before.text, before.fatal, before.cause)
+    found[bus_id, code] = xid
+
+
+def _end_of_process(rest: str) -> int:
+    match = _PROCESS.match(rest)
+    return match.end() if match else 0
+
+
+def _gravity(xid: Xid) -> int:
+    """Return how much a line weighs: a fatal one most, then one that is rated at all; least of all one that another error caused."""
+    return 0 if xid.cause is not None else {True: 3, False: 2, None: 1}[xid.fatal]
+
+
+def _add_fault(found: dict[tuple[str | None, str], Fault], when: str, text: str) -> None:
+    match = _BUS_ID.search(text)
+    bus_id = pci.bus_id(match[1]) if match else None
+    kind = _kind(text)
+    before = found.get((bus_id, kind))
+    if before is None and len(found) >= MAX_ENTRIES:
+        return
+    found[bus_id, kind] = Fault(bus_id or "a GPU", text, bus_id, before.count + 1 if before else 1, when)
+
+
+def _kind(text: str) -> str:
+    """Which of the driver's sentences a line is, whatever numbers it has."""
+    return re.sub(r"[^a-z ]", "", text.lower())
