@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import UsageError
 from sysperf.model.node import MAX_RECORD_BYTES
 from sysperf.model.text import neutral
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_OUTPUT_BYTES = MAX_RECORD_BYTES + (64 << 10)
 """A record, and what a shell says before it."""
@@ -101,7 +102,7 @@ def _read(
     return _both(process, parts), ""
 
 
-def _both(process: subprocess.Popen[bytes], parts: dict[object, bytearray]) -> tuple[bytes, bytes]:
+def _both(process: subprocess.Popen[bytes], parts: dict[IO[bytes] | None, bytearray]) -> tuple[bytes, bytes]:
     return bytes(parts[process.stdout]), bytes(parts[process.stderr])
 
 
