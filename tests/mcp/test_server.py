@@ -279,7 +279,7 @@ def test_a_missing_sdk_is_told(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "pip install 'sysperf-torch[mcp]'" in done.stderr
+    assert "-m pip install 'mcp>=2.3,<3'" in done.stderr
 
 
 def test_allow_names_folders(tmp_path: Path) -> None:
