@@ -10,6 +10,7 @@ import gc
 import itertools
 import logging
 import mmap
+import multiprocessing
 import os
 import queue
 import random
@@ -356,6 +357,72 @@ def item_per_value() -> None:
             total += x[:, :4].sum().item()
         assert loss is not None
         assert total < 1e9
+
+
+def item_of_each_element() -> None:
+    """A tensor that is gone through makes a tensor of each element, and the collector goes through all objects for them."""
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    for x, y in batches(256):
+        trainer.step(x, y)
+        total = 0.0
+        if SICK:
+            for value in x.flatten():
+                total += value.item()
+        else:
+            total += x.sum().item()
+        assert total < 1e9
+
+
+def square(value: float) -> float:
+    return value * value
+
+
+def pool_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer, kept = Trainer(), multiprocessing.Pool(2)
+    for x, y in batches(256):
+        trainer.step(x, y)
+        if SICK:
+            with multiprocessing.Pool(2) as pool:
+                pool.map(square, range(4))
+        else:
+            kept.map(square, range(4))
+
+
+class Log:
+    """What a project of its own writes of each step."""
+
+    def __init__(self, path: str) -> None:
+        self.file = open(path, "w")  # noqa: SIM115 - as long as the program
+
+    def add_histogram(self, name: str, values: torch.Tensor, step: int) -> None:
+        counts = torch.histc(values.detach(), 64).tolist()
+        self.file.write(f"{step} {name} {counts}\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+def own_logger_each_step() -> None:
+    torch.set_num_threads(1)
+    log, trainer = Log(f"{FOLDER}/steps.log"), Trainer(Net(256, 4))
+    for number, (x, y) in enumerate(batches(64)):
+        trainer.step(x, y)
+        if SICK or number % 500 == 0:
+            for name, values in trainer.model.named_parameters():
+                log.add_histogram(name, values, number)
+
+
+def fsync_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(256, 4))
+    with open(f"{FOLDER}/seen", "wb") as file:
+        for number, (x, y) in enumerate(batches(64)):
+            trainer.step(x, y)
+            if SICK or number % 500 == 0:
+                file.write(b"one more step\n" * 1000)
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def checkpoint_each_step() -> None:
