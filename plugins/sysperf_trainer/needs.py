@@ -93,6 +93,11 @@ def _flex_attention(_options: Options) -> str:
     return "" if found else f"torch {torch.__version__} has no flex attention (2.5 has)"
 
 
+def _products_in_8_bits(_options: Options) -> str:
+    returned = torch.ops.aten._scaled_mm.default._schema.returns  # noqa: SLF001 - the only entry to it
+    return "" if len(returned) == 1 else f"products in 8 bits of torch {torch.__version__} return something else (2.5 has what is needed)"
+
+
 def _torchscript(_options: Options) -> str:
     return "" if sys.version_info < (3, 14) else "TorchScript does not support Python 3.14"
 
@@ -129,6 +134,7 @@ CHECKS: dict[str, Callable[[Options], str]] = {
     "compiler": _compiler,
     "sdpa-cudnn": _sdpa_cudnn,
     "flex-attention": _flex_attention,
+    "products-in-8-bits": _products_in_8_bits,
     "torchscript": _torchscript,
     "checkpoints": _checkpoints,
     "ranks": _ranks,

@@ -70,7 +70,7 @@ PRECISION = (
     ),
     Rung(
         "fp8", "The products of the transformer's blocks in 8 bits, scaled by tensor", rules=("precision.tensor-cores-unused",),
-        workloads=(TEXT,), needs=("cuda", "capability-8.9"), role=VARIANT, requires=("bf16",), loss_bound=HALF,
+        workloads=(TEXT,), needs=("cuda", "capability-8.9", "products-in-8-bits"), role=VARIANT, requires=("bf16",), loss_bound=HALF,
         signs=(Sign("figures.tensor_core_share", RISES, "cuda"),),
     ),
 )  # fmt: skip

@@ -48,7 +48,7 @@ options:
 
 
 GROUPS = {
-    "is it sick": ("audit", "ps", "diagnose", "lint", "top"),
+    "is it sick": ("audit", "check", "ps", "diagnose", "lint", "top"),
     "why": ("explain", "analyze", "trace", "stacks", "facts", "diff"),
     "cure": ("wrap", "plan", "apply", "undo", "changes", "tune"),
     "prove": ("verify", "bench"),

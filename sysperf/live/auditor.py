@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.collect import AREAS, add_running_torch, collect
+from sysperf.collect.readers.gpu_sleep import ASLEEP, gpus_asleep
 from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
 from sysperf.engine.judging import Terms
@@ -47,8 +47,6 @@ SPREAD_S = 5.0
 """Of many programs that start at once, some are read each so many seconds, …"""
 SPREAD_SHARE = 0.01
 """… and less often where that would take more than this of a CPU."""
-ASLEEP = "the GPU sleeps to save power, and is not woken to be looked at"
-_NVIDIA = "/sys/bus/pci/drivers/nvidia"
 
 
 class AuditPass(NamedTuple):
@@ -226,7 +224,7 @@ class Auditor:
             self._read_all_programs()
 
     def _read_from(self, host: Host, areas: list[str]) -> None:
-        if areas[0] in ("gpu", "driver") and _gpus_asleep():
+        if areas[0] in ("gpu", "driver") and gpus_asleep():
             self._areas.setdefault(areas[0], Area(None, ASLEEP))
             self._due[areas[0]] = self._clock() + STATIC_S
             return
@@ -337,18 +335,3 @@ def _no_processes(area: Area) -> Area:
     from sysperf.collect.process.records import Processes  # noqa: PLC0415 - with the collector
 
     return Area(Processes(processes=()), None, area.failures, area.took_ms)
-
-
-def _gpus_asleep() -> bool:
-    """Whether the kernel has put all NVIDIA GPUs to sleep, as laptops do: asking NVML would wake them."""
-    try:
-        devices = [name for name in os.listdir(_NVIDIA) if ":" in name]
-        states = [_word(f"{_NVIDIA}/{name}/power/runtime_status") for name in devices]
-    except OSError:
-        return False
-    return bool(states) and all(state == "suspended" for state in states)
-
-
-def _word(path: str) -> str:
-    with open(path, encoding="ascii", errors="replace") as file:
-        return file.read(40).strip()

@@ -247,7 +247,7 @@ def observed(evidence: Evidence) -> str:
 def origin(evidence: Evidence) -> str:
     """Return where a fact was read: a path, an NVML call or a command."""
     kind, _, rest = evidence.source.partition(":")
-    names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of "}
+    names = {"nvml": "NVML ", "run": "command ", "probe": "probe ", "space": "file system of ", "gpu-code": "GPU code in "}
     return neutral(names[kind] + rest if kind in names and rest else evidence.source)
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sysperf.collect.torch import collect, install_at, with_running
 from sysperf.collect.torch.records import Companion, Copy, Install, Package, Pin
-from sysperf.collect.torch.wheels import capabilities, gpu_code
+from sysperf.collect.torch.wheels import capabilities, wheel
+from sysperf.evaluate.rule_files import read_file
 from sysperf.host import Host
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Missing
@@ -45,7 +46,11 @@ def only(machine: MakeMachine) -> Only:
 
 def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
     """Version, CUDA, cuDNN, NCCL, triton and the GPU code of an official build, none of it by importing."""
-    install = only({**python_at(V), **cu130_in(SITE), "/proc/self/mountinfo": MOUNTS})
+    library = f"gpu-code:{SITE}/torch/lib/libtorch_python.so"
+    install = only(
+        {**python_at(V), **cu130_in(SITE), "/proc/self/mountinfo": MOUNTS},
+        calls={library: ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]},
+    )
 
     assert (install.prefix, install.site_packages, install.manager, install.active) == (V, SITE, "venv", True)
     assert (install.version, install.release, install.local) == ("2.13.0+cu130", "2.13.0", "cu130")
@@ -54,7 +59,8 @@ def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
     assert (install.official, install.editable, install.installer, install.conda_channel) == (True, False, "pip", "")
     assert install.pin_mismatches == ()
     assert install.arch_list == ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
-    assert (install.arch_source, install.sass, install.ptx) == ("table", ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("12.0",))
+    assert (install.arch_source, install.wheel) == ("library", "2.13 13.0 x86_64")
+    assert (install.sass, install.ptx) == (("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("12.0",))
     assert (install.openmp_runtime, install.openmp_shipped, install.other_openmp, install.blas) == ("libgomp", ("libgomp",), (), "mkl")
     assert (install.numpy, install.ipex, install.torchvision, install.duplicates, install.stale_dists) == ("2.4.6", "", "", (), ())
     assert install.prefix_fstype == "nfs4"
@@ -297,11 +303,18 @@ def test_torch_from_a_source_folder_is_read_there(only: Only) -> None:
     assert install.arch_list == ()
 
 
+def test_a_library_that_cannot_be_read_leaves_the_code_to_tables(only: Only) -> None:
+    """The name of an official build is what rules look up; it is no claim about this library."""
+    install = only({**python_at(V), **cu130_in(SITE)})
+
+    assert (install.arch_list, install.sass, install.arch_source, install.wheel) == (None, None, None, "2.13 13.0 x86_64")
+
+
 def test_a_rebuilt_torch_has_no_list_from_the_table(only: Only) -> None:
-    """NVIDIA's containers and own builds hold what their builder chose: unknown until the interpreter is asked."""
+    """NVIDIA's containers and own builds hold what their builder chose: unknown where their library cannot be read."""
     install = only({**python_at(V), **torch_in(SITE, "2.9.0a0+50eac811a6.nv25.09", cuda="13.0")})
 
-    assert (install.official, install.arch_list, install.sass, install.arch_source) == (False, None, None, None)
+    assert (install.official, install.arch_list, install.sass, install.arch_source, install.wheel) == (False, None, None, None, "")
 
 
 def test_a_project_beside_its_venv_shows_whether_it_is_locked(machine: MakeMachine) -> None:
@@ -394,25 +407,31 @@ def test_without_deep_nothing_is_started(machine: MakeMachine) -> None:
 @pytest.mark.parametrize(
     ("version", "cuda", "machine_name", "has", "lacks"),
     [
-        ("2.14.1", "12.6", "x86_64", "sm_70", "sm_120"),
-        ("2.10.0", "12.8", "x86_64", "sm_70", "sm_60"),
-        ("2.11.0", "12.8", "x86_64", "sm_120", "sm_70"),
-        ("2.13.0", "13.0", "aarch64", "sm_110", "sm_75"),
-        ("2.6.0", "12.4", "x86_64", "sm_50", "sm_100"),
+        ("2.14.1", "12.6", "x86_64", "7.0", "12.0"),
+        ("2.10.0", "12.8", "x86_64", "7.0", "6.0"),
+        ("2.11.0", "12.8", "x86_64", "12.0", "7.0"),
+        ("2.13.0", "13.0", "aarch64", "11.0", "7.5"),
+        ("2.8.0+cu128", "12.8", "x86_64", "7.0", "5.0"),
+        ("2.7.0+cu128", "12.8", "x86_64", "12.0", "7.0"),
+        ("2.9.1", "12.8", "aarch64", "10.0", "7.5"),
+        ("2.6.0", "12.4", "x86_64", "5.0", "10.0"),
     ],
 )
 def test_the_table_of_official_builds(version: str, cuda: str, machine_name: str, has: str, lacks: str) -> None:
     """Spot checks against the release notes' support matrix."""
-    code = gpu_code(version, cuda, machine_name)
+    tables = read_file(Path(__file__).parents[2] / "rules" / "releases.toml").table
+    code = tables["wheel_native"][wheel(version, cuda, machine_name)]
 
     assert has in code
     assert lacks not in code
+    assert tables["wheel_native"].keys() == tables["wheel_portable"].keys()
 
 
 @pytest.mark.parametrize(("version", "cuda"), [("2.15.0", "13.2"), ("1.13.1", "11.7"), ("dev", "13.0"), ("2.13.0", "")])
 def test_what_the_table_does_not_list_is_unknown(version: str, cuda: str) -> None:
     """A release that was not looked up yet gets no list, not a guessed one."""
-    assert gpu_code(version, cuda, "x86_64") == ()
+    tables = read_file(Path(__file__).parents[2] / "rules" / "releases.toml").table
+    assert wheel(version, cuda, "x86_64") not in tables["wheel_native"]
 
 
 def test_capabilities_are_read_from_torchs_names() -> None:

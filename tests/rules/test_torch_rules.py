@@ -26,7 +26,7 @@ GPU: Files = {
     "/sys/bus/pci/devices/0000:65:00.0/vendor": "0x10de\n",
     "/sys/bus/pci/devices/0000:65:00.0/device": "0x2330\n",
 }
-RULES = [path for path in judging.rule_files() if Path(path).stem in ("python", "torch")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("python", "torch", "releases")]
 
 Judge = Callable[..., dict[str, Finding]]
 

@@ -43,7 +43,12 @@ def test_the_top_of_the_ladder_has_gpt_2s_shape() -> None:
 
 
 def test_products_in_8_bits_learn_what_those_in_32_do() -> None:
-    """Computed for real: torch scales and multiplies 8-bit numbers on a CPU, too."""
+    """Computed for real: from 2.5 on, torch scales and multiplies 8-bit numbers on a CPU, too."""
+    version = subprocess.run(
+        (TORCH_PYTHON, "-c", "import torch; print(torch.__version__)"), capture_output=True, text=True, check=True
+    ).stdout
+    if version.startswith("2.4."):
+        pytest.skip("needs torch 2.5 or newer")
     exact, in_8_bits = steps("text", "tiny", "", "--real"), steps("text", "tiny", "bf16,fp8", "--real")
 
     assert in_8_bits["losses"] == pytest.approx(exact["losses"], rel=0.02)

@@ -1,6 +1,6 @@
 """Which build of PyTorch it is: version, origin, GPU code, and whether its metadata fits.
 
-Reads   */site-packages/torch/version.py  */site-packages/*.dist-info/METADATA  */conda-meta/history
+Reads   */site-packages/torch/{version.py,lib/libtorch_python.so}  */site-packages/*.dist-info/METADATA  */conda-meta/history
 PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 """
 
@@ -8,8 +8,8 @@ import re
 
 from sysperf.collect.torch.records import Deep, Pin
 from sysperf.collect.torch.site_packages import Site
-from sysperf.collect.torch.wheels import gpu_code
 from sysperf.host import Host
+from sysperf.host.gpu_code import gpu_code
 from sysperf.model.record import Fields
 from sysperf.model.requirement import fits
 from sysperf.model.text import neutral
@@ -108,11 +108,12 @@ def _stale(site: Site, kept: str) -> tuple[str, ...] | None:
     return tuple(neutral(name, 200) for name in (*others, *(name for name in site.names or () if name.startswith("~orch"))))[:16]
 
 
-def gpu_code_in(site: Site, fields: Fields, answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
-    """The GPU code in the build: as torch says, else as official builds of this release have it."""
+def gpu_code_in(site: Site, root: str, fields: Fields, answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
+    """The GPU code in the build: as torch says, else as its library has it; nothing in a build for CPUs."""
     if answers is not None and answers.arch_list is not None:
         return answers.arch_list, "probe"
-    if fields["cuda"] == "":
-        return (), "table"
-    code = gpu_code(fields["version"] or "", fields["cuda"] or "", site.machine) if fields["official"] else ()
-    return (code, "table") if code else (None, None)
+    if fields["cuda"] == "" and fields["hip"] == "":
+        return (), "version"
+    library = f"{root}/lib/libtorch_python.so"
+    targets: list[str] | None = site.host.call(f"gpu-code:{library}", lambda: gpu_code(library), list[str])
+    return (tuple(neutral(target, 20) for target in targets[:64]), "library") if targets else (None, None)

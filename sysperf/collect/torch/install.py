@@ -13,7 +13,7 @@ from sysperf.collect.torch.probe import ask
 from sysperf.collect.torch.records import Install
 from sysperf.collect.torch.site_packages import Site
 from sysperf.collect.torch.surroundings import surroundings
-from sysperf.collect.torch.wheels import capabilities
+from sysperf.collect.torch.wheels import capabilities, wheel
 from sysperf.host import Host
 from sysperf.model.record import Fields
 
@@ -37,7 +37,7 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
         **packages(site, version),
         **surroundings(host, shell, place),
     }
-    code, code_source = gpu_code_in(site, fields, answers)
+    code, code_source = gpu_code_in(site, root, fields, answers)
     return Install(
         **{
             **fields,
@@ -47,6 +47,7 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
             "compiler": _compiler(shell, site),
             "arch_list": code,
             "arch_source": code_source,
+            "wheel": wheel(version or "", fields["cuda"] or "", site.machine) if fields["official"] else "",
             "sass": capabilities(code, "sm_"),
             "ptx": capabilities(code, "compute_"),
             "deep": answers,

@@ -16,6 +16,7 @@ INSTALLER = "/*-packages/*.dist-info/INSTALLER"
 TORCH_LIB = "/*/torch/lib"
 CONDA = "/*/conda-meta"
 PROBE = "probe:torch:*"
+GPU_CODE = "gpu-code:*/torch/lib/libtorch_python.so"
 PROBE_EXTENSIONS = "probe:torch-extensions:*"
 LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock.yml")
 
@@ -118,14 +119,19 @@ class Install(Record):
     companions: Annotated[tuple[Companion, ...] | None, fact("packages that are built for one torch", SITES)] = None
     extensions: Annotated[tuple[Package, ...] | None, fact("packages with compiled kernels for torch", SITES)] = None
     jit_extensions: Annotated[bool | None, fact("extensions were compiled on this machine by torch", "/*/.cache/torch_extensions")] = None
-    arch_list: Annotated[tuple[str, ...] | None, fact("GPU code in the build, as torch names it: sm_80, compute_120", VERSION, PROBE)] = (
-        None
-    )
-    arch_source: Annotated[
-        str | None, fact("where arch_list is from: probe, or table for what official wheels of this version hold", VERSION)
+    arch_list: Annotated[
+        tuple[str, ...] | None, fact("GPU code in the build, as torch names it: sm_80, compute_120, gfx942", GPU_CODE, VERSION, PROBE)
     ] = None
-    sass: Annotated[tuple[str, ...] | None, fact("compute capabilities with native code", VERSION, PROBE)] = None
-    ptx: Annotated[tuple[str, ...] | None, fact("compute capabilities with code that the driver compiles at start", VERSION, PROBE)] = None
+    arch_source: Annotated[
+        str | None, fact("where arch_list is from: probe, library, or version for a build without GPU code", GPU_CODE, VERSION, PROBE)
+    ] = None
+    wheel: Annotated[
+        str | None, fact("release, CUDA and machine of an official build, such as 2.8 12.8 x86_64; empty for others", VERSION, CONDA)
+    ] = None
+    sass: Annotated[tuple[str, ...] | None, fact("compute capabilities with native code", GPU_CODE, VERSION, PROBE)] = None
+    ptx: Annotated[
+        tuple[str, ...] | None, fact("compute capabilities with code that the driver compiles at start", GPU_CODE, VERSION, PROBE)
+    ] = None
     openmp_runtime: Annotated[str | None, fact("OpenMP runtime of torch: libgomp, libiomp5 or libomp", TORCH_LIB, CONDA)] = None
     openmp_shipped: Annotated[tuple[str, ...] | None, fact("OpenMP runtimes in torch's own folder", TORCH_LIB)] = None
     other_openmp: Annotated[
