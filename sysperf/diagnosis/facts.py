@@ -137,6 +137,15 @@ class Workers(Record, kw_only=True):
     disk_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
 
 
+class LoaderPlan(Record, kw_only=True):
+    """Loader workers and computing threads for the CPUs that a program can have, by the CPU time that each of both takes."""
+
+    workers: Annotated[int, fact("DataLoader workers")] = 0
+    threads: Annotated[int, fact("computing threads beside them")] = 1
+    saves: Annotated[float, fact("share of the step that they save, at most by CPUs that are idle now")] = 0.0
+    advice: Annotated[str, fact("the same as a change of the source")] = ""
+
+
 class Program(Record, kw_only=True):
     """One program or rank of the job."""
 
@@ -206,6 +215,7 @@ class Program(Record, kw_only=True):
     places: Annotated[tuple[Hit, ...], fact("where they did")] = ()
     judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it, its GPUs or its machine")] = ()
     stacks: Annotated[Stacks | None, fact("samples of its main thread's stack")] = None
+    loader: Annotated[LoaderPlan | None, fact("workers and threads by which it would gain most")] = None
     worker_stacks: Annotated[Stacks | None, fact("samples of one of its workers")] = None
     native: Annotated[Native | None, fact("samples of its main thread's machine code")] = None
     traced: Annotated[Traced | None, fact("a trace of some of its steps")] = None

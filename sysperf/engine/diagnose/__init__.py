@@ -23,7 +23,7 @@ from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.engine.audit import judge_snapshot
-from sysperf.engine.diagnose import inside, proof, shares
+from sysperf.engine.diagnose import inside, loader_plan, proof, shares
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.engine.judging import Terms
@@ -209,7 +209,9 @@ class _Diagnoser:
             later = programs.growth_later(self._window, program.pid)
             looked_into = msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked)
             seen.append(programs.with_role_by_stacks(looked_into))
-        return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+        sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+        planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
+        return msgspec.structs.replace(sampled_all, programs=tuple(planned))
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""

@@ -55,7 +55,8 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
         fixes=tuple(diagnose_fixes.of_program(fix, program.started or program.command) for fix in fixes),
         keep=proven.keep, verify=proven.verify, cost_pct=cost,
     )  # fmt: skip
-    return with_gain(cause, _bounded(cost, busy))
+    saves = cost if (saved := compiled.percent("saves", scope)) is None or cost is None else min(cost, saved)
+    return with_gain(cause, _bounded(saves, busy))
 
 
 def _state(signals: Sequence[Signal]) -> State:
