@@ -34,7 +34,7 @@ class _Work(NamedTuple):
 
     @property
     def batch(self) -> float:
-        """For how long a worker is busy with a batch."""
+        """Return for how long a worker is busy with a batch."""
         return self.fetch_cpu + self.fetch_wait
 
 
