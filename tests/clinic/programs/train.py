@@ -34,6 +34,11 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 CPUS = len(os.sched_getaffinity(0))
+WORKERS, THREADS = (int(os.environ.get(f"CLINIC_{name}", "0")) for name in ("WORKERS", "THREADS"))
+"""What a printed fix asks for, instead of the program's own numbers; 0: nothing."""
+if THREADS:
+    torch.set_num_threads(THREADS)
+    torch.set_num_threads = lambda _: None
 SAY_S = 1.0
 
 
@@ -133,14 +138,24 @@ def train_on(loader: Any, trainer: Trainer | None = None) -> None:
 def no_workers() -> None:
     torch.set_num_threads(1)
     trainer = Trainer(Net(1024, 3))
-    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=0 if SICK else 1, prefetch_factor=None if SICK else 4)
+    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=WORKERS or (0 if SICK else 1))
     for x, y in loader:
         for _ in range(2):
             trainer.step(x, y)
 
 
+def decoding_beside_a_team() -> None:
+    """Decoding takes one CPU, and the threads that compute take all of them: a worker has to share theirs."""
+    torch.set_num_threads(CPUS if SICK else 1)
+    trainer = Trainer(Net(512, 3))
+    for x, y in DataLoader(Decoded(0.001), batch_size=32, num_workers=WORKERS or (0 if SICK else CPUS)):
+        trainer.step(x, y)
+
+
 def too_many_workers() -> None:
-    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=12 if SICK else CPUS, prefetch_factor=4), Trainer(Net(768, 3)))
+    train_on(
+        DataLoader(Decoded(0.002), batch_size=8, num_workers=WORKERS or (12 if SICK else CPUS), prefetch_factor=4), Trainer(Net(768, 3))
+    )
 
 
 def bound_to_one_cpu() -> None:
@@ -163,7 +178,7 @@ def threads_in_workers() -> None:
 
 def one_slow_worker() -> None:
     torch.set_num_threads(1)
-    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=1 if SICK else 8))
+    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=WORKERS or (1 if SICK else 8)))
 
 
 def loader_in_epoch_loop() -> None:
