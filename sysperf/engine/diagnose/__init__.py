@@ -91,7 +91,7 @@ class _Diagnoser:
 
     @property
     def start_ticks(self) -> int:
-        """When the program was started: with its number, the name of this very process."""
+        """Return when the program was started: with its number, the name of this very process."""
         watched = self._window.processes.get(self._root)
         return watched.first.stat.start_ticks if watched is not None else 0
 
