@@ -48,7 +48,7 @@ class _Live:
             raise KeyboardInterrupt
         records = {name: decode(answer) for name, answer in gathered.records.items()}
         return {
-            name: runs for name, record in records.items() for each in record.ceilings if each.metric == metric and (runs := each.values)
+            name: fresh for name, record in records.items() for each in record.ceilings if each.metric == metric and (fresh := each.values)
         }
 
 
