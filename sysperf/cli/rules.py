@@ -30,7 +30,7 @@ from sysperf.report.words import count
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = _action(actions, "list", "every rule: id, scope, severity, title", "sysperf rules list --select numa,gpu --json")
+    listing = _action(actions, "list", "every rule and cause: severity, scope, id, title", "sysperf rules list --select numa,gpu --json")
     _options.add_rules(listing)
     show = _action(actions, "show", "one rule, as JSON", "sysperf rules show numa.gpu-remote")
     show.add_argument("id", metavar="ID", help="a rule's id, as `list` shows it")
@@ -68,9 +68,15 @@ def _list(args: argparse.Namespace) -> int:
     if args.format == "json":
         _options.write(as_json.dump(chosen), args)
         return Exit.CLEAN
-    wide = max((len(rule.id) for rule in chosen), default=0)
-    lines = [f"{rule.severity:<8} {rule.scope:<8} {rule.id:<{wide}}  {rule.title}" for rule in chosen]
-    _options.write("\n".join([*lines, *ruleset.replaced_rules(), count(len(chosen), "rule")]), args)
+    titles = {cause.id: cause.title for cause in judging.causes(args.rules)}
+    worst = {rule.id: rule for rule in reversed(chosen)}  # of a cause its severest witness
+    wide = max(map(len, worst), default=0)
+    lines = [
+        f"{rule.severity:<8} {'cause' if rule.witness else rule.scope:<8} {rule.id:<{wide}}  {titles.get(rule.id, rule.title)}"
+        for rule in reversed(worst.values())
+    ]
+    causes = sum(1 for rule in worst.values() if rule.witness)
+    _options.write("\n".join([*lines, *ruleset.replaced_rules(), f"{count(len(worst) - causes, 'rule')}, {count(causes, 'cause')}"]), args)
     return Exit.CLEAN
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sysperf import paths
@@ -24,7 +24,7 @@ from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from sysperf.model.cause import Explained
+    from sysperf.model.cause import Cause, Explained
 
 
 class Terms(Record):
@@ -96,13 +96,20 @@ def find(ruleset: Ruleset, rule_id: str, extra: Sequence[StrPath] = ()) -> Rule 
     rule = ruleset.get(rule_id)
     if not rule.witness:
         return rule
-    from sysperf.evaluate.rule_files import read_causes  # noqa: PLC0415 - to explain a cause only
-    from sysperf.model.cause import Explained  # noqa: PLC0415 - as above
+    from sysperf.model.cause import Explained  # noqa: PLC0415 - to explain a cause only
 
-    files = [path for path in (*site_rule_files(extra)[::-1], *rule_files()) if os.path.basename(path) == rule.file]
-    cause = next(cause for path in files for cause in read_causes(path).cause if cause.id == rule_id)
+    cause = next(cause for cause in causes(extra, rule.file) if cause.id == rule_id)
     because_of = dict.fromkeys(other.id for other in ruleset.rules if rule_id in (*other.explains, *other.explains_where_most))
     return Explained(cause, tuple(because_of))
+
+
+def causes(extra: Sequence[StrPath] = (), file: str = "") -> Iterator[Cause]:
+    """Causes as they are written, of all rule files or of those of one name, the site's first. Raises RuleError."""
+    from sysperf.evaluate.rule_files import read_causes  # noqa: PLC0415 - what judges needs none of it
+
+    for path in (*site_rule_files(extra)[::-1], *rule_files()):
+        if not file or os.path.basename(path) == file:
+            yield from read_causes(path).cause
 
 
 def site_rule_files(extra: Sequence[StrPath] = ()) -> list[str]:

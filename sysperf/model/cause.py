@@ -7,9 +7,15 @@ import msgspec
 from sysperf.model.record import JsonObject, Record, fact
 from sysperf.model.rule import AnyFix, Confidence, Experiment, Guard, Hold, Impact, Rule, RuleFile, Scope, Severity, SignalRule, Test
 
-WitnessSource = Literal["source", "outside", "running", "trace"]
-SCOPE_OF: dict[WitnessSource, Scope] = {"source": "script", "outside": "process", "running": "diagnosis", "trace": "trace"}
-"""The scope in which a witness is judged: source code, a process seen from outside, a program that is watched for a while, a trace."""
+WitnessSource = Literal["source", "machine", "outside", "running", "trace"]
+SCOPE_OF: dict[WitnessSource, Scope] = {
+    "source": "script",
+    "machine": "host",
+    "outside": "process",
+    "running": "diagnosis",
+    "trace": "trace",
+}
+"""The scope in which a witness is judged: source code, machine or shell, a process from outside, a program that is watched, a trace."""
 
 
 class Witness(Record, kw_only=True):

@@ -58,7 +58,7 @@ def _rule(rule: Rule, *, color: bool, width: int, verbose: bool) -> str:
 def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, verbose: bool) -> str:
     """The story of a cause: what it is, where it shows, what to do, what that gains, and what is its consequence."""
     page = Page(Ink(color), width)
-    _head(page, cause.id, cause.title, f"shows in: {', '.join(dict.fromkeys(WHERE[witness.from_] for witness in cause.witness))}")
+    _head(page, cause.id, cause.title, f"shows in: {', '.join(dict.fromkeys(_FROM[witness.from_][0] for witness in cause.witness))}")
     _body(page, cause.explain)
     for witness, rule in zip(cause.witness, cause.rules(), strict=True):
         page.line()
@@ -75,14 +75,20 @@ def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, 
     return str(page)
 
 
-WHERE = {"source": "source code", "outside": "a process seen from outside", "running": "a running program", "trace": "a trace"}
-"""From where a witness looks, in words."""
-_LOOKS = {"source": "sysperf lint", "outside": "sysperf audit", "running": "sysperf diagnose", "trace": "sysperf analyze"}
+_FROM = {
+    "source": ("source code", "lint"),
+    "machine": ("this machine or shell", "audit"),
+    "outside": ("a process seen from outside", "audit"),
+    "running": ("a running program", "diagnose"),
+    "trace": ("a trace", "analyze"),
+}
+"""From where a witness looks, in words, and the command that looks."""
 
 
 def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None:
     """One place where the cause shows: what is seen there, by which command, and in a running program by which observations."""
-    page.labelled(witness.from_, f"{neutral(rule.title, MAX_TEXT)} (`{_LOOKS[witness.from_]}`, {rule.severity})")
+    how = f"`sysperf {_FROM[witness.from_][1]}`, {rule.severity}"
+    page.labelled(witness.from_, f"{neutral(witness.title, MAX_TEXT)} ({how})" if witness.title else how)
     for paragraph in paragraphs(witness.explain):
         page.labelled("", paragraph)
     if witness.signals:
@@ -92,12 +98,10 @@ def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None
 
 
 def _fixes(cause: Cause) -> list[AnyFix]:
-    """The fixes of a cause and of its witnesses, each once."""
-    fixes: list[AnyFix] = []
-    for fix in (*cause.fix, *(fix for witness in cause.witness for fix in witness.fix or ())):
-        if fix not in fixes:
-            fixes.append(fix)
-    return fixes
+    """The fixes of a cause and of its witnesses, each once: those that differ in what a finding fills in are printed alike."""
+    fixes = (*cause.fix, *(fix for witness in cause.witness for fix in witness.fix or ()))
+    shown = {(fix.title, _blanks(getattr(fix, "text", "")), _blanks(_command(fix)), _what(fix)): fix for fix in reversed(fixes)}
+    return list(reversed(shown.values()))
 
 
 def _example(page: Page, example: Example) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import get_type_hints
@@ -48,6 +49,17 @@ def test_every_cause_is_in_the_catalogue(golden: Golden) -> None:
             sources = ", ".join(dict.fromkeys(witness.from_ for witness in cause.witness))
             table += f'| <a id="{cause.id}"></a>`{cause.id}` | {cause.title} | {sources} | {", ".join(cause.seeds)} |\n'
     golden(DOCS / "causes.md", with_table("causes.md", f"{table}\n"))
+
+
+def test_each_thing_is_said_once() -> None:
+    """No two rules or causes have one title or one explanation, and a witness repeats neither of its cause."""
+    written = [(read.rule, read.cause) for read in map(read_causes, FILES)]
+    entries = [entry for rules, some in written for entry in (*rules, *some)]
+    for field in ("title", "explain"):
+        texts = Counter(getattr(entry, field).strip().lower() for entry in entries)
+        assert [text for text, count in texts.items() if count > 1] == []
+        own = [(cause, getattr(witness, field)) for cause in causes() for witness in cause.witness]
+        assert [cause.id for cause, text in own if text and text.strip() == getattr(cause, field).strip()] == []
 
 
 def test_every_cause_that_source_shows_is_in_the_page_of_lint(golden: Golden) -> None:
