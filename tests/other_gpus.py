@@ -162,5 +162,6 @@ def intel(device: str = "E20B", **changed: str) -> tuple[Files, Links]:
         f"{own}/drm/card1/device": "../../../0000:03:00.0",
         "/sys/bus/pci/devices/0000:03:00.0": f"../../..{own.removeprefix('/sys')}",
         "/sys/bus/pci/devices/0000:00:01.0": "../../../devices/pci0000:00/0000:00:01.0",
+        f"{own}/driver": "../../../../bus/pci/drivers/xe",
     }
     return files, links

@@ -141,6 +141,39 @@ def test_throttle_bits_have_common_names(bit: int, event: str) -> None:
     assert throttled_by(metrics(1 << bit)) == (event,)
 
 
+def throttle(**states: str) -> str:
+    """What ``amd-smi metric --throttle --json`` says of two GPUs, the second of them in these states."""
+    calm = dict.fromkeys(("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal"), "NOT ACTIVE")
+    entries = [{f"{name}_violation_status": state for name, state in said.items()} for said in (calm, calm | states)]
+    return json.dumps([{"gpu": index, "throttle": said} for index, said in enumerate(entries)])
+
+
+def test_what_the_files_of_an_mi300x_do_not_tell_its_tool_does_under_deep() -> None:
+    """Revision 1.6 of its metrics has a status of the chip only; both forms of the tool's answer are read."""
+    files, links = amd(MI300X, MI300X)
+    for path in [path for path in files if path.endswith("/gpu_metrics")]:
+        files[path] = b"\x78\x00\x01\x06" + bytes(200)
+    listed = json.dumps([{"gpu": index, "bdf": bus_id(index)} for index in range(2)])
+    said = throttle(socket_thermal="ACTIVE", ppt="ACTIVE")
+    for answer in (said, json.dumps({"gpu_data": json.loads(said)})):
+        calls_made: dict[str, object] = {"run:amd-smi-list": listed, "run:amd-smi-throttle": answer}
+        found = collect(make_machine(files, links, calls_made, deep=True)).devices
+        assert [card.clocks.events for card in found or ()] == [(), ("sw-power-cap", "hw-thermal")]
+
+    assert [card.clocks.events for card in devices(files, links)] == [None, None], "not asked without --deep"
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[1, null]", '[{"gpu": 0, "throttle": "N/A"}]', '{"gpu_data": {}}', "[[[["])
+def test_a_tool_that_says_something_else_says_nothing(answer: str) -> None:
+    files, links = amd(MI300X)
+    files = {path: text for path, text in files.items() if not path.endswith("/gpu_metrics")}
+    calls_made: dict[str, object] = {"run:amd-smi-list": answer, "run:amd-smi-throttle": answer}
+
+    found = collect(make_machine(files, links, calls_made, deep=True)).devices
+
+    assert [card.clocks.events for card in found or ()] == [None]
+
+
 LOG = """\
 2026-11-20T12:00:00,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=12, emitted seq=14
 2026-11-20T12:00:01,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: GPU reset begin!

@@ -101,7 +101,7 @@ def collect(host: Host) -> Gpu:
 
 
 def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:
-    """With the GPUs of AMD and Intel behind NVIDIA's; None where either cannot be listed."""
+    """Return the GPUs of NVIDIA, and behind them those of AMD and Intel; None where either cannot be listed."""
     cards = drm.cards(host)
     if devices is None or cards is None:
         return None

@@ -1,6 +1,7 @@
 """GPUs of AMD, from files alone.
 
 Reads   /sys/class/kfd/kfd/topology/nodes/*/{properties,gpu_id}  …/io_links/*/properties  /sys/class/kfd/kfd/proc/*/vram_*
+        amd-smi under --deep
         /sys/class/drm/card*/device/{product_name,vbios_version,mem_info_vram_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
         …/{power_dpm_force_performance_level,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
         …/ras/{*_err_count,gpu_vram_bad_pages}  /sys/bus/pci/devices/*
@@ -11,6 +12,9 @@ from __future__ import annotations
 
 import re
 
+from msgspec import structs
+
+from sysperf.collect.gpu.amd_smi import throttled
 from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
 from sysperf.collect.gpu.links import generation, lanes, slot
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
@@ -68,10 +72,13 @@ def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> l
     """The GPUs for computing among these cards, numbered from `first` on."""
     mine = [card for card in cards if card.vendor == "amd"]
     nodes = _nodes(host) if mine else []
+    told = throttled(host) if mine and host.deep else {}
     found: list[Device] = []
     for card in mine:
         parts = [node for node in nodes if node.bus_id == card.bus_id]
         device = _device(host, card, parts, nodes, first + len(found), hours)
+        if device.clocks.events is None and card.bus_id in told:
+            device = structs.replace(device, clocks=structs.replace(device.clocks, events=told[card.bus_id]))
         if not _integrated(device):
             found.append(device)
     return found

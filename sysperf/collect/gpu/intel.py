@@ -85,7 +85,7 @@ def _window(host: Host, folder: str) -> int | None:
 
 
 def _clocks(host: Host, folder: str) -> Clocks:
-    """Of the first tile: those of the newer driver `xe`, else those of `i915`."""
+    """Clocks of the first tile, from the newer driver `xe`, else from `i915`."""
     frequency = f"{folder}/tile0/gt0/freq0"
     if host.exists(frequency):
         now, highest, most, least = (optional(host, f"{frequency}/{name}_freq") for name in ("act", "rp0", "max", "min"))
