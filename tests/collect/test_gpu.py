@@ -406,6 +406,18 @@ def test_nvidia_sound_is_no_gpu(machine: MakeMachine) -> None:
     assert collect(host).functions == ()
 
 
+def test_virtual_functions_that_wait_for_a_guest_are_no_gpus_of_this_machine(machine: MakeMachine) -> None:
+    """A host with SR-IOV shows them without a driver: nothing failed to take them."""
+    gpu_files, links = files(1)
+    folder = "/sys/bus/pci/devices/0000:17:00.4"
+    virtual = {f"{folder}/vendor": "0x10de\n", f"{folder}/class": "0x030200\n", f"{folder}/physfn/vendor": "0x10de\n"}
+    listed = {"/proc/bus/pci/devices": str(gpu_files["/proc/bus/pci/devices"]) + "1704\t10de2330\t0\n"}
+
+    functions = collect(machine({**gpu_files, **virtual, **listed}, links, calls(H100))).functions
+
+    assert [function.bus_id for function in functions or ()] == [bus_id(0)]
+
+
 def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:
     """Held by nouveau or by nobody, it is listed with that."""
     for driver_name in ("nouveau", "vfio-pci", ""):

@@ -94,8 +94,9 @@ def test_programs_that_hold_memory_are_named() -> None:
     assert [[(process.pid, process.used_bytes) for process in card.processes or ()] for card in found] == [[], [(4242, 20 * GIB)]]
 
 
-@pytest.mark.parametrize("model", [PHOENIX], ids=["laptop"])
-def test_a_processors_own_graphics_are_no_gpu_for_computing(model: dict[str, object]) -> None:
+@pytest.mark.parametrize("model", [PHOENIX, {**RX7900, "target": 80003}, {**RX7900, "target": 100100}], ids=["laptop", "RX 580", "RX 5700"])
+def test_what_only_draws_a_screen_is_no_gpu_for_computing(model: dict[str, object]) -> None:
+    """A processor's own graphics, and generations that no build of PyTorch has code for."""
     assert devices(*amd(model)) == ()
     assert [card.name for card in devices(*amd(model, RX7900))] == ["AMD Radeon RX 7900"]
 
@@ -107,6 +108,16 @@ def test_without_the_compute_driver_the_card_is_still_there() -> None:
     (card,) = devices({path: text for path, text in files.items() if not path.startswith("/sys/class/kfd")}, links)
 
     assert (card.name, card.target, card.compute_units, card.memory_total_bytes) == ("AMD Radeon RX 7900", None, None, 24 * GIB)
+
+
+def test_the_console_of_a_server_is_no_gpu_for_computing() -> None:
+    """An old chip of AMD's, held by `radeon`."""
+    files, links = amd(RX7900)
+    console = {
+        path: str(text).replace("DRIVER=amdgpu", "DRIVER=radeon") if path.endswith("uevent") else text for path, text in files.items()
+    }
+
+    assert devices(console, links) == ()
 
 
 def test_an_arc_card_is_read_beside_the_processors_graphics() -> None:

@@ -163,7 +163,10 @@ def _log(host: Host, has_gpu: bool, nvidia: bool) -> Fields:
 
 
 def _functions(host: Host) -> tuple[Function, ...] | None:
-    """NVIDIA's display and 3D functions. The list in /proc spares most machines a look at every device."""
+    """NVIDIA's display and 3D functions, without the virtual ones that a host has for its guests.
+
+    The list in /proc spares most machines a look at every device.
+    """
     listed = host.text(PCI_LIST) if host.exists(PCI_LIST) else None
     places = None if listed is None else {_place(line) for line in listed.splitlines() if "\t10de" in line}
     if places is not None and not places:
@@ -172,6 +175,7 @@ def _functions(host: Host) -> tuple[Function, ...] | None:
     if names is None:
         return () if host.exists("/sys/bus/pci") is False and host.exists("/sys/bus") else None
     near = {name: _is_gpu(host, name) for name in names if places is None or name[-7:] in places}
+    near = {name: is_gpu for name, is_gpu in near.items() if not (is_gpu and host.exists(f"{PCI}/{name}/physfn"))}
     if None in near.values():
         return None
     return tuple(Function(name, _bound_driver(host, name), _module(host, name)) for name, is_gpu in near.items() if is_gpu)

@@ -50,6 +50,8 @@ INTEGRATED = (
     "gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037", "gfx1103", "gfx1150", "gfx1152", "gfx1153",
 )  # fmt: skip
 """Parts of processors that draw a screen. Those for computing, MI300A and the large gfx1151, are GPUs like others."""
+NOT_BUILT_FOR = ("gfx6", "gfx7", "gfx8", "gfx101")
+"""Generations that no build of PyTorch has code for, so that they draw a screen and no more."""
 SMALL_BYTES = 4 << 30
 """Memory of its own that a card for computing exceeds, where no topology says what it is."""
 _LEVEL = lazy(r"^\s*[0-9]{1,2}:\s*([0-9]{1,5})\s*[mM]hz", flags=re.MULTILINE)
@@ -70,7 +72,7 @@ class Node(Record):
 
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
     """The GPUs for computing among these cards, numbered from `first` on."""
-    mine = [card for card in cards if card.vendor == "amd"]
+    mine = [card for card in cards if card.vendor == "amd" and card.driver == "amdgpu"]
     nodes = _nodes(host) if mine else []
     told = throttled(host) if mine and host.deep else {}
     found: list[Device] = []
@@ -79,15 +81,16 @@ def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> l
         device = _device(host, card, parts, nodes, first + len(found), hours)
         if device.clocks.events is None and card.bus_id in told:
             device = structs.replace(device, clocks=structs.replace(device.clocks, events=told[card.bus_id]))
-        if not _integrated(device):
+        if _computes(device):
             found.append(device)
     return found
 
 
-def _integrated(device: Device) -> bool:
+def _computes(device: Device) -> bool:
+    """Whether it is a GPU for computing: by its target, else by its memory."""
     if device.target is not None:
-        return device.target in INTEGRATED
-    return device.memory_total_bytes is not None and device.memory_total_bytes <= SMALL_BYTES
+        return device.target not in INTEGRATED and not device.target.startswith(NOT_BUILT_FOR)
+    return (device.memory_total_bytes or 0) > SMALL_BYTES
 
 
 def _nodes(host: Host) -> list[Node]:
