@@ -162,7 +162,7 @@ def trimmed(values: Sequence[float]) -> Estimate:
 
 
 def _inflation(values: Sequence[float]) -> float:
-    """By how much the variance of a mean grows where each run is like the one before (first-order autoregression)."""
+    """Factor by which the variance of a mean grows where each run is like the one before (first-order autoregression)."""
     middle = median(values)
     low, high = sorted(values)[int(0.1 * len(values))], sorted(values)[-1 - int(0.1 * len(values))]
     rest = [min(max(value, low), high) - middle for value in values]
