@@ -212,18 +212,25 @@ def _next_step(analysis: Analysis) -> str:
 
 def _lacking(rank: Rank) -> str:
     """What would tell what one file does not, where more steps of the same would not; else empty."""
-    trust = rank.trust
-    if trust.mixed_programs:
-        return "analyze the file that the profiler wrote for each program, together where they are ranks of one job"
-    if (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "profile the replays: start the profiler behind the capture, and record several steps"
-    if trust.device_missing and trust.calls_recorded:
-        return "let the profiler observe the device, as `sysperf explain trust.device-events-missing` tells"
-    if trust.device_missing:
-        return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-    if rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
-    return ""
+    trust, queued = rank.trust, rank.figures.idle_queued_pct or 0.0
+    known = (
+        (trust.mixed_programs, "analyze the file that the profiler wrote for each program, together where they are ranks of one job"),
+        (
+            (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT,
+            "profile the replays: start the profiler behind the capture, and record several steps",
+        ),
+        (
+            trust.device_missing and trust.calls_recorded,
+            "let the profiler observe the device, as `sysperf explain trust.device-events-missing` tells",
+        ),
+        (trust.device_missing and rank.form == "nsys", "record the device, too: nsys profile --trace cuda,nvtx,osrt COMMAND"),
+        (trust.device_missing, "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"),
+        (
+            rank.steps.steady and queued >= MIN_EXPOSED_PCT,
+            "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND",
+        ),
+    )
+    return next((text for is_so, text in known if is_so), "")
 
 
 def _tells_enough(rank: Rank) -> bool:

@@ -93,6 +93,7 @@ class Trust(Record, kw_only=True):
     ] = False
     calls_recorded: Annotated[bool, fact("the program's calls of the device's runtime are in the file")] = False
     device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
+    reasons: Annotated[tuple[str, ...], fact("why something may be missing, in the profiler's own words")] = ()
     unrecorded: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 
 
@@ -179,6 +180,8 @@ class HostWork(Record, kw_only=True):
     gil_wait_pct: float | None = None
     operator: Annotated[str, fact("of the launching thread, the operator that takes most without a call to a device in it")] = ""
     operator_pct: float | None = None
+    system_call: Annotated[str, fact("of the main thread's calls of the operating system, the one that takes most; of Nsight Systems")] = ""
+    system_call_pct: float | None = None
     capture_pct: Annotated[float | None, fact("time in which a graph is captured: what is launched then does not run")] = None
     start_up: Annotated[str, fact("of the calls that start-ups have, the one that the device waits for most; empty: none")] = ""
     start_up_pct: Annotated[float | None, fact("how long the device waits for these calls, and for launches of 10 ms and more")] = None

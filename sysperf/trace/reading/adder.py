@@ -17,6 +17,7 @@ MAX_TIME_US = 9e15
 MAX_SHAPE_BYTES = 400
 MAX_SHAPES = 50_000
 MAX_BEGUN = 100_000
+MAX_UNKNOWN = 50
 MAX_CROSSED = 8
 """So many events that began later than one may end after it, such as those of the same moment in another order."""
 _ELEMENT_BYTES = {"Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Byte": 1, "Char": 1, "Bool": 1}
@@ -81,6 +82,8 @@ class Adder:
         handler = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
         if event.cat:
             self._kinds[event.cat] = handler
+            if handler[0] is None and len(self._timeline.unknown_kinds) < MAX_UNKNOWN:
+                self._timeline.unknown_kinds.add(event.cat[:60])
         return handler
 
     def _completed(self, event: Event) -> bool:
