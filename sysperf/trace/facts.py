@@ -150,10 +150,38 @@ class Work(Record, kw_only=True):
     )
     small_wave_pct: Annotated[float | None, fact("kernels, but collectives, with less than half a thread block per multiprocessor")] = None
     small_wave_kernels: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
-    misaligned_pct: Annotated[float | None, fact("16-bit matmuls with a dimension that is no multiple of 8")] = None
+    misaligned_pct: Annotated[float | None, fact("the kernels' time in 16-bit products with a dimension that is no multiple of 8")] = None
+    misaligned: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None
     tflops: Annotated[float | None, fact("floating-point operations of matmuls by their shapes, per second of the window, in 1e12")] = None
     mfu_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak")] = None
+
+
+class BusyRow(Record, kw_only=True):
+    """What one operator, with inputs of one shape, takes of the kernels' time; a kernel without an operator stands for itself."""
+
+    operator: str
+    shapes: Annotated[str, fact("of its inputs, where the file has them")] = ""
+    kernel: Annotated[str, fact("the kernel that takes most of it")] = ""
+    count: int = 0
+    share_pct: Annotated[float, fact("of the kernels' time in the window")] = 0.0
+    ms: float = 0.0
+    tflops: Annotated[float | None, fact("of products, by their shapes")] = None
+    peak_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak, of 16-bit products")] = None
+    gb_per_s: Annotated[float | None, fact("what it reads and writes at least")] = None
+    bound: Annotated[str, fact("compute or memory, by the roofline; exchange: a collective; launch: below 10 µs; empty: unknown")] = ""
+
+
+class ExchangeRow(Record, kw_only=True):
+    """Collectives of one kind and size."""
+
+    name: str
+    bytes: int | None = None
+    count: int = 0
+    median_ms: float = 0.0
+    shortest_ms: Annotated[float, fact("the shortest of them, which waits least for other ranks; of several files, over all ranks")] = 0.0
+    bus_gb_per_s: Annotated[float | None, fact("bandwidth of the links by the shortest, as nccl-tests counts it")] = None
+    share_pct: Annotated[float, fact("of the window")] = 0.0
 
 
 class HostWork(Record, kw_only=True):
@@ -248,6 +276,10 @@ class CollectiveFacts(Record, kw_only=True):
     slow_pct: Annotated[float | None, fact("time lost where collectives took more than 1.25 times the median of their kind and size")] = (
         None
     )
+    kinds: Annotated[tuple[ExchangeRow, ...], fact("by kind and size, those that take most first")] = ()
+    waiting_pct: Annotated[float | None, fact("time in collectives that the rank waits for later ones; null: ranks were not compared")] = (
+        None
+    )
     own_pct: Annotated[
         float | None,
         fact(
@@ -315,6 +347,7 @@ class Rank(Record, kw_only=True):
     ] = None
     loader_sites: Annotated[tuple[Site, ...], fact("where the program makes batches or waits for them, as far as that is exposed")] = ()
     work: Work = Work()
+    busy: Annotated[tuple[BusyRow, ...], fact("where the kernels' time goes, the first device's, most first")] = ()
     host: HostWork = HostWork()
     cpu: Cpu | None = None
     memory: Memory = Memory()

@@ -138,6 +138,8 @@ class Collective(NamedTuple):
     bytes: int
     group: str
     sequence: int
+    ranks: int = 0
+    """How many take part; 0: unknown."""
 
 
 class Device(NamedTuple):

@@ -146,7 +146,9 @@ def _foreign(path: str, kinds: set[str]) -> TraceError:
     """The error of a Chrome trace that somebody else wrote."""
     named = ", ".join(sorted(kinds)[:MAX_NAMED])
     who = "a browser's trace" if any(_BROWSER.search(kind) for kind in kinds) else "a trace of another program than PyTorch"
-    return TraceError(f"{path}: {who}: its events are of the kinds {named}", "sysperf reads what torch.profiler writes (export_chrome_trace)")
+    return TraceError(
+        f"{path}: {who}: its events are of the kinds {named}", "sysperf reads what torch.profiler writes (export_chrome_trace)"
+    )
 
 
 def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, latest_us: int) -> bytes:
