@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,6 +132,14 @@ with_nsys = pytest.mark.skipif(not installed(), reason="needs nsys: Debian's pac
 PROGRAM = "import time; end = time.time() + float({!r})\nwhile time.time() < end: sum(range(20_000)); time.sleep(0.01)"
 
 
+@pytest.fixture(name="alone")
+def make_alone() -> Iterator[None]:
+    """Nobody else uses nsys: sessions without a name are one session."""
+    with open(f"{tempfile.gettempdir()}/sysperf-test-nsys-{os.geteuid()}", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @contextlib.contextmanager
 def started(seconds: float, name: str = "") -> Iterator[int]:
     """A program that nsys launched, in a session of this name; its process."""
@@ -160,6 +170,7 @@ def processes(token: str) -> list[int]:
 
 
 @with_nsys
+@pytest.mark.usefixtures("alone")
 def test_a_program_that_nsys_launched_is_traced(tmp_path: Path) -> None:
     """As the hint says, without a name for the session. What is exported can be analyzed."""
     with started(60) as pid:
@@ -173,6 +184,7 @@ def test_a_program_that_nsys_launched_is_traced(tmp_path: Path) -> None:
 
 
 @with_nsys
+@pytest.mark.usefixtures("alone")
 def test_each_of_two_sessions_is_found() -> None:
     """By the number that nsys gave its programs."""
     with started(60) as first, started(60, "my.run") as second:
@@ -183,6 +195,7 @@ def test_each_of_two_sessions_is_found() -> None:
 
 
 @with_nsys
+@pytest.mark.usefixtures("alone")
 def test_a_program_that_ends_meanwhile_leaves_its_trace(tmp_path: Path) -> None:
     """Nsys stops by itself then."""
     with started(4) as pid:
