@@ -54,12 +54,24 @@ WATCHED = frozenset(
         "soundfile.read",
         "librosa.load",
         "skimage.io.imread",
+        "glob.glob",
+        "glob.iglob",
+        "os.listdir",
+        "os.scandir",
+        "os.walk",
         "wandb.log",
         "mlflow.log_metric",
         "mlflow.log_metrics",
         "open",
     )
 )
+READERS = frozenset(
+    (
+        "PIL.Image.open", "cv2.imread", "h5py.File", "numpy.load", "torchaudio.load", "soundfile.read", "librosa.load", "skimage.io.imread",
+        "open",
+    )
+)  # fmt: skip
+LISTERS = frozenset(("glob.glob", "glob.iglob", "os.listdir", "os.scandir", "os.walk", ".glob", ".rglob", ".iterdir"))
 PREFIXES = ("torch.cuda.amp.", "torch.cpu.amp.", "torch.amp.")
 METHODS = frozenset(
     (
@@ -73,6 +85,9 @@ METHODS = frozenset(
         "repeat_interleave",
         "unscale_",
         "set_epoch",
+        "glob",
+        "rglob",
+        "iterdir",
         "set_format",
         "with_format",
         "flatten_indices",
@@ -87,8 +102,15 @@ _VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_",
 
 def calls(file: File) -> Iterator[Call]:
     """All calls that rules look at."""
+    reading: set[tuple[str, bool]] = set()
     for call in file.tree.of(ast.Call):
         if what := _watched(file, call):
+            if what in READERS or what in LISTERS:  # a function that reads ten files per sample is one matter
+                if file.loops.where(call).often != "sample" or (key := (file.function_name(call), what in LISTERS)) in reading:
+                    continue
+                reading.add(key)
+            if what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call):
+                continue
             arguments = tuple(file.text(given) for given in call.args[:6])
             yield Call(
                 **file.site(call),
@@ -98,6 +120,13 @@ def calls(file: File) -> Iterator[Call]:
                 fallback=is_fallback(file, call),
                 around_steps=_around_steps(file, call),
             )
+
+
+def _repeats_by_tensor(file: File, call: ast.Call) -> bool:
+    """Whether the numbers of repetitions are a tensor, whose sum decides on the size of the result."""
+    by_function = file.names.qualified(call.func) == "torch.repeat_interleave"
+    given = argument(call, "repeats", 1 if by_function else 0)
+    return given is not None and file.values.is_a(given, "tensor", "output", "batch")
 
 
 def is_fallback(file: File, node: ast.AST) -> bool:
@@ -165,7 +194,8 @@ def settings(file: File) -> Iterator[Setting]:
 
 
 def _setting(file: File, node: ast.expr | ast.stmt, name: str, value: str, torch_line: int) -> Setting:
-    conditional = any(isinstance(parent, ast.If) for parent in file.tree.ancestors(node))
+    given = node.value if isinstance(node, ast.Assign) else None
+    conditional = any(isinstance(parent, ast.If) for parent in file.tree.ancestors(node)) or isinstance(given, ast.Name | ast.Attribute)
     return Setting(**file.site(node), variable=name, value=value, after_torch=node.lineno > torch_line, conditional=conditional)
 
 
@@ -231,6 +261,20 @@ def _attribute_of(file: File, call: ast.Call, names: tuple[str, ...]) -> list[as
         return []
     values = [binding.value for binding in file.names.lookup(call, name) if binding.value is not None]
     return values if len(values) == 1 and _is_layer(file, values[0], names) else []
+
+
+def uses_products(file: File) -> bool:
+    """Whether matrix products of float32 are computed: by layers of this file, or a model that is loaded."""
+    names = (file.names.qualified(call.func) for call in file.tree.of(ast.Call))
+    products = (
+        "torch.nn.Linear",
+        "torch.nn.MultiheadAttention",
+        "torch.nn.Transformer",
+        "torch.nn.LSTM",
+        "torch.nn.GRU",
+        "transformers.Auto",
+    )
+    return any(name.startswith(products) or name.endswith(".from_pretrained") for name in names)
 
 
 def uses_convolutions(file: File) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from sysperf.script.names import Names, dotted, last_name
+from sysperf.script.names import Names, last_name
 from sysperf.script.syntax import within
 from sysperf.script.values import Values
 from sysperf.startup import lazy
@@ -81,7 +81,7 @@ class Conditions:
         if isinstance(op, ast.Eq):
             return any(self._is_counter(side) for side in (left, right)) and not any(_is_text(side) for side in (left, right))
         if isinstance(op, ast.In):
-            return self._is_counter(left) or (_is_text(left) and "info" in dotted(right))
+            return self._is_counter(left) or (_is_text(left) and any("info" in last_name(part) for part in within(right)))
         return isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and self._order(left, op, right)
 
     def _order(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:

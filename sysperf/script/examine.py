@@ -13,6 +13,7 @@ from sysperf.script.source import Source
 from sysperf.startup import lazy
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "deepspeed", "ultralytics")
+SIMULATORS = {"gym", "gymnasium", "pettingzoo", "envpool", "procgen", "supersuit", "dm_control", "isaacgym"}
 WORDS = ("torch", "lightning", "accelerate", "transformers", "timm", "datasets", "gc.disable", "wandb")
 """A file in which none of these stands has nothing to say."""
 _PRECISION_WORDS = lazy(
@@ -44,7 +45,7 @@ def facts(file: File) -> Script:
         frameworks=frameworks,
         device=_device(file, frameworks),
         trains=_trains(file),
-        by_hand=bool(file.loops.steps),
+        by_hand=bool(file.loops.steps) and file.loops.optimizes,
         precision=_precision(file),
         matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
         compiles=_compiles(file),
@@ -53,6 +54,8 @@ def facts(file: File) -> Script:
         distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
+        simulates=bool({name.partition(".")[0] for name in file.names.imports.values()} & SIMULATORS),
+        multiplies=calls.uses_products(file),
         collects_garbage=bool({"gc.collect", "gc.enable"} & names),
         freezes_garbage="gc.freeze" in names,
         cudnn_benchmark=_sets(found_settings, "cudnn.benchmark"),

@@ -105,7 +105,7 @@ class Setting(Site, kw_only=True):
     variable: Annotated[str | None, fact("`OMP_NUM_THREADS`, `torch.backends.cudnn.benchmark`")] = None
     value: Annotated[str | None, fact("`…` where not constant")] = None
     after_torch: Annotated[bool | None, fact("torch is imported above it")] = None
-    conditional: Annotated[bool | None, fact("under an `if`, whose condition somebody chooses")] = None
+    conditional: Annotated[bool | None, fact("somebody chooses it: it stands under an `if`, or is no constant")] = None
 
 
 class Pattern(Site, kw_only=True):
@@ -127,6 +127,8 @@ class Script(Record, kw_only=True):
     matmul_precision: Annotated[bool | None, fact("it sets float32_matmul_precision or allow_tf32")] = None
     compiles: Annotated[bool | None, fact("it uses torch.compile; null: it names something of the kind")] = None
     convolutions: Annotated[bool | None, fact("it makes or loads two-dimensional convolutions")] = None
+    multiplies: Annotated[bool | None, fact("it makes or loads linear layers, attention or whole models")] = None
+    simulates: Annotated[bool | None, fact("it imports environments of reinforcement learning")] = None
     channels_last: bool | None = None
     distributed: Annotated[bool | None, fact("it wraps a model in DistributedDataParallel")] = None
     no_sync: Annotated[bool | None, fact("it uses no_sync or require_backward_grad_sync")] = None

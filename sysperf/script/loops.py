@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.script.conditions import Conditions
 from sysperf.script.names import Names, dotted, last_name
-from sysperf.script.syntax import Function, Loop, Tree, within
+from sysperf.script.syntax import Function, Loop, Tree, children_of, within
 from sysperf.script.values import Values
 from sysperf.startup import lazy
 
@@ -21,6 +23,9 @@ _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""
+_WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(test|warm_?up|bench|example|check)\w*)")
+"""Functions that train once and for all, as a rule."""
+_MEASURES = lazy(r"\w*(profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
@@ -42,6 +47,8 @@ class Loops:
         self._values = values
         self.conditions = Conditions(names, values)
         self._left: dict[ast.stmt, bool] = {}
+        self._training: set[ast.AST] = set()
+        """Statements that hold a backward pass or a step: a condition around one decides on the whole step."""
         self.steps: dict[Loop, ast.Call] = {}
         self.step_functions: set[Function] = set()
         self.epochs: set[Loop] = set()
@@ -59,7 +66,9 @@ class Loops:
     def advances(self, call: ast.Call) -> bool:
         """Whether a call is a backward pass or a step of an optimizer, or hands both to an object that does them."""
         method = last_name(call.func)
-        if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters", "update_params"):
+        if isinstance(call.func, ast.Attribute) and method == "update_params":
+            return "optim" in last_name(call.func.value)
+        if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters"):
             return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
         if isinstance(call.func, ast.Attribute) and method == "step":
             return self._values.is_a(call.func.value, "optimizer", "scaler")
@@ -73,25 +82,48 @@ class Loops:
             return False
         return any(self._values.is_a(given, "optimizer") for given in call.args[1:])
 
+    @cached_property
+    def optimizes(self) -> bool:
+        """Whether an optimizer steps in a loop: gradients alone train nothing."""
+        known = ("optimize_parameters", "update_params", "step")
+        calls = [call for call in self._tree.of(ast.Call) if self.advances(call)]
+        return any(last_name(call.func) in known or not isinstance(call.func, ast.Attribute) for call in calls) or any(
+            self._takes_loss_and_optimizer(call, last_name(call.func)) for call in calls
+        )
+
     def _in_autograd(self, call: ast.Call) -> bool:
         """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
         function = self._tree.function_of(call)
         return function is not None and function.name in ("backward", "manual_backward", "step", "closure")
 
     def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
+        """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
+        inside = None
         for parent in self._tree.ancestors(node):
+            self._training.add(parent)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While):
                 if self._over_few(parent):
                     continue
                 self.steps.setdefault(parent, call)
                 return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                sites = self._names.call_sites(parent)
-                if sites or parent.name in STEP_HOOKS:
+                if inside is not None or _MEASURES.fullmatch(parent.name):
+                    return
+                inside, sites = parent, self._names.call_sites(parent)
+                if sites or parent.name in STEP_HOOKS or self._is_step(parent):
                     self.step_functions.add(parent)
                     for site in sites if depth else ():
                         self._mark_step(site, call, depth - 1)
                     return
+
+    def _is_step(self, function: Function) -> bool:
+        """A function that nobody here calls, with a backward pass and an optimizer's step in no loop: whoever calls it repeats it."""
+        arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+        if not arguments or (_WHOLE_RUNS.fullmatch(function.name) and not (function.name == "train" and arguments[0] == "self")):
+            return False
+        calls = [part for statement in function.body for part in _outside_loops(statement) if isinstance(part, ast.Call)]
+        made = {last_name(call.func) for call in calls if self.advances(call)}
+        return bool(made & {"backward", "manual_backward"}) and "step" in made
 
     def _over_few(self, loop: Loop) -> bool:
         """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
@@ -190,6 +222,9 @@ class Loops:
     def _function(self, function: Function, depth: int) -> Where:
         owner = self._tree.parents.get(function)
         kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
+        if function in self.step_functions and self._names.call_sites(function):
+            called = self._of_calls(function, depth)
+            return called if called.often else Where("step")
         if function in self.step_functions or (function.name in STEP_HOOKS and kind in ("lightning", "hf-trainer")):
             return Where("step")
         if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer"):
@@ -214,6 +249,8 @@ class Loops:
             return True
         if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
             branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse
+            if isinstance(branch, list) and any(statement in self._training for statement in branch):
+                return self._left_before(parent, child)
             if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
                 return True
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
@@ -228,10 +265,23 @@ class Loops:
         if child not in self._left:
             for block in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
                 left = False
-                for statement in block:
-                    self._left[statement] = left
+                last = max((number for number, statement in enumerate(block) if statement in self._training), default=-1)
+                for number, statement in enumerate(block):
+                    self._left[statement] = left = left and number > last  # what is left with the step is part of it
                     left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
         return self._left.get(child, False)
+
+
+def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The parts of a statement that run once where it does."""
+    if not isinstance(statement, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement
+        for child in children_of(statement):
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                inner = [child] if isinstance(child, ast.stmt) else child.body
+                yield from (part for one in inner for part in _outside_loops(one))
+            else:
+                yield from within(child)
 
 
 def _leaves(statement: ast.If) -> bool:

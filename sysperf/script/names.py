@@ -188,10 +188,27 @@ class Names:
 
         A method is called on `self`, or on something else by a name that is not also one of every model (`model.train()`).
         """
-        if len(self.functions[function.name]) > 1:
+        owner = self._tree.parents.get(function)
+        is_method = isinstance(owner, ast.ClassDef)
+        sites = [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
+        if len(self.functions[function.name]) == 1:
+            return sites
+        if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
             return []
-        is_method = isinstance(self._tree.parents.get(function), ast.ClassDef)
-        return [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
+        return [call for call in sites if last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner)]
+
+    def _is_method(self, function: Function) -> bool:
+        return isinstance(self._tree.parents.get(function), ast.ClassDef)
+
+    def _related(self, call: ast.Call, owner: ast.ClassDef) -> bool:
+        """Whether `self` in a call may be of a class: it is called there, or in a class that one inherits from."""
+        caller = self._tree.class_of(call)
+        return caller is owner or (caller is not None and (caller.name in self._bases(owner) or owner.name in self._bases(caller)))
+
+    def _bases(self, node: ast.ClassDef, depth: int = 4) -> set[str]:
+        names = {last_name(base) for base in node.bases}
+        inner = [self.classes[name] for name in names if name in self.classes] if depth else []
+        return names.union(*(self._bases(base, depth - 1) for base in inner))
 
     def constant(self, node: ast.expr | None, depth: int = 6) -> Constant:
         """The value of a constant, of a name that has one value only, or of an option by default. None: unknown."""
@@ -254,18 +271,22 @@ class Names:
         bindings = self.lookup(node, name)
         if not bindings:
             return None
-        items: dict[str, ast.expr] = {}
-        for binding in bindings:
-            given = self._keywords_of(binding, node) if binding.value is None else self.spread(binding.value, depth - 1)
-            if given is None or binding.path or binding.element:
-                return None
-            items |= given
+        given = [self._items_of(binding, node, depth) for binding in bindings]
+        kept = [items for items in given if items]
+        if None in given or len(kept) > 1:  # more than one, and which is used is not known
+            return None
+        items: dict[str, ast.expr] = dict(*kept)
         for call in self._updates.get(name, []):
             added = self.spread(call.args[0], depth - 1) if len(call.args) == 1 else {}
             if added is None or last_name(call.func) == "setdefault":
                 return None
             items |= {**added, **{given.arg: given.value for given in call.keywords if given.arg}}
         return items | dict(self._items.get(name, ()))
+
+    def _items_of(self, binding: Binding, node: ast.expr, depth: int) -> dict[str, ast.expr] | None:
+        if binding.path or binding.element:
+            return None
+        return self._keywords_of(binding, node) if binding.value is None else self.spread(binding.value, depth - 1)
 
     def _keywords_of(self, binding: Binding, node: ast.expr) -> dict[str, ast.expr] | None:
         """What the one call of a function gives to its ``**kwargs``."""

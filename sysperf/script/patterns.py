@@ -9,7 +9,7 @@ from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
 from sysperf.script.names import dotted, keyword, last_name
-from sysperf.script.syntax import within
+from sysperf.script.syntax import Function, within
 
 _PRODUCTS = frozenset(("matmul", "bmm", "einsum"))
 _TRIANGLES = frozenset(("tril", "triu", "generate_square_subsequent_mask"))
@@ -33,10 +33,39 @@ def _attention(file: File) -> Iterator[Pattern]:
         scores = _argument(file, call)
         function = file.tree.function_of(call)
         if scores is not None and function is not None and _is_scores(file, scores, MAX_DEPTH):
+            if _is_used_elsewhere(file, call, function):
+                continue
             products = sum(_is_product(part) for part in within(function))
             fused = any(last_name(part) == "scaled_dot_product_attention" for part in within(function))  # where that is possible
             if products >= 2 and not fused:
                 yield Pattern(**file.site(call), what="attention")
+
+
+def _is_used_elsewhere(file: File, call: ast.Call, function: Function) -> bool:
+    """Whether the weights are also returned, kept, or used in another product, which a fused kernel does not give."""
+    names: set[str] = set()
+    statement = file.tree.statement_of(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names |= {dotted(target) for target in targets} - {""}
+    for later in within(function):
+        if (
+            isinstance(later, ast.Assign)
+            and later.lineno > call.lineno
+            and isinstance(later.value, ast.Call)
+            and not _is_product(later.value)
+        ):
+            used = {dotted(part) for part in within(later.value) if isinstance(part, ast.Name | ast.Attribute)}
+            names |= {dotted(target) for target in later.targets if used & names} - {""}
+    if any(name.startswith("self.") for name in names):
+        return True
+    products = 0
+    for part in within(function):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.lineno > call.lineno and part.id in names:
+            multiplied = any(_is_product(parent) for parent in file.tree.ancestors(part) if isinstance(parent, ast.expr))
+            products += multiplied
+            if isinstance(file.tree.statement_of(part), ast.Return) and not multiplied:
+                return True
+    return products > 1
 
 
 def _argument(file: File, call: ast.Call) -> ast.expr | None:
@@ -86,16 +115,29 @@ def _elements(file: File) -> Iterator[Pattern]:
         if not counter or not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) != "range" or loop in file.loops.steps:
             continue
         parts = (part for statement in loop.body for part in within(statement) if isinstance(part, ast.Subscript))
-        element = next((part for part in parts if _is_element(file, part, counter)), None)
-        if element is not None and file.loops.where(loop).often in ("step", "forward"):
+        element = next((part for part in parts if _is_element(file, part, counter, loop.iter)), None)
+        if element is not None and not _recurs(loop) and file.loops.where(loop).often in ("step", "forward"):
             yield Pattern(**file.site(element), what="element-loop")
 
 
-def _is_element(file: File, part: ast.Subscript, counter: str) -> bool:
-    if not file.values.is_a(part.value, "output", "tensor"):
-        return False
+def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call) -> bool:
+    """``x[i]`` where the loop goes over the size of a tensor, or x is one for certain: an element of a list costs nothing."""
     index = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) and part.slice.elts else part.slice
-    return isinstance(index, ast.Name) and index.id == counter
+    if not isinstance(index, ast.Name) or index.id != counter:
+        return False
+    sized = any(isinstance(each, ast.Attribute) and each.attr in ("size", "shape") for each in within(rounds))
+    values = file.values.of(part.value)
+    return any(value.kind == "output" or (value.kind == "tensor" and (sized or not value.guess)) for value in values)
+
+
+def _recurs(loop: ast.For) -> bool:
+    """Whether a round needs the result of the one before: ``h = cell(x[t], h)``."""
+    for statement in (part for one in loop.body for part in within(one) if isinstance(part, ast.Assign)):
+        given = {dotted(part) for part in within(statement.value) if isinstance(part, ast.Name | ast.Attribute)}
+        made = {dotted(part) for target in statement.targets for part in within(target) if isinstance(part, ast.Name | ast.Attribute)}
+        if isinstance(statement.value, ast.Call) and given & made - {""}:
+            return True
+    return False
 
 
 def _causal_masks(file: File) -> Iterator[Pattern]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Accumulation, Optimizer, StepLoop
 from sysperf.script.file import File
 from sysperf.script.loops import EVALUATION_HOOKS, STEP_HOOKS, Where
-from sysperf.script.names import dotted, keyword, last_name
+from sysperf.script.names import argument, dotted, keyword, last_name
 from sysperf.script.syntax import Loop, within
 
 _NO_GRAD = frozenset(("no_grad", "inference_mode"))
@@ -111,12 +111,18 @@ def optimizers(file: File) -> Iterator[Optimizer]:
     """The optimizers of torch.optim."""
     for call in file.tree.of(ast.Call):
         name = file.names.qualified(call.func)
-        if name.startswith("torch.optim.") and name.count(".") == 2 and name.rpartition(".")[2][:1].isupper():
+        if name.startswith("torch.optim.") and name.count(".") == 2 and name.rpartition(".")[2][:1].isupper() and not _few_parameters(call):
             open_ended = any(given.arg is None for given in call.keywords)
             fused, foreach = (file.text(keyword(call, key)) for key in ("fused", "foreach"))
             yield Optimizer(
                 **file.site(call), what=name, fused=fused or (None if open_ended else ""), foreach=foreach or (None if open_ended else "")
             )
+
+
+def _few_parameters(call: ast.Call) -> bool:
+    """Whether an optimizer has parameters that somebody counts one by one: ``Adam([log_alpha])``, one kernel more or less."""
+    given = argument(call, "params", 0)
+    return isinstance(given, ast.List | ast.Tuple) and bool(given.elts) and all(dotted(part) for part in given.elts)
 
 
 def accumulations(file: File) -> Iterator[Accumulation]:
@@ -141,14 +147,23 @@ def _is_differentiated(file: File, name: str, node: ast.AST) -> bool:
     function = file.tree.function_of(node)
     scope: ast.AST = function if function is not None else file.tree.module
     where = file.loops.where(node)
-    if where.loop is None:
+    if where.loop is None or file.tree.function_of(where.loop) is not function:
         return True  # the sum lives in a helper: who reads it is not known
+    if any(_makes_loss(part, name) for part in within(scope)):
+        return True
     uses = [part for part in within(where.loop) if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
     if any(isinstance(part.ctx, ast.Store) and not isinstance(file.tree.parents[part], ast.AugAssign) for part in uses):
         return True
     if any(isinstance(part.ctx, ast.Load) and _feeds(file, part, node) for part in uses):
         return True
     return any(isinstance(part, ast.Call) and last_name(part.func) == "backward" and _names(part, name) for part in within(scope))
+
+
+def _makes_loss(node: ast.AST, name: str) -> bool:
+    """Whether a list of losses is made into one: ``torch.stack(losses)``, ``sum(losses)``."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in ("stack", "cat", "sum", "hstack", "vstack"):
+        return False
+    return any(dotted(given) == name for given in node.args)
 
 
 def _feeds(file: File, part: ast.AST, node: ast.AST) -> bool:

@@ -15,7 +15,9 @@ from sysperf.script.values import device_text
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 _MADE_ON_CPU = frozenset(
     f"torch.{name}"
-    for name in ("tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "eye", "linspace", "randperm")
+    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
+        "tensor zeros ones empty full rand randn randint arange eye linspace randperm normal Tensor FloatTensor LongTensor BoolTensor"
+    ).split()
 )
 _READS = ("item", "cpu", "numpy", "tolist")
 _CHAINED = ("cpu", "detach", "float", "mean", "sum")
@@ -60,10 +62,40 @@ def transfers(file: File) -> Iterator[Transfer]:
 
 def _moves(file: File, owner: ast.expr) -> str:
     """What is copied; empty where that is not known."""
-    if isinstance(owner, ast.Call) and file.names.qualified(owner.func) in _MADE_ON_CPU:
-        return "factory" if keyword(owner, "device") is None and not is_open(owner) else "tensor"
+    if (made := _made_here(file, owner)) is not None:
+        return "factory" if keyword(made, "device") is None and not is_open(made) else "tensor"
     kinds = file.values.kinds(owner)
     return next((kind for kind in ("batch", "model", "loss", "output", "tensor") if kind in kinds), "")
+
+
+def _made_here(file: File, node: ast.expr) -> ast.Call | None:
+    """The call that makes a tensor on the CPU: through methods on it, and a name that has no other value in its function."""
+    if isinstance(node, ast.Name):
+        values = [binding.value for binding in file.names.lookup(node, node.id) if not binding.path and not binding.element]
+        others = [value for value in values if not (isinstance(value, ast.Call) and _root(value) == node.id)]
+        made = _made_here(file, others[0]) if len(others) == 1 and isinstance(others[0], ast.Call) else None
+        return (
+            made
+            if made is not None and file.tree.function_of(made) is file.tree.function_of(node) and _same_loop(file, made, node)
+            else None
+        )
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+        node = node.func.value
+    return node if isinstance(node, ast.Call) and file.names.qualified(node.func) in _MADE_ON_CPU else None
+
+
+def _root(node: ast.expr) -> str:
+    """The name that a chain of methods begins with."""
+    while isinstance(node, ast.Call | ast.Attribute):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _same_loop(file: File, made: ast.AST, node: ast.AST) -> bool:
+    loops = [
+        next((parent for parent in file.tree.ancestors(each) if isinstance(parent, ast.For | ast.While)), None) for each in (made, node)
+    ]
+    return loops[0] is loops[1]
 
 
 def _non_blocking(file: File, call: ast.Call) -> bool | None:

@@ -92,3 +92,16 @@ def test_a_remainder_of_an_option_that_is_one_is_no_guard() -> None:
 
     assert "program.logging" in hits(option.format(1) + step)
     assert "program.logging" not in hits(option.format(50) + step)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if step % 4 == 0:\n        loss = model(x).mean()\n        loss.backward()\n        optimizer.step()\n        print(loss.item())",
+        "if step % 4 != 0:\n        continue\n    loss = model(x).mean()\n    loss.backward()\n    optimizer.step()\n    print(loss.item())",
+        "loss = model(x).mean()\n    loss.backward()\n    if step % 4 == 0:\n        optimizer.step()\n        print(loss.item())",
+    ],
+)
+def test_a_condition_around_the_step_itself_is_no_guard(body: str) -> None:
+    """Each training step waits, however seldom there is one."""
+    assert "sync.per-step" in hits(f"import torch\nfor step in range(1000):\n    {body}\n")
