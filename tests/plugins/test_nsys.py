@@ -129,6 +129,7 @@ def installed() -> bool:
 
 
 with_nsys = pytest.mark.skipif(not installed(), reason="needs nsys: Debian's package nsight-systems, as .ci/run installs it")
+LAUNCHES, LAUNCH_S = 3, 20
 PROGRAM = "import time; end = time.time() + float({!r})\nwhile time.time() < end: sum(range(20_000)); time.sleep(0.01)"
 
 
@@ -142,21 +143,33 @@ def make_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def started(seconds: float, name: str = "") -> Iterator[int]:
-    """A program that nsys launched, in a session of this name; its process."""
-    session = [f"--session-new={name}"] if name else []
-    token = f"# {time.monotonic_ns()}"
-    command = ("nsys", "launch", *session, "--trace=nvtx,osrt", sys.executable, "-c", PROGRAM.format(seconds) + token)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as nsys:
-        end = time.monotonic() + 60
-        while not (found := processes(token)) and time.monotonic() < end:
+    """A program that nsys launched, in a session of this name; its process. Nsys now and then starts nothing: then it is asked again."""
+    session, found = name or "[default]", list[int]()
+    named = [f"--session-new={name}"] if name else []
+    for _ in range(LAUNCHES):
+        token = f"# {time.monotonic_ns()}"
+        command = ("nsys", "launch", *named, "--trace=nvtx,osrt", sys.executable, "-c", PROGRAM.format(seconds) + token)
+        nsys = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        end = time.monotonic() + LAUNCH_S
+        while not (found := processes(token)) and time.monotonic() < end and nsys.poll() is None:
             time.sleep(0.1)
-        try:
-            yield found[0]
-        finally:
-            for pid in (*found, nsys.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            subprocess.run(("nsys", "shutdown", f"--session={name or '[default]'}"), capture_output=True, timeout=60, check=False)
+        if found:
+            break
+        ended(nsys, session)
+    try:
+        yield found[0]
+    finally:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended(nsys, session)
+
+
+def ended(nsys: subprocess.Popen[bytes], session: str) -> None:
+    """End a launch and its session."""
+    nsys.kill()
+    nsys.wait()
+    subprocess.run(("nsys", "shutdown", f"--session={session}"), capture_output=True, timeout=60, check=False)
 
 
 def processes(token: str) -> list[int]:
