@@ -230,7 +230,7 @@ def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
     ranks = len(analysis.trace.ranks)
     for finding in listed:
         group = [] if verbose else next(group for first, group in groups if first is finding)
-        _finding(page, finding, verbose, _of_ranks(group, ranks))
+        _finding(page, finding, verbose, of_ranks(group, ranks))
     rest = [] if verbose else [finding for finding, _ in groups if finding not in listed]
     if rest:
         page.line()
@@ -254,7 +254,7 @@ def _line(finding: Finding) -> str:
     return f"{subject}{neutral(finding.message)}"
 
 
-def _of_ranks(group: Sequence[Finding], ranks: int) -> str:
+def of_ranks(group: Sequence[Finding], ranks: int) -> str:
     """What findings of one rule say of several ranks: how many, and what it costs them."""
     if ranks < 2 or not group or not group[0].about:
         return ""

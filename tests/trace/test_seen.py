@@ -466,27 +466,26 @@ def test_compiled_frames_are_counted_and_not_their_calls(tmp_path: Path) -> None
 HALF = "c10::BFloat16"
 
 
-def products(machine: Machine, rows: int = 4_096) -> None:
-    """Two products of 16-bit numbers, one with an odd dimension, and an addition, each launched by its operator."""
-    for shape, us in (((rows, 4_096, 4_096), 200), ((rows, 4_096, 50_257), 2_600)):
-        start = machine.now
-        machine.kernel(us, "nvjet_hsh_128x128_64x4")
-        m, k, n = shape
-        machine.event("cpu_op", "aten::mm", start, machine.now - start, **{"Input Dims": [[m, k], [k, n]], "Input type": [HALF, HALF]})
+def launched(machine: Machine, name: str, kernel: str, us: float, shapes: list[list[int]]) -> None:
+    """An operator of 16-bit inputs that launches one kernel."""
     start = machine.now
-    machine.kernel(100, "void at::native::vectorized_elementwise_kernel<4, AddFunctor>(int)")
-    machine.event(
-        "cpu_op",
-        "aten::add",
-        start,
-        machine.now - start,
-        **{"Input Dims": [[rows, 4_096], [rows, 4_096], []], "Input type": [HALF, HALF, "Scalar"]},
-    )
+    machine.kernel(us, kernel)
+    described: dict[str, Any] = {"Input Dims": shapes, "Input type": [HALF] * len(shapes)}
+    machine.event("cpu_op", name, start, machine.now - start, **described)
+
+
+def products(machine: Machine) -> float:
+    """Two products of 16-bit numbers, one with an odd dimension, and an addition, each launched by its operator."""
+    launched(machine, "aten::mm", "nvjet_hsh_128x128_64x4", 200, [[4_096, 4_096], [4_096, 4_096]])
+    launched(machine, "aten::mm", "nvjet_hsh_128x128_64x4", 2_600, [[4_096, 4_096], [4_096, 50_257]])
+    kernel = "void at::native::vectorized_elementwise_kernel<4, AddFunctor>(int)"
+    launched(machine, "aten::add", kernel, 100, [[4_096, 4_096], [4_096, 4_096]])
+    return machine.synchronize()
 
 
 def test_the_busy_time_is_told_by_operator_and_shape(tmp_path: Path) -> None:
     """A product's operations a second and what that is of the peak, and an elementwise operator's bytes a second, by their shapes."""
-    result = analyzed(tmp_path, steps(Machine(), 6, lambda machine: (products(machine), machine.synchronize())))
+    result = analyzed(tmp_path, steps(Machine(), 6, products))
     rank = result.analysis.trace.ranks[0]
     odd, even, add = rank.busy
     (finding,) = [finding for finding in result.analysis.findings if finding.rule == "kernels.sizes-not-aligned"]
@@ -506,7 +505,7 @@ def test_collectives_are_told_by_kind_and_size_with_the_bandwidth_of_the_links(t
 
     def step(machine: Machine) -> None:
         for us in (1_000, 1_500):
-            sized = {"Collective name": "allreduce", "In msg nelems": 32_000_000, "dtype": "BFloat16", "Group size": 8}
+            sized: dict[str, Any] = {"Collective name": "allreduce", "In msg nelems": 32_000_000, "dtype": "BFloat16", "Group size": 8}
             machine.kernel(us, COLLECTIVES[0], **sized)
         busy(machine)
         machine.synchronize()
