@@ -194,6 +194,14 @@ def exchange_rows(rank: Rank) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
+MODULE_HEADS = ("share", "calls", "module")
+
+
+def module_rows(rank: Rank) -> list[tuple[str, ...]]:
+    """The tree of modules, a row for each."""
+    return [(f"{row.share_pct:.1f} %", f"{row.calls:,}", "· " * row.depth + neutral(row.name, 60)) for row in rank.modules]
+
+
 def _figure(value: float | None, unit: str = "") -> str:
     return "" if value is None else f"{value:.3g}{unit}" if value < LARGE else f"{value:,.0f}{unit}"
 
@@ -206,6 +214,9 @@ def _tables(page: Page, analysis: Analysis, verbose: bool) -> None:
         _table(page, "where the kernels' time goes", BUSY_HEADS, busy_rows(rank)[:most])
     if rank.collectives.kinds and (verbose or (rank.figures.nccl_pct or 0.0) >= MIN_GAIN_PCT):
         _table(page, "collectives by kind and size", EXCHANGE_HEADS, exchange_rows(rank)[:most])
+
+    if rank.modules and verbose:
+        _table(page, "modules by the device's time of what they launch", MODULE_HEADS, module_rows(rank))
 
 
 def _table(page: Page, title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -16,11 +16,13 @@ from sysperf.report.analysis import (
     BUSY_HEADS,
     EXCHANGE_HEADS,
     HEADLINES,
+    MODULE_HEADS,
     busy_rows,
     exchange_rows,
     grouped,
     longest_operators,
     matrix,
+    module_rows,
     of_ranks,
 )
 from sysperf.report.as_html import MARKS
@@ -48,7 +50,7 @@ def render(analysis: Analysis, drawing: Drawing) -> str:
         *_tables(rank),
         *_operators(rank),
         *_steps(rank),
-        *_drawing(drawing),
+        *_drawing(drawing, several=len(analysis.trace.ranks) > 1),
         f'<script type="application/json" id="data">{_data(drawing)}</script>',
     )
     title = f"sysperf: {analysis.trace.verdict}, {rank.file.rpartition('/')[2]}"
@@ -119,6 +121,9 @@ def _tables(rank: Rank) -> Iterator[str]:
     if rank.collectives.kinds:
         yield "<h2>Collectives by kind and size</h2>" + frame.table(EXCHANGE_HEADS, exchange_rows(rank))
 
+    if rank.modules:
+        yield "<h2>Modules by the device's time of what they launch</h2>" + frame.table(MODULE_HEADS, module_rows(rank))
+
 
 def _steps(rank: Rank) -> Iterator[str]:
     """The length of each step: one that took longer stands out."""
@@ -176,11 +181,12 @@ def _place(finding: Finding, analysis: Analysis) -> Iterator[str]:
         yield f'<p><button type="button" {span}>show its longest gap</button></p>'
 
 
-def _drawing(drawing: Drawing) -> Iterator[str]:
+def _drawing(drawing: Drawing, *, several: bool) -> Iterator[str]:
     if not drawing.rows:
         return
     left = f"; {drawing.left_out} of the shortest events are not drawn" if drawing.left_out else ""
-    yield f'<h2>Timeline</h2><p class="about">Wheel or + and − zoom, dragging or arrows move, 0 shows all{left}.</p>'
+    yield f"<h2>Timeline{' of the first file' if several else ''}</h2>"
+    yield f'<p class="about">Wheel or + and − zoom, dragging or arrows move, 0 shows all{left}.</p>'
     used = sorted({color for row in drawing.rows for color in {event.color for event in row.events}})
     yield '<ul class="legend">'
     yield from (f'<li><i data-color="{color}"></i>{_text(KINDS[color])}</li>' for color in used)

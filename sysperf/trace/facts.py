@@ -172,6 +172,17 @@ class BusyRow(Record, kw_only=True):
     bound: Annotated[str, fact("compute or memory, by the roofline; exchange: a collective; launch: below 10 µs; empty: unknown")] = ""
 
 
+class ModuleRow(Record, kw_only=True):
+    """Modules of one class in one place of the model's tree."""
+
+    name: str
+    depth: int = 0
+    calls: int = 0
+    share_pct: Annotated[float, fact("of the kernels' time in the window, with what it calls; the backward pass is outside of modules")] = (
+        0.0
+    )
+
+
 class ExchangeRow(Record, kw_only=True):
     """Collectives of one kind and size."""
 
@@ -348,6 +359,7 @@ class Rank(Record, kw_only=True):
     loader_sites: Annotated[tuple[Site, ...], fact("where the program makes batches or waits for them, as far as that is exposed")] = ()
     work: Work = Work()
     busy: Annotated[tuple[BusyRow, ...], fact("where the kernels' time goes, the first device's, most first")] = ()
+    modules: Annotated[tuple[ModuleRow, ...], fact("the tree of nn.Module calls, where the file has them")] = ()
     host: HostWork = HostWork()
     cpu: Cpu | None = None
     memory: Memory = Memory()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sysperf.cli import main
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
 from sysperf.report.analysis import render
@@ -563,3 +564,35 @@ def test_one_description_of_a_device_is_that_of_all(tmp_path: Path) -> None:
     rank = analyzed(tmp_path, machine, deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X"}]).analysis.trace.ranks[0]
 
     assert rank.gpu == "AMD Instinct MI300X"
+
+
+def test_modules_are_a_tree(tmp_path: Path) -> None:
+    """Layers of one class in one place are one line, below the model that calls them."""
+
+    def step(machine: Machine) -> float:
+        model = machine.now
+        for number in range(4):
+            layer = machine.now
+            machine.kernel(100)
+            machine.range(f"nn.Module: Block_{number}", layer, "python_function")
+        machine.kernel(200)
+        machine.range("nn.Module: GPT_0", model, "python_function")
+        return machine.synchronize()
+
+    rows = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].modules
+
+    assert [(row.name, row.depth, row.calls) for row in rows] == [("GPT", 0, 5), ("Block", 1, 20)]
+    assert rows[1].share_pct == pytest.approx(100 * 400 / 600, abs=0.1)
+
+
+def test_as_many_traces_of_ranks_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each rank, and the whole of the one that changed most; two traces cannot be compared with one."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new = late(tmp_path / "old", who=1, world=2), late(tmp_path / "new", who=0, world=2)
+
+    assert main(["analyze", *new, "--against", *old]) == 0
+    assert "which changed most" in capsys.readouterr().out
+    assert main(["analyze", *new, "--against", *old, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["ranks"]) == 2
+    assert main(["analyze", *new, "--against", old[0]]) == 2

@@ -9,7 +9,7 @@ from heapq import nlargest
 
 import msgspec
 
-from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, polling, verdict, work
+from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, modules, polling, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.pauses import MIN_ITERATIONS
@@ -123,6 +123,7 @@ class Accounting:
             sync_sites=host.sync_sites(timeline, times, self.threads),
             work=worked,
             busy=busy.table(times[0], used, rank.gpu) if times else (),
+            modules=modules.tree(times[0]) if times else (),
             host=did,
             cpu=on_cpu,
             memory=self._memory(),
