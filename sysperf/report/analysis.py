@@ -173,7 +173,7 @@ EXCHANGE_HEADS = ("share", "count", "bytes each", "median ms", "shortest ms", "b
 
 
 def busy_rows(rank: Rank) -> list[tuple[str, ...]]:
-    """Where the kernels' time goes, a row for each operator and shape."""
+    """The operators that the kernels' time goes to, a row for each shape."""
     return [
         (
             f"{row.share_pct:.1f} %", f"{row.count:,}", _figure(row.tflops), _figure(row.peak_pct, " %"), _figure(row.gb_per_s), row.bound,
@@ -207,7 +207,7 @@ def _figure(value: float | None, unit: str = "") -> str:
 
 
 def _tables(page: Page, analysis: Analysis, verbose: bool) -> None:
-    """Where the kernels' time goes, of a device that is busy; the collectives, where they take time."""
+    """Tables of what takes the kernels' time, of a device that is busy, and of collectives that take time."""
     rank = analysis.trace.ranks[0]
     most = None if verbose else MOST_ROWS
     if rank.busy and (verbose or (rank.figures.kernel_busy_pct or 0.0) >= MIN_BUSY_PCT):

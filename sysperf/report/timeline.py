@@ -115,7 +115,7 @@ def _ranks(analysis: Analysis) -> Iterator[str]:
 
 
 def _tables(rank: Rank) -> Iterator[str]:
-    """Where the kernels' time goes, and the collectives."""
+    """Tables of what takes the kernels' time, and of the collectives."""
     if rank.busy:
         yield "<h2>Where the kernels' time goes</h2>" + frame.table(BUSY_HEADS, busy_rows(rank))
     if rank.collectives.kinds:

@@ -1,4 +1,4 @@
-"""Where the busy time goes: the operators that launched a device's kernels, by the shapes of their inputs.
+"""Busy time: the operators that launched a device's kernels, by the shapes of their inputs.
 
 Kernels belong to the innermost operator around their launch; those of a graph, of Triton, or of a file without operators stand for
 themselves. Floating-point operations are those of products, by their shapes; bytes are those that an operator reads and writes at least.
