@@ -1,7 +1,9 @@
-"""Compare many machines: which node is bad, which is different, and who did not answer.
+"""Compare many machines: which one is bad, different, or silent.
 
 examples:
   sysperf fleet audit records/                      records that nodes wrote: `sysperf node record`
+  sysperf fleet audit --hosts 'gpu[001-032]'        by ssh
+  salloc -N4 sysperf fleet audit                    the nodes of this Slurm job
   pdsh -N -w n[1-64] sysperf node record | sysperf fleet audit -
   sysperf fleet diff records/ --golden node:n1      what differs from a good node
   sysperf fleet golden records/ --output policy.toml  what most nodes are like, as a policy
