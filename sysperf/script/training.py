@@ -74,7 +74,7 @@ def _is_no_grad(node: ast.expr) -> bool:
     called = node.func if isinstance(node, ast.Call) else node
     if last_name(called) == "set_grad_enabled" and isinstance(node, ast.Call):
         return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
-    return any(name in last_name(called) for name in _NO_GRAD)
+    return any(name in last_name(called) for name in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad"))
 
 
 def _models_without(file: File, loop: Loop) -> bool:
@@ -149,7 +149,7 @@ def accumulations(file: File) -> Iterator[Accumulation]:
         name = dotted(statement.target)
         if isinstance(statement.op, ast.Add) and name and file.values.is_a(statement.value, "loss", "detached"):
             where = file.loops.where(statement)
-            if where.often == "step" and not _is_differentiated(file, name, statement):
+            if where.often == "step" and not _is_differentiated(file, name, statement) and not without_gradients(file, statement, 0):
                 keeps = not file.values.is_a(statement.value, "detached", "number")
                 yield Accumulation(**file.site(statement, where), name=name, keeps_graph=keeps, into="sum")
     for call in file.tree.of(ast.Call):

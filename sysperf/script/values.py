@@ -9,7 +9,7 @@ from sysperf.script.names import Binding, Names, argument, dotted, keyword, last
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
-MAX_DEPTH = 10
+MAX_DEPTH = 16
 MAX_VALUES = 8
 
 LOADERS = frozenset(
