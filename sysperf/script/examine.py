@@ -20,7 +20,6 @@ _PRECISION_WORDS = lazy(
     r"(?i)(\w*_)?(autocast\w*|amp|b?f(p|loat)?16|half|mixed\w*|apex|precision|grad_?scaler|set_default_dtype|dtype_\w+|\w+_dtype)(_\w+)?"
 )
 """Names and options that say that the number format is chosen somewhere."""
-_TRAINERS = ("lightning-trainer", "hf-trainer")
 
 
 def is_relevant(source: Source) -> bool:
@@ -86,16 +85,11 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     names = (file.names.qualified(node) for node in file.tree.of(ast.Attribute))
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
-    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or _hands_over(file) else ""
-
-
-def _hands_over(file: File) -> bool:
-    """Whether a model is given to the trainer of a framework."""
-    return any(file.values.is_a(call, *_TRAINERS) for call in file.tree.of(ast.Call) if last_name(call.func).endswith("Trainer"))
+    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or calls.hands_over(file) else ""
 
 
 def _trains(file: File) -> bool:
-    return bool(file.loops.steps or file.loops.step_functions) or _hands_over(file)
+    return bool(file.loops.steps or file.loops.step_functions) or calls.hands_over(file)
 
 
 _AUTOCASTS = (

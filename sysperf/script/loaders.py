@@ -10,7 +10,7 @@ from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.names import last_name
 from sysperf.script.syntax import Loop
-from sysperf.script.transfers import is_to_device
+from sysperf.script.transfers import is_to_device, prepared
 from sysperf.script.values import LOADERS
 from sysperf.startup import lazy
 
@@ -91,10 +91,8 @@ def _in_epochs(file: File, loop: Loop) -> bool:
 
 def _moved(file: File) -> set[ast.AST]:
     """The loaders whose batches are copied to a device in this file."""
-    loaders: set[ast.AST] = set()
+    loaders = prepared(file)
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call):
             loaders |= {value.origin for value in file.values.of(call.func.value) if value.kind == "batch" and value.origin is not None}
-        elif last_name(call.func) in ("prepare", "setup_dataloaders"):
-            loaders |= {value.origin for part in call.args for value in file.values.of(part) if value.kind == "loader" and value.origin}
     return loaders

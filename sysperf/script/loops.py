@@ -175,7 +175,12 @@ class Loops:
 
     def is_whole(self, loop: Loop) -> bool:
         """Whether a step is a whole epoch: a loop over epochs that trains without another one inside."""
-        return isinstance(loop, ast.For | ast.AsyncFor) and bool(_EPOCH.fullmatch(dotted(loop.target)))
+        counters = (
+            [loop.target]
+            if isinstance(loop, ast.For | ast.AsyncFor)
+            else [part for part in within(loop.test) if isinstance(part, ast.Name)]
+        )
+        return any(_EPOCH.fullmatch(dotted(counter)) for counter in counters)
 
     def _evaluates(self, loop: Loop) -> bool:
         """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
