@@ -15,7 +15,7 @@ from sysperf.script.values import LOADERS
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")
-_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer)")
+_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|calib\w*|dummy|export|demo|plot|vis)")
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
@@ -73,6 +73,9 @@ def _trains(file: File, loop: Loop) -> bool:
 
 def _by_name(file: File, call: ast.Call) -> bool | None:
     """Whether a loader that no loop of the file iterates is for training, by what it is called; None where that does not tell."""
+    parent = file.tree.parents.get(call)
+    if isinstance(parent, ast.Call) and last_name(parent.func) == "iter":
+        return False  # the first batch, to look at
     statement = file.tree.statement_of(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     function = file.tree.function_of(call)
