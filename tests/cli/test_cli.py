@@ -544,7 +544,7 @@ def test_describe_is_generated_from_the_records() -> None:
     "words",
     [
         *(["audit", "--select", "memory", "--fail-on", "never", "--format", name] for name in FORMATS if name != "concise"),  # may be empty
-        ["--help"], ["--version"], ["audit", "--help"], ["audit", "--schema"], ["changes"], ["completion", "bash"], ["explain", "memory.psi"],
+        ["--help"], ["--version"], ["audit", "--help"], ["audit", "--schema"], ["changes", "--json"], ["completion", "bash"], ["explain", "memory.psi"],
         ["facts", "kernel"], ["facts", "--describe"], ["plan"], ["plugins"], ["ps"], ["rules", "list"], ["rules", "list", "--help"],
         ["rules", "check"], ["rules", "show", "memory.psi"], ["top", "--once"], ["undo", "--all"], ["wrap", "--print", "--", "/bin/true"],
     ],

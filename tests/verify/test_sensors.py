@@ -245,7 +245,7 @@ from sysperf.model.comparison import Metric, Variant
 from sysperf.model.record import plain
 from sysperf.verify import gpu_sensors, watch
 gpu_sensors.DRIVER, watch.FIRST_S, watch.PERIOD_S, watch.ANSWER_S = "/proc/version", 0.3, 0.1, 1.0
-script = "echo $$ > " + sys.argv[1] + "; sleep 0.8"
+script = "echo $$ > " + sys.argv[1] + "; sleep 3"
 done = measure(Variant("A", ("sh", "-c", script)), Metric("wall time", "s"), 30.0)
 print(json.dumps([plain(done.conditions), done.unwatched, done.wall_s]))
 """
@@ -283,7 +283,7 @@ def test_a_driver_that_hangs_does_not_hold_a_study_up(library: Path, tmp_path: P
 
     assert conditions["gpu_mhz"] is None
     assert "did not answer within 1 s" in unwatched[-1]
-    assert 0.7 < wall_s < 20
+    assert 2.9 < wall_s < 20
 
 
 def test_a_sampler_that_ended_is_not_called_slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def sheet(app: AnyApp, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def contrast(first: ColorTriplet, second: ColorTriplet) -> float:
-    """From 1, the same, to 21, black and white."""
+    """Contrast ratio, from 1, the same, to 21, black and white."""
     lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
