@@ -57,7 +57,7 @@ def gathered(source: Source, wait_s: float = WAIT_S) -> Now:
 
     news: queue.SimpleQueue[SourceUpdate] = queue.SimpleQueue()
     now, samples, end = Now(), 0, time.monotonic() + wait_s
-    now.origin = source.name
+    now.origin, now.here = source.name, source.local
     source.start(news.put)
     samples_here = source.live and not source.remembers
     needed = SAMPLES if samples_here else 1
@@ -80,7 +80,7 @@ def _text(now: Now, args: argparse.Namespace) -> str:
     from sysperf.tui.widgets.line import BLANK  # noqa: PLC0415
 
     ink, width = Ink(_options.wants_color(args)), _options.width()
-    lines = overview.draw(now, width, 1_000)
+    lines = overview.printed(now, width)
     if now.processes():
         lines += [BLANK, programs.head(now, width), *programs.draw(now, now.processes(), width)]
     return "\n".join(
@@ -88,7 +88,10 @@ def _text(now: Now, args: argparse.Namespace) -> str:
     )
 
 
-_STYLES = {"cool": "good", "warm": "warning", "hot": "error", "title": "strong", "mark": "strong"}
+_STYLES = {
+    "cool": "good", "calm": "good", "warm": "warning", "caution": "warning", "hot": "error", "alarm": "error",
+    "title": "strong", "mark": "strong", "key": "strong", "frame": "dim",
+}  # fmt: skip
 
 
 def _json(now: Now) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Call, Layer, Setting
 from sysperf.script.file import OPEN, File
-from sysperf.script.names import argument, dotted, last_name
+from sysperf.script.names import argument, dotted, keyword, last_name
 from sysperf.script.syntax import within
+from sysperf.script.values import FACTORIES
 from sysperf.startup import lazy
 
 WATCHED = frozenset(
@@ -133,6 +134,8 @@ def _repeats_by_tensor(file: File, call: ast.Call) -> bool:
     """Whether the numbers of repetitions are a tensor, whose sum decides on the size of the result."""
     by_function = file.names.qualified(call.func) == "torch.repeat_interleave"
     given = argument(call, "repeats", 1 if by_function else 0)
+    if isinstance(given, ast.Call) and file.names.qualified(given.func) in FACTORIES and keyword(given, "device") is None:
+        return False  # on the CPU, where nobody waits
     return given is not None and file.values.is_a(given, "tensor", "output", "batch")
 
 

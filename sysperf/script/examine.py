@@ -54,6 +54,7 @@ def facts(file: File) -> Script:
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
         simulates=bool({name.partition(".")[0] for name in file.names.imports.values()} & SIMULATORS),
+        makes_model=calls.uses_products(file) or calls.uses_convolutions(file) or _makes_model(file),
         multiplies=calls.uses_products(file),
         collects_garbage=bool({"gc.collect", "gc.enable"} & names),
         freezes_garbage="gc.freeze" in names,
@@ -86,6 +87,16 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
     return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or calls.hands_over(file) else ""
+
+
+def _makes_model(file: File) -> bool:
+    """Whether a class of this file is a model, or a library's is made or loaded."""
+    if any(file.values.base_of(node) in ("model", "lightning") for node in file.names.classes.values()):
+        return True
+    names = (file.names.qualified(call.func) for call in file.tree.of(ast.Call))
+    return any(
+        name.startswith(("torchvision.models.", "timm.create_model", "torch.hub.load", "segmentation_models_pytorch.")) for name in names
+    )
 
 
 def _trains(file: File) -> bool:

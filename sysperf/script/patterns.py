@@ -128,9 +128,14 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
 def _recurs(loop: ast.For) -> bool:
     """Whether a round needs the result of the one before: ``h = cell(x[t], h)``."""
     for statement in (part for one in loop.body for part in within(one) if isinstance(part, ast.Assign)):
-        given = {dotted(part) for part in within(statement.value) if isinstance(part, ast.Name | ast.Attribute)}
-        made = {dotted(part) for target in statement.targets for part in within(target) if isinstance(part, ast.Name | ast.Attribute)}
-        if isinstance(statement.value, ast.Call) and given & made - {""}:
+        given = {part.id for part in within(statement.value) if isinstance(part, ast.Name)}
+        made = {
+            part.id
+            for target in statement.targets
+            for part in within(target)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        }
+        if given & made:
             return True
     return False
 

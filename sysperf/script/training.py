@@ -140,7 +140,10 @@ def optimizers(file: File) -> Iterator[Optimizer]:
 def _few_parameters(call: ast.Call) -> bool:
     """Whether an optimizer has parameters that somebody counts one by one: ``Adam([log_alpha])``, one kernel more or less."""
     given = argument(call, "params", 0)
-    return isinstance(given, ast.List | ast.Tuple) and bool(given.elts) and all(dotted(part) for part in given.elts)
+    if isinstance(given, ast.List | ast.Tuple):
+        return bool(given.elts) and all(dotted(part) for part in given.elts)
+    words = [last_name(part).lower() for part in within(given)] if given is not None else []
+    return any("temperature" in word or "alpha" in word for word in words)
 
 
 def accumulations(file: File) -> Iterator[Accumulation]:

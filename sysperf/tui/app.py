@@ -62,7 +62,7 @@ class Dashboard(App[None]):
         super().__init__()
         self.actions = actions
         self.now = Now()
-        self.now.origin = actions.source.name
+        self.now.origin, self.now.here = actions.source.name, actions.source.local
         self._first = first
         self.register_theme(ink.COLOUR_BLIND)
         self.failure: Exception | None = None
@@ -155,6 +155,18 @@ class Dashboard(App[None]):
         self.action_show("findings")
         if isinstance(self.view, Findings):
             self.view.select(key)
+
+    def action_apply_finding(self, key: str) -> None:
+        """The same, and ask whether its change shall be made."""
+        self.action_open_finding(key)
+        if isinstance(self.view, Findings):
+            self.call_after_refresh(self.view.action_apply)
+
+    def action_open_program(self, pid: int) -> None:
+        """The programs, this one opened."""
+        self.action_show("processes")
+        if isinstance(self.view, Processes):
+            self.view.show(pid)
 
     def action_show_place(self, pid: int) -> None:
         """The map, with the CPUs and the memory of this program marked."""

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process
@@ -17,10 +19,12 @@ from sysperf.model.change import Transaction
 from sysperf.model.finding import Finding, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
-from sysperf.tui.source import Changed, Facts, Load, Meters, Past, Problem, SourceUpdate
+from sysperf.tui.source import Changed, Facts, Load, Meters, Neighbour, Past, Problem, SourceUpdate
 
 KEPT = 240
 """Samples of each series that are kept for the small curves."""
+HOLD_S = 300.0
+"""So long a finding about a program stays after it was seen last."""
 STALE_AFTER_S = 60.0
 """A meter that was not read for so long is unknown."""
 QUIET_S, MISSED = 10.0, 3
@@ -33,6 +37,8 @@ class Now:
 
     def __init__(self) -> None:
         self.origin = ""
+        self.here = True
+        """Whether it is this very machine."""
         self.report: Report | None = None
         self.facts = MachineFacts(None)
         self.counted = True
@@ -43,6 +49,10 @@ class Now:
         self.at = 0.0
         self.past: dict[str, deque[float]] = {}
         self.per_cpu: dict[int, float] = {}
+        self.neighbours: tuple[Neighbour, ...] = ()
+        self.faded: dict[str, float] = {}
+        """Findings that were not there when the machine was read last: key to seconds since they were."""
+        self._seen: dict[str, tuple[float, Finding]] = {}
         self.changes: tuple[Transaction, ...] = ()
         self.problem = ""
         self.fixed: dict[str, int] = {}
@@ -66,26 +76,42 @@ class Now:
             self.take_meters(news.at, news.meters)
         elif isinstance(news, Load):
             self.per_cpu = dict(news.per_cpu)
+            self.neighbours = tuple(news.neighbours) if news.neighbours is not None else self.neighbours
         elif isinstance(news, Past):
             for name, values in news.past.items():
                 for value in values:
                     self.remember(name, value)
         elif isinstance(news, Changed):
             self.changes = tuple(news.changes)
+            self._seen.clear()  # what goes now was cured
         elif isinstance(news, Problem):
             self.problem = f"{news.text}; trying again" if news.again else news.text
         return isinstance(news, Meters)
 
     def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:
         """Facts and findings."""
-        self.report, self.counted = report, counted
         self.facts = MachineFacts(report.snapshot)
+        self.report, self.counted = self._steady(report), counted
         self.since = dict(since or {})
         self.derived.clear()
         self._born = self._births(_seconds(report.snapshot.taken_at))
-        keys = {finding.key for finding in report.findings()}
+        keys = {finding.key for finding in self.report.findings()}
         self.fixed = {name: number for name, number in self.fixed.items() if name in keys}
         self.waived = {name: reason for name, reason in self.waived.items() if name in keys}
+
+    def _steady(self, report: Report) -> Report:
+        """The report with what was found minutes ago: loader workers come and go with each epoch, and so do findings about them."""
+        at, found = time.monotonic(), report.findings()
+        there = {outcome.key for outcome in report.outcomes}
+        alive = {process.pid for process in self.processes()}
+        held = {
+            key: (seen, finding)
+            for key, (seen, finding) in self._seen.items()
+            if key not in there and key not in self.fixed and at - seen < HOLD_S and finding.subject.pid in alive
+        }
+        self._seen = {**held, **{finding.key: (at, finding) for finding in found}}
+        self.faded = {key: at - seen for key, (seen, _) in held.items()}
+        return msgspec.structs.replace(report, outcomes=(*report.outcomes, *(finding for _, finding in held.values()))) if held else report
 
     def take_meters(self, at: float, meters: Mapping[str, float]) -> None:
         """One sample. What is read seldom stays for a while; processes that are not in it are gone."""
@@ -119,6 +145,11 @@ class Now:
         """Return how long the source has told nothing, where that is unusual; 0 for a capture, which stands still."""
         quiet = time.monotonic() - self._heard
         return quiet if self.at and quiet > max(QUIET_S, MISSED * self._usual_s) else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between two samples."""
+        return self._usual_s if 0.2 < self._usual_s < STALE_AFTER_S else 1.0
 
     def notice(self) -> str:
         """What is wrong with the source, and how old the meters are therefore; empty when all is well."""

@@ -30,10 +30,21 @@ class Meters(NamedTuple):
     meters: Mapping[str, float]
 
 
+class Neighbour(NamedTuple):
+    """A process and the CPUs that it uses."""
+
+    pid: int
+    parent: int
+    name: str
+    cpus: float
+    user: int | None
+
+
 class Load(NamedTuple):
-    """The busy share of each CPU."""
+    """The busy share of each CPU, and the processes that use most, where somebody has counted."""
 
     per_cpu: Mapping[int, float]
+    neighbours: Sequence[Neighbour] | None = None
 
 
 class Past(NamedTuple):

@@ -117,7 +117,7 @@ def test_an_epoch_of_one_step_and_a_warm_up_are_no_steps() -> None:
 
 def test_hints_about_a_file_come_once() -> None:
     """However many loops it trains in."""
-    step = "for x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+    step = "model = torch.nn.Linear(8, 2).cuda()\nfor x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
 
     assert len(hits("import torch\n" + step * 3)["compile.not-compiled"]) == 1
 
@@ -134,7 +134,7 @@ def test_hints_about_a_file_come_once() -> None:
 )
 def test_not_everything_called_compile_is_torch_compile(line: str, shown: bool) -> None:
     """A regular expression is compiled, too; an option of that name may stand for it."""
-    step = "for x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+    step = "model = torch.nn.Linear(8, 2).cuda()\nfor x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
     assert ("compile.not-compiled" in hits(f"import re\nimport torch\n{line}\n{step}")) == shown
 
 

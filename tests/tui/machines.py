@@ -13,11 +13,12 @@ from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.tui import decode
 from sysperf.tui.now import meters_of
-from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Publish, SourceUpdate
+from sysperf.tui.source import Changed, Facts, History, Load, Mark, Meters, Neighbour, Past, Publish, SourceUpdate
 from tests import gpus
 from tests.conftest import make_machine
 from tests.report import reports
 
+NEIGHBOURS = (Neighbour(800, 1, "rsync", 6.2, 0), Neighbour(801, 1, "dcgm", 0.9, 0), Neighbour(4260, 4242, "python", 0.5, 4999))
 START = 1_800_000_000.0
 GIB = 1 << 30
 
@@ -67,7 +68,7 @@ def process(pid: int, **more: Any) -> dict[str, Any]:
     return {
         "pid": pid, "ppid": 1, "name": "python", "command": "/opt/venv/bin/python train.py --epochs 90", "age_s": 3_600.0, "torch_version": "2.13.0+cu130",
         "torch_prefix": "/opt/venv", "allocator": "glibc", "threads": 24, "compute_threads": 8, "workers": 4, "worker_start": "fork",
-        "worker_cpus": "0-7", "allowed": "0-47", "rss_bytes": 9 * GIB, "peak_rss_bytes": 10 * GIB, "nice": 0, "rank": -1, "world_size": 1,
+        "worker_cpus": "0-7", "allowed": "0-47", "rss_bytes": 9 * GIB, "peak_rss_bytes": 10 * GIB, "nice": 0, "user": 4999, "rank": -1, "world_size": 1,
         "openmp": [{"name": "libgomp", "path": "/opt/venv/lib/libgomp.so.1", "version": "1"}], "env": {"OMP_NUM_THREADS": "8", "NCCL_DEBUG": "WARN"},
         "libraries": [{"name": "libcudnn", "path": "/opt/venv/lib/libcudnn.so.9", "version": "9"}], "thread_names": ["pt_data_pin"],
         "numa_pages": [{"node": 0, "bytes": 6 * GIB}, {"node": 1, "bytes": 3 * GIB}], **more,
@@ -248,7 +249,15 @@ def news(report: Report) -> list[SourceUpdate]:
         for name, value in known.items()
         if not name.startswith("process.")
     }
-    return [Past(past), Facts(report, {finding.key: START - 7_260 for finding in report.findings()}), Meters(START, known), Changed(())]
+    online = report.snapshot.areas["cpu"].facts.online or ()
+    load = Load({cpu: 0.1 + 0.9 * (cpu * 7 % 11) / 11 for cpu in online}, NEIGHBOURS)
+    return [
+        load,
+        Past(past),
+        Facts(report, {finding.key: START - 7_260 for finding in report.findings()}),
+        Meters(START, known),
+        Changed(()),
+    ]
 
 
 def rule(name: str) -> Rule:

@@ -44,7 +44,7 @@ def test_enter_is_named_where_it_opens_something_and_each_action_once() -> None:
     """The key that a program or a finding opens with; two keys of one action are one hint."""
 
     async def do(app: Dashboard, pilot: Any) -> None:
-        assert footer(app).startswith("⏎ Open finding ")
+        assert footer(app).startswith("⏎ Open d Diagnose ")
         await press(pilot, "3")
         assert footer(app).startswith("⏎ Details ")
         await press(pilot, "5")

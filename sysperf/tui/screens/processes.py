@@ -138,6 +138,15 @@ class Processes(Filtered):
         if event.pane.id == "rows" and self.has_class("-open"):
             self._open()
 
+    def show(self, pid: int) -> None:
+        """Open this program, as soon as there are rows."""
+        self.words = ""
+        self.call_after_refresh(self._show, pid)
+
+    def _show(self, pid: int) -> None:
+        self.query_one("#rows", Pane).select(pid)
+        self.action_open()
+
     def action_open(self) -> None:
         if self._chosen() is not None:
             self.add_class("-open")

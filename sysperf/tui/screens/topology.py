@@ -21,6 +21,7 @@ class Topology(View):
     """Sockets, nodes, caches, cores."""
 
     NAME = "topology"
+    watches_cpus = True
     HELP_TEXT = (
         "Sockets, NUMA nodes with their memory and devices, L3 domains, cores and their threads. The colour and height of "
         "a CPU are its load. "
@@ -62,9 +63,3 @@ class Topology(View):
     def action_unmark(self) -> None:
         self._pid = None
         self.redraw()
-
-    def on_screen_resume(self) -> None:
-        self.actions.source.watch_cpus(on=True)
-
-    def on_screen_suspend(self) -> None:
-        self.actions.source.watch_cpus(on=False)

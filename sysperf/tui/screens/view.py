@@ -92,6 +92,8 @@ class View(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
     concerns: ClassVar[tuple[type, ...]] = ()
     """The kinds of update that change what this screen shows."""
+    watches_cpus: ClassVar[bool] = False
+    """Whether it shows the load of each CPU, which is read only then."""
 
     def __init__(self, now: Now, actions: Actions) -> None:
         super().__init__()
@@ -117,6 +119,7 @@ class View(Screen[None]):
             pane.redraw()
 
     def on_screen_resume(self) -> None:
+        self.actions.source.watch_cpus(on=self.watches_cpus)
         self.redraw()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:

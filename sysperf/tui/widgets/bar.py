@@ -6,26 +6,31 @@ from collections.abc import Iterable
 
 from sysperf.tui.widgets.line import Span
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
+FULL = "▇"
+"""It leaves an eighth of the row free, so that the bars of neighbouring rows do not become one shape."""
 WARM, HOT = 0.7, 0.9
 
 
-def bar(share: float | None, width: int, *, heat: bool = False) -> tuple[Span, Span]:
-    """A bar for a share from 0 to 1; unknown is not empty. `heat`: the fuller, the worse."""
+def bar(share: float | None, width: int, *, style: str = "") -> tuple[Span, Span]:
+    """A bar for a share from 0 to 1; unknown is not empty. Without a style: the fuller, the worse."""
     if width <= 0:
         return Span(""), Span("")
     if share is None:
         return Span("", ""), Span("·" * width, "dim")
-    eighths = round(min(1.0, max(0.0, share)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    drawn = "█" * full + (_EIGHTHS[rest] if rest else "")
-    return Span(drawn, shade(share) if heat else "cool"), Span("─" * (width - len(drawn)), "dim")
+    share = min(1.0, max(0.0, share))
+    full = max(round(share * width), int(share > 0))
+    return Span(FULL * full, style or shade(share)), Span("─" * (width - full), "dim")
 
 
 def shade(share: float) -> str:
     """A colour for a load."""
     return "hot" if share >= HOT else "warm" if share >= WARM else "cool"
+
+
+def cell(share: float) -> Span:
+    """One character for a load: by height and by colour."""
+    return Span(_LEVELS[min(7, max(0, int(share * 7.999)))], shade(share))
 
 
 def spark(values: Iterable[float], width: int, most: float = 0.0) -> str:

@@ -1,13 +1,15 @@
-"""Meters of the GPUs: use, memory, power, clocks and why they are low, and what is wrong with each."""
+"""The GPUs, a line each: use and what of it computes, memory, power, heat, clock and what holds it down, and who uses it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
-from sysperf.model.text import size
+from sysperf.model.text import neutral
+from sysperf.report.words import some
 from sysperf.tui.now import Now
-from sysperf.tui.widgets import subjects
 from sysperf.tui.widgets.bar import bar, percent, spark
-from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span, width_of
 
 REASONS = {
     # why clocks are not at their highest, in words; what is no news is left out
@@ -20,34 +22,38 @@ REASONS = {
     "hw-power-brake": "power brake",
     "display": "display",
 }
-LOW = 0.8
 GRAVE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
-WIDE, ALL = 110, 150
-"""From these widths on a GPU has two lines, and the reasons stand on the first."""
+WIDE, ALL = 100, 160
+"""From these widths on there are bars of memory and power, and a curve each."""
+HELD_BYTES = 1 << 30
+"""A GPU of which more is taken is in somebody's use."""
+NEAR_C = 3
 
 
-def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
-    """One or two lines a GPU; a machine without GPUs says so in one."""
+def title(now: Now) -> list[Span]:
+    """``GPUs  NVIDIA H100 80GB HBM3, NVLink 18 of 18``: what all of them share."""
+    devices = now.devices()
+    models = dict.fromkeys(device.name or "unknown model" for device in devices)
+    links = {(device.nvlink.active, device.nvlink.links) for device in devices if device.nvlink.links}
+    shared = next(iter(links)) if len(links) == 1 else None
+    versions = ((now.facts.driver.nvidia_version, "driver"), (now.facts.driver.cuda_driver_version, "CUDA")) if now.facts.driver else ()
+    about = ", ".join([some(models, 2), *(f"{name} {neutral(version, 30)}" for version, name in versions if version)])
+    about += f", NVLink {'?' if shared[0] is None else shared[0]} of {shared[1]}" if shared else ""
+    return [Span("GPUs" if len(devices) > 1 else "GPU", "strong"), span(f"  {about}", "dim")]
+
+
+def draw(now: Now, width: int, *, folded: bool = False) -> Lines:
+    """The names of the columns, and a row each; folded, those that are alike share one. Without GPUs one line says so."""
     devices = now.devices()
     if not devices:
-        return [_none(now)]
-    findings_here = now.findings() if findings else []
-    out: Lines = []
-    for device in devices:
-        out += _wide(now, device, width) if width >= WIDE else _narrow(now, device, width)
-        for finding in subjects.at_gpu(findings_here, device)[:2]:
-            named = subjects.named(finding, subject=False)
-            out.append(fitted(Line((Span("      "), *named.spans), named.key), width))
-    return out
+        return [none(now)]
+    groups = _alike(now, devices) if folded else [[device] for device in devices]
+    label = max(1, *(len(_numbers(group)) for group in groups))
+    return [_head(label, width), *(_row(now, group, label, width) for group in groups)]
 
 
-def _name(now: Now, device: Device) -> Span:
-    """``GPU 3 ``, as wide as the longest."""
-    longest = max((len(str(other.index)) for other in now.devices()), default=1)
-    return Span(padded(f"GPU {device.index}", 5 + longest), "strong")
-
-
-def _none(now: Now) -> Line:
+def none(now: Now) -> Line:
+    """Whether there is none, one without a driver, or nobody knows."""
     if now.snapshot is None:
         return line(span("GPU      …", "dim"))
     on_bus = now.facts.pcie.nvidia_gpus if now.facts.pcie else None
@@ -61,96 +67,133 @@ def _none(now: Now) -> Line:
     return line(Span("GPU      ", "dim"), span("unknown", "unknown"))
 
 
-def _lost(device: Device) -> str:
-    return f"does not answer: {device.problem or 'lost'}"
+def absent(now: Now) -> bool:
+    """Whether it is known that there is none, which takes no line."""
+    return not now.devices() and none(now).text.endswith("none")
+
+
+def _alike(now: Now, devices: Sequence[Device]) -> list[list[Device]]:
+    """Devices that say the same in words share a row, in the order of their numbers."""
+    groups: dict[tuple[object, ...], list[Device]] = {}
+    for device in devices:
+        busy = _get(now, device, "utilization")
+        use = busy is not None and round(busy * 10)
+        key = (device.name, device.lost, tuple(reasons(now, device)), use, _lanes(device), _is_hot(now, device))
+        groups.setdefault(key, []).append(device)
+    return [*groups.values()]
+
+
+def _numbers(group: Sequence[Device]) -> str:
+    first, last = group[0].index, group[-1].index
+    if len(group) > 2 and last - first == len(group) - 1:
+        return f"{first}-{last}"
+    return ",".join(str(device.index) for device in group[:4]) + ("…" if len(group) > 4 else "")
+
+
+def _busy_width(width: int) -> int:
+    return max(8, width // 5) if width < ALL else 30
+
+
+def _head(label: int, width: int) -> Line:
+    names = padded("", label + 1) + padded("busy ▒ of it SM ▓ tensor █", _busy_width(width) + 9)
+    names += padded("last minutes", 26) if width >= ALL else ""
+    names += padded("memory GiB", 20) + padded("power", 14) if width >= WIDE else padded("memory GiB", 12) + padded("power", 8)
+    return fitted(line(span(f"{names} °C   MHz", "dim")), width)
+
+
+def _row(now: Now, group: Sequence[Device], label: int, width: int) -> Line:
+    device = group[0]
+    name = Span(padded(_numbers(group), label) + " ", "strong")
+    if device.lost:
+        return fitted(line(name, span(f"does not answer: {device.problem or 'lost'}", "alarm")), width)
+    busy = _get(now, device, "utilization")
+    parts = [name, *_use(now, device, busy, _busy_width(width)), Span(f" {percent(busy):>5}   ")]
+    if width >= ALL:
+        parts += [Span(spark(now.past.get(f"gpu.{device.index}.utilization", ()), 24, 1.0), "dim"), Span("  ")]
+    parts += [*_memory(now, device, width), *_watts(now, device, width), *_heat(now, device), Span("  "), *_clock(now, device)]
+    slow = _slowing(now, device)
+    if width < WIDE:
+        return fitted(line(*parts, *_lanes_text(device), *slow), width)
+    slow = slow if width >= ALL else slow[:1]
+    blank = Span(" " * max(0, (36 if width >= ALL else 18) - width_of(slow)))
+    return fitted(line(*parts, *slow, blank, *_users(now, group), *_lanes_text(device)), width)
 
 
 def _get(now: Now, device: Device, name: str) -> float | None:
     return now.meters.get(f"gpu.{device.index}.{name}")
 
 
-def _narrow(now: Now, device: Device, width: int) -> Lines:
-    name = _name(now, device)
-    if device.lost:
-        return [line(name, span(_lost(device), "error"))]
-    busy = _get(now, device, "utilization")
-    full, empty = bar(busy, max(8, width // 8))
-    first = line(
-        name, full, empty, Span(f" {percent(busy):>5}  "), span(_memory(now, device)), Span("  "), span(_watts(now, device)), Span("  "),
-        *_clock(now, device, short=True), *_slowing(now, device),
-    )  # fmt: skip
-    return [fitted(first, width)]
+def _use(now: Now, device: Device, busy: float | None, cells: int) -> list[Span]:
+    """Kernels ran; of that time units were in use; of that the tensor cores. Hopper and newer tell the latter two."""
+    if busy is None:
+        return [*bar(None, cells)]
+    shares = (_get(now, device, "tensor_active"), _get(now, device, "sm_active"), busy)
+    ends = [round(min(1.0, max(0.0, share or 0.0)) * cells) for share in shares]
+    tensor, units, used = ends[0], max(ends[:2]), max(ends)
+    if not units:
+        return [Span("█" * used, "cool"), Span("─" * (cells - used), "dim")]
+    return [Span("█" * tensor + "▓" * (units - tensor) + "▒" * (used - units), "cool"), Span("─" * (cells - used), "dim")]
 
 
-def _wide(now: Now, device: Device, width: int) -> Lines:
-    index = device.index
-    name = _name(now, device)
-    model = span(padded((device.name or "unknown model").removeprefix("NVIDIA "), 20))
-    if device.lost:
-        return [line(name, model, Span("  "), span(_lost(device), "error"))]
-    busy = _get(now, device, "utilization")
-    full, empty = bar(busy, 16)
-    past = spark(now.past.get(f"gpu.{index}.utilization", ()), 16, 1.0)
-    heat = _get(now, device, "celsius")
-    hot = device.thermal.slowdown_celsius
-    blank = Span("  ")
-    meters = (full, empty, Span(f" {percent(busy):>5} "), span(past, "dim"), blank, span(_memory(now, device)), blank)
-    warmth = span(f"{heat:.0f} °C" if heat is not None else "", "hot" if hot and heat and heat >= hot - 3 else "")
-    slow = _slowing(now, device)
-    first = line(
-        name, model, blank, *meters, span(_watts(now, device)), blank, warmth, blank, *_clock(now, device), *(slow if width >= ALL else ())
-    )
-    second = [*(slow if width < ALL else ()), *_units(now, device)]
-    return [fitted(first, width), *([fitted(line(Span(" " * 28), *second), width)] if second else [])]
-
-
-def _units(now: Now, device: Device) -> list[Span]:
-    """What the units inside do, where the GPU tells (Hopper and newer); and its bus."""
-    parts: list[Span] = []
-    for name, label in (("sm_active", "SM"), ("tensor_active", "tensor"), ("dram_active", "memory bus")):
-        share = _get(now, device, name)
-        if share is not None:
-            parts += [Span(f"{label} ", "dim"), Span(f"{percent(share)}  ")]
-    into, out = _get(now, device, "pcie_received_bytes_per_s"), _get(now, device, "pcie_sent_bytes_per_s")
-    if into is not None or out is not None:
-        parts += [Span("PCIe ", "dim"), Span(f"in {_rate(into)} out {_rate(out)}  ")]
-    width, most = device.pcie.width_lanes, device.pcie.max_width_lanes
-    if width is not None and most is not None and width < most:
-        parts += [span(f"{width} of {most} lanes", "warning")]
-    return parts
-
-
-def _rate(per_s: float | None) -> str:
-    return "?" if per_s is None else f"{size(round(per_s))}/s"
-
-
-def _memory(now: Now, device: Device) -> str:
+def _memory(now: Now, device: Device, width: int) -> list[Span]:
     used, total = _get(now, device, "memory_used_bytes"), device.memory_total_bytes
-    if used is None or not total:
-        return padded(f"memory {size(total)}" if total else "memory ?", 13)
-    return padded(f"{used / (1 << 30):.1f}/{total / (1 << 30):.0f} GiB", 13, right=True)
+    text = f"{'?' if used is None else f'{used / (1 << 30):.1f}'}/{'?' if not total else f'{total / (1 << 30):.0f}'}"
+    share = used / total if used is not None and total else None
+    return [*(bar(share, 8, style="calm") if width >= WIDE else ()), Span(padded(text, 10, right=True) + "  ")]
 
 
-def _watts(now: Now, device: Device) -> str:
+def _watts(now: Now, device: Device, width: int) -> list[Span]:
     drawn, limit = _get(now, device, "power_watts"), device.power.enforced_limit_watts or device.power.limit_watts
-    if drawn is None:
-        return padded("power ?", 9)
-    return padded(f"{drawn:.0f}/{limit:.0f} W" if limit else f"{drawn:.0f} W", 9, right=True)
+    share = drawn / limit if drawn is not None and limit else None
+    text = "? W" if drawn is None else f"{drawn:.0f} W"
+    return [*(bar(share, 6, style="calm") if width >= WIDE else ()), Span(padded(text, 6, right=True) + "  ")]
 
 
-def _clock(now: Now, device: Device, *, short: bool = False) -> list[Span]:
-    clock, most = _get(now, device, "sm_clock_mhz"), device.clocks.sm_max_mhz
+def _is_hot(now: Now, device: Device) -> bool:
+    heat, limit = _get(now, device, "celsius"), device.thermal.slowdown_celsius
+    return heat is not None and (bool(limit and heat >= limit - NEAR_C) or bool({"sw-thermal", "hw-thermal"} & set(reasons(now, device))))
+
+
+def _heat(now: Now, device: Device) -> list[Span]:
+    heat = _get(now, device, "celsius")
+    return [Span("?" if heat is None else f"{heat:3.0f}", "alarm" if _is_hot(now, device) else "")]
+
+
+def _clock(now: Now, device: Device) -> list[Span]:
+    clock = _get(now, device, "sm_clock_mhz")
     if clock is None:
-        return [Span("clock ? ", "dim")]
-    why = reasons(now, device)
-    style = ("hot" if set(why) & set(GRAVE) else "warm") if most and clock < LOW * most and why else ""
-    return [Span(f"{clock:.0f}", style), Span(f"/{most} MHz  " if most and not short else " MHz ", "dim")]
+        return [Span("   ? ", "dim")]
+    return [Span(f"{clock:4.0f}", "alarm" if set(reasons(now, device)) & set(GRAVE) else ""), Span(" ")]
 
 
 def _slowing(now: Now, device: Device) -> list[Span]:
     """What holds the clock down, the grave first: a narrow terminal cuts the rest."""
     slowing = sorted(reasons(now, device), key=lambda reason: reason not in GRAVE)
     return [span(f"↓{REASONS[reason]} ", "error" if reason in GRAVE else "warning") for reason in slowing]
+
+
+def _lanes(device: Device) -> str:
+    width, most = device.pcie.width_lanes, device.pcie.max_width_lanes
+    return f"x{width} of {most} lanes" if width is not None and most is not None and width < most else ""
+
+
+def _lanes_text(device: Device) -> list[Span]:
+    lanes = _lanes(device)
+    return [Span(" "), span(f" {lanes} ", "alarm"), Span(" ")] if lanes else []
+
+
+def _users(now: Now, group: Sequence[Device]) -> list[Span]:
+    """The programs that hold it, by rank where they have one; whether somebody holds it who cannot be seen."""
+    addresses = {str(device.bus_id).lower() for device in group}
+    names = [
+        (f"r{process.rank} " if (process.rank or 0) >= 0 and (process.world_size or 1) > 1 else "") + f"{process.pid}"
+        for process in now.processes()
+        if any(address.lower() in addresses for address in process.gpu_bus_ids or ())
+    ]
+    if names:
+        return [span(some(names, 3))]
+    held = max((_get(now, device, "memory_used_bytes") or 0 for device in group), default=0)
+    return [Span("? not visible", "unknown") if held > HELD_BYTES else Span("free", "dim")]
 
 
 def reasons(now: Now, device: Device) -> list[str]:

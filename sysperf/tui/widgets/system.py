@@ -1,23 +1,23 @@
-"""Meters of the machine: CPU, memory, pressure, disk and network, each with its past and with what is wrong there."""
+"""Meters of the machine: its CPUs and who uses them; memory, pressure, disk and network, each with its past."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysperf.model.finding import Finding
-from sysperf.model.text import size
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.text import neutral, size
+from sysperf.report.terminal import cells
 from sysperf.tui.now import Now
-from sysperf.tui.widgets import subjects
-from sysperf.tui.widgets.bar import bar, percent, spark
+from sysperf.tui.widgets import users
+from sysperf.tui.widgets.bar import bar, cell, percent, spark
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span, width_of
 
-LABEL = 9
-WIDE = 100
-"""From this width on a finding stands beside its meter; below, under it."""
-
-
+LABEL, TEXT = 9, 32
 PRESSURES = tuple(f"pressure.{name}.some_avg10" for name in ("cpu", "memory", "io"))
+FEW = 16
+"""Up to so many CPUs have a bar each; more have a character each."""
+NAMED = 4
+LEAST_CPUS = 0.05
 
 
 class Meter(NamedTuple):
@@ -28,18 +28,18 @@ class Meter(NamedTuple):
     text: str
     series: str
     top: float = 1.0
-    heat: bool = False
     falling: bool = False
     """The series counts what is left: its curve shows what is used."""
 
 
-def draw(now: Now, width: int, *, findings: bool = True) -> Lines:
-    """A row for each meter."""
-    outcomes = now.findings() if findings else []
-    out: Lines = []
-    for meter in meters(now):
-        out += _row(now, meter, subjects.at_meter(outcomes, meter.name), width)
-    return out
+def draw(now: Now, width: int, *, brief: bool = False) -> Lines:
+    """A row for each meter; in brief, one for disk and network."""
+    every = meters(now)
+    if not brief:
+        return [_row(now, meter, width) for meter in every]
+    *first, disk, network = every
+    rates = line(Span(padded("disk", LABEL), "dim"), span(f"{disk.text}  "), Span("network ", "dim"), span(network.text))
+    return [*(_row(now, meter, width) for meter in first), fitted(rates, width)]
 
 
 def meters(now: Now) -> list[Meter]:
@@ -50,16 +50,16 @@ def meters(now: Now) -> list[Meter]:
     used = 1 - available / total if total and available is not None else None
     worst = max(PRESSURES, key=lambda name: get(name, -1.0))
     return [
-        Meter("cpu", get("cpu.busy"), _cpu(now), "cpu.busy"),
-        Meter("memory", used, _memory(now, total, available), "memory.available_bytes", float(total), heat=True, falling=True),
-        Meter("pressure", get(worst), _pressure(now), worst, heat=True),
+        Meter("memory", used, _memory(now, total, available), "memory.available_bytes", float(total), falling=True),
+        Meter("pressure", get(worst), _pressure(now), worst),
         Meter("disk", get("disk.busy"), _both(now, "disk.read_bytes_per_s", "disk.written_bytes_per_s", "read", "write"), "disk.busy"),
         Meter("network", None, _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s", "in", "out"),
               "network.received_bytes_per_s", 0.0),
     ]  # fmt: skip
 
 
-def _cpu(now: Now) -> str:
+def cpu_title(now: Now) -> list[Span]:
+    """``CPU 42 %, 6 % I/O wait, 3.0 GHz``."""
     get = now.meters.get
     parts = [percent(get("cpu.busy")) if "cpu.busy" in now.meters else ""]
     for name, label, least in (("iowait", "I/O wait", 0.02), ("steal", "stolen", 0.005)):
@@ -68,7 +68,70 @@ def _cpu(now: Now) -> str:
     clock, waiting = get("cpu.frequency_mhz"), get("cgroup.throttled_cpus")
     parts.append(f"{clock / 1000:.1f} GHz" if clock else "")
     parts.append(f"quota takes {waiting:.1f} CPUs" if waiting and waiting >= 0.05 else "")
-    return "  ".join(part for part in parts if part) or "not measured"
+    return [Span("CPU ", "strong"), span(", ".join(part for part in parts if part) or "not measured")]
+
+
+def cpus(now: Now, width: int, height: int = 4) -> Lines:
+    """The load of each CPU, then who uses them, in at most `height` lines."""
+    who = _who(now, width, height)
+    rows = _loads(now, width)
+    if len(rows) > height - len(who) and len(now.per_cpu) > FEW:
+        rows = [_strip(now.per_cpu, None, CpuSet(now.per_cpu), width)]
+    return [*rows[: max(1, height - len(who))], *who]
+
+
+def _loads(now: Now, width: int) -> Lines:
+    loads = now.per_cpu
+    if not loads:
+        full, empty = bar(now.meters.get("cpu.busy"), max(8, min(40, width - 30)))
+        return [fitted(line(Span(padded("cpu", LABEL), "dim"), full, empty, Span(" " + percent(now.meters.get("cpu.busy")))), width)]
+    if len(loads) <= FEW:
+        return _bars(loads, width)
+    packages = [package & CpuSet(loads) for package in (now.facts.cpu.package_cpus or () if now.facts.cpu else ())]
+    left = CpuSet(loads) - CpuSet.union(packages)
+    return [_strip(loads, number, package, width) for number, package in enumerate([*packages, *([left] if left else [])]) if package]
+
+
+def _bars(loads: dict[int, float], width: int) -> Lines:
+    """A bar each, in as many columns as make them readable."""
+    columns = max(1, min(len(loads), width // 24))
+    wide = width // columns
+    out: Lines = []
+    numbers = sorted(loads)
+    for first in range(0, len(numbers), columns):
+        parts: list[Span] = []
+        for cpu in numbers[first : first + columns]:
+            parts += [Span(f"{cpu:>3} ", "dim"), *bar(loads[cpu], wide - 12), Span(f" {percent(loads[cpu]):>5}  ")]
+        out.append(fitted(line(*parts), width))
+    return out
+
+
+def _strip(loads: dict[int, float], number: int | None, package: CpuSet, width: int) -> Line:
+    """A character for each CPU of a socket; where there are more CPUs than room, for the busiest of some neighbours."""
+    label = f" {package}"
+    room = max(8, width - 3 - min(len(label), 14))
+    numbers = [*package]
+    share = -(-len(numbers) // room)
+    shown = [cell(max(loads[cpu] for cpu in numbers[at : at + share])) for at in range(0, len(numbers), share)]
+    wide = max(1, room // len(shown)) if share == 1 else 1
+    parts = [Span(one.text * min(wide, 2), one.style) for one in shown]
+    return fitted(line(Span("   " if number is None else f"{number:<2} ", "dim"), *parts, Span(label, "dim")), width)
+
+
+def _who(now: Now, width: int, height: int) -> Lines:
+    """PyTorch's CPUs, everybody else's, and the names of those that use most."""
+    busy, total = now.meters.get("cpu.busy"), len(now.facts.cpu.online) if now.facts.cpu and now.facts.cpu.online else 0
+    torch = sum(value for name, value in now.meters.items() if name.startswith("process.") and name.endswith((".cpu", ".workers_cpu")))
+    if busy is None or not total:
+        return []
+    others = max(0.0, busy * total - torch)
+    who = [neighbour for neighbour in users.outside(now) if neighbour.cpus >= LEAST_CPUS]
+    names = ", ".join(f"{neutral(one.name, 20)} {one.cpus:.1f} ({users.owner(one.user, here=now.here)})" for one in who[:NAMED])
+    first = [Span(f"PyTorch {torch:.1f} CPUs", "strong"), Span(f", others {others:.1f} of {total}{': ' if names else ''}")]
+    named = span(names, "warning" if others > total / 4 else "")
+    if not names or height < 3 or width_of((*first, named)) <= width:
+        return [fitted(line(*first, named), width)]
+    return [fitted(line(*first), width), fitted(line(named), width)]
 
 
 def _memory(now: Now, total: int, available: float | None) -> str:
@@ -97,23 +160,13 @@ def _rate(per_s: float | None) -> str:
     return "?" if per_s is None else f"{size(round(per_s))}/s"
 
 
-def _row(now: Now, meter: Meter, outcomes: Sequence[Finding], width: int) -> Lines:
-    beside = width >= WIDE
-    room = width // 2 - 1 if beside else width
-    curve = _curve(now, meter, 12 if room >= 60 else 6)
-    length = max(8, min(24, room // 4))
-    full, empty = bar(meter.share, length, heat=meter.heat) if meter.name != "network" else (Span(""), Span(" " * length))
-    head = line(Span(padded(meter.name, LABEL), "dim"), full, empty, Span(" "), span(curve, "dim"), Span(" "), span(meter.text))
-    if not outcomes:
-        return [fitted(head, width)]
-    head = fitted(head, room)
-    names = [subjects.named(finding) for finding in outcomes[:2]]
-    if beside:
-        gap = Span(" " * (room - width_of(head.spans) + 2))
-        first = Line((*head.spans, gap, *names[0].spans), names[0].key)
-        rest = [Line((Span(" " * (room + 2)), *other.spans), other.key) for other in names[1:]]
-        return [fitted(first, width), *(fitted(other, width) for other in rest)]
-    return [head, *(fitted(Line((Span(" " * LABEL), *other.spans), other.key), width) for other in names[:1])]
+def _row(now: Now, meter: Meter, width: int) -> Line:
+    room = width - LABEL - TEXT - 2
+    length = max(6, min(40, room * 3 // 5))
+    full, empty = bar(meter.share, length) if meter.name != "network" else (Span(""), Span(" " * length))
+    past = _curve(now, meter, min(40, room - length))
+    text = padded(meter.text, max(TEXT, cells(meter.text)))
+    return fitted(line(Span(padded(meter.name, LABEL), "dim"), full, empty, Span(" "), span(text), Span(" "), span(past, "dim")), width)
 
 
 def _curve(now: Now, meter: Meter, width: int) -> str:

@@ -1,4 +1,4 @@
-"""The verdict in a sentence, and how many findings there are of each severity."""
+"""The headline: how much is wrong, and whether that is all that could be known."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from sysperf.model.rule import SEVERITIES
 from sysperf.report import words
 from sysperf.report.as_text import MARKS
 from sysperf.tui.now import Now
-from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, paragraph, span
+from sysperf.tui.widgets.causes import causes
+from sysperf.tui.widgets.line import Lines, Span, fitted, line, paragraph, span, width_of
 
-NARROW = 76
+_ALARMS = {"error": "alarm", "warning": "caution"}
 
 
 def draw(now: Now, width: int) -> Lines:
-    """One or two lines about what was examined, and nothing else."""
+    """Causes by severity, what is unknown and waived; where nothing is wrong, the verdict in a sentence. One line, or two."""
     report = now.report
     if report is None:
         return [line(span("Looking at this machine …", "dim"))]
     if now.waived:
         report = msgspec.structs.replace(report, outcomes=tuple(outcome for outcome in report.outcomes if outcome.key not in now.waived))
+    counts = counters(now)
     if now.counted or report.findings():
-        out = paragraph(words.verdict(report), width, words.mood(report) if now.counted else _mood(now))
+        text, mood = words.verdict(report), words.mood(report) if now.counted else _mood(now)
     else:
-        out = paragraph("Nothing found that slows PyTorch down, says the agent.", width, "good")
-    return [*out, counts(now, width)]
+        text, mood = "Nothing found that slows PyTorch down, says the agent.", "good"
+    if mood in _ALARMS:  # the numbers say it already
+        text = text.partition("could be better.")[2].strip()
+        mood = "dim"
+    if width_of(counts) + len(text) + 2 <= width:
+        return [line(*counts, Span("  "), span(text, mood))]
+    return [fitted(line(*counts), width), *paragraph(text, width, mood)]
 
 
 def _mood(now: Now) -> str:
@@ -32,19 +39,21 @@ def _mood(now: Now) -> str:
     return next((severity for severity in ("error", "warning") if severity in numbers), "good")
 
 
-def counts(now: Now, width: int) -> Line:
-    """``✗ 1 error  ! 2 warnings  i 0 …``, the unknown and the waived last; on narrow screens the numbers alone."""
+def counters(now: Now) -> list[Span]:
+    """`` ✗ 1 error   ! 2 warnings (501 programs)  i 1  ? 3 unknown``: causes, not the programs that have them."""
     report = now.report
-    groups = words.by_severity(now.findings())
+    found = causes(now.findings())
     unknown = report.tally.unknown if report and now.counted else 0
     suppressed = len(now.waived) + (report.tally.suppressed if report and now.counted else 0)
-    counters: list[tuple[str, int, str, str]] = [
-        (MARKS[severity], len(groups.get(severity, ())), severity, severity) for severity in SEVERITIES
-    ]
-    counters += [("?", unknown, "unknown", "unknown")] if unknown else []
-    counters += [("~", suppressed, "suppressed", "dim")] if suppressed else []
     parts: list[Span] = []
-    for mark, number, name, style in counters:
-        noun = f" {name if name in ('info', 'unknown', 'suppressed') or number == 1 else f'{name}s'}" if width >= NARROW else ""
-        parts += [span(f"{mark} {number}{noun}", style if number else "dim"), Span("   ")]
-    return fitted(line(*parts), width)
+    for severity in SEVERITIES:
+        group = [cause for cause in found if cause.first.severity == severity]
+        places = sum(len(cause.findings) for cause in group)
+        if not group and severity in ("info", "hint"):
+            continue
+        noun = f" {severity}{'s' if severity in _ALARMS and len(group) != 1 else ''}"
+        text = f"{MARKS[severity]} {len(group)}{noun}" + (f" ({places} places)" if places > len(group) else "")
+        style = "dim" if not group else _ALARMS.get(severity, severity)
+        parts += [span(f" {text} " if style in _ALARMS.values() else text, style), Span("  ")]
+    parts += [span(f"? {unknown} unknown", "unknown"), Span("  ")] if unknown else []
+    return parts + ([Span(f"~ {suppressed} waived", "dim")] if suppressed else [])

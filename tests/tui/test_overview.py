@@ -1,0 +1,212 @@
+"""The overview: what costs most first, a row a rule, and a use for every row."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.model.finding import Finding, Gain, Report, Subject
+from sysperf.model.rule import Impact
+from sysperf.tui.app import Dashboard
+from sysperf.tui.now import HOLD_S, Now
+from sysperf.tui.screens.findings import Findings
+from sysperf.tui.screens.processes import Processes
+from sysperf.tui.source import Changed, Facts, Load
+from sysperf.tui.sources.load import Busiest
+from sysperf.tui.widgets import causes, curves, overview, system, users
+from sysperf.tui.widgets.line import width_of
+from tests.report import reports
+from tests.tui.conftest import dashboard, screen_text, settled
+from tests.tui.machines import MACHINES, box, few_workers, news, process, server, snapshot
+from tests.tui.test_keys import drive, press
+
+
+def now_of(report: Report) -> Now:
+    now = Now()
+    for update in news(report):
+        now.take(update)
+    return now
+
+
+def crowd() -> Report:
+    """Five hundred ranks, all of which have too few workers."""
+    machine = snapshot(
+        process={"processes": [process(1_000 + rank, rank=rank, world_size=500) for rank in range(500)], "scanned": 900},
+        gpu={"devices": []}, pcie={"nvidia_gpus": 0, "devices": []},
+    )  # fmt: skip
+    return reports.report(*(few_workers(1_000 + rank) for rank in range(500)), reports.balancing(), machine=machine)
+
+
+def three() -> Report:
+    """A machine without GPUs and three programs."""
+    machine = snapshot(
+        process={"processes": [process(pid) for pid in (7, 8, 9)]}, gpu={"devices": []}, pcie={"nvidia_gpus": 0, "devices": []}
+    )
+    return reports.report(few_workers(7), few_workers(8), machine=machine)
+
+
+REPORTS = {**MACHINES, "crowd": crowd, "three": three}
+
+
+@pytest.mark.parametrize(("size", "most"), [((120, 40), 3), ((200, 60), 6)], ids=str)
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_row_has_something_to_say(name: str, size: tuple[int, int], most: int) -> None:
+    """A row that is blank, also inside a frame, is a row that a finding or a curve could have."""
+
+    async def do() -> list[str]:
+        app = dashboard(REPORTS[name]())
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            return screen_text(app).split("\n")[: size[1]]
+
+    rows = asyncio.run(do())
+    assert sum(not row.strip(" │╭╮╰╯─") for row in rows if not set(row) & set("╭╰")) <= most
+    assert rows[-1].startswith("⏎ Open")
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_it_fits_any_width(name: str) -> None:
+    """No line is wider than the screen, whatever its size."""
+    now = now_of(REPORTS[name]())
+    for width in (20, 40, 79, 99, 100, 101, 140, 161, 300):
+        for height in (5, 22, 29, 30, 45, 90):
+            assert max(width_of(line.spans) for line in overview.draw(now, width, height)) <= width
+
+
+def found(rule: str, severity: Any = "warning", **more: Any) -> Finding:
+    return Finding(rule, "finding", severity, "host", rule, key=rule, **more)
+
+
+def test_what_costs_most_comes_first() -> None:
+    """Errors, then what was measured here, predicted here, said elsewhere; in each the larger figure first."""
+    wanted = [
+        found("broken", "error"),
+        found("measured-much", gain=Gain("measured", "+31 % steps per second")),
+        found("measured-little", "info", gain=Gain("measured", "+3 %", 2.0, 3.0, 4.0)),
+        found("predicted", gain=Gain("samples", "", 40.0, 50.0, 60.0)),
+        found("costs", cost_pct=12.0),
+        found("elsewhere", impact=Impact("step time", "documented", "up to 20 % of the time")),
+        found("nobody-knows"),
+    ]
+    assert [cause.first.rule for cause in causes.causes(wanted[::-1])] == [finding.rule for finding in wanted]
+    assert [causes.loss(finding) for finding in wanted] == [
+        ("", ""), ("+31 %", "measured"), ("2 to 4 %", "measured"), ("40 to 60 %", "predicted"), ("12 %", "predicted"), ("20 %", "elsewhere"), ("", ""),
+    ]  # fmt: skip
+
+
+def test_a_rule_has_one_row_for_all_its_programs() -> None:
+    """The headline counts causes too, and says how many places they have."""
+    now = now_of(crowd())
+    text = "\n".join(line.text for line in overview.draw(now, 120, 38))
+    assert text.count("Few DataLoader workers") == 1
+    assert "500 programs: Few DataLoader workers ▸" in text
+    assert "! 2 warnings (501 places)" in text
+
+
+def test_a_finding_about_a_living_program_stays_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader starts new workers each epoch: what was found of the old ones is not gone, and says when it was seen."""
+    clock = 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    now, sick, well = Now(), three(), msgspec.structs.replace(three(), outcomes=())
+    gone = msgspec.structs.replace(well, snapshot=snapshot(process={"processes": []}))
+    now.take(Facts(sick))
+    clock += 20
+    now.take(Facts(well))
+    assert [finding.subject.pid for finding in now.findings()] == [7, 8]
+    assert causes.seen_ago(now, now.findings()[0]) == ", seen 20 s ago"
+    now.take(Facts(sick))
+    assert not now.faded
+    clock += HOLD_S + 1
+    now.take(Facts(well))
+    assert not now.findings()
+    now.take(Facts(sick))
+    now.take(Facts(gone))
+    assert not now.findings()
+    now.take(Facts(sick))
+    now.take(Changed(()))  # somebody changed something: what goes now was cured
+    now.take(Facts(well))
+    assert not now.findings()
+
+
+def test_a_finding_about_the_machine_is_gone_when_it_is() -> None:
+    """Settings do not come and go with epochs."""
+    now = Now()
+    now.take(Facts(reports.report(reports.balancing())))
+    now.take(Facts(reports.report()))
+    assert not now.findings()
+
+
+def test_others_are_not_called_pytorch() -> None:
+    """Who else uses the CPUs is told by name and owner; a program's helpers are the program's."""
+    now = now_of(server())
+    assert [neighbour.name for neighbour in users.outside(now)] == ["rsync", "dcgm"]
+    text = " ".join(line.text for line in system.cpus(now, 120))
+    assert "PyTorch 30.0 CPUs, others 10.3 of 96: rsync 6.2 (root), dcgm 0.9 (root)" in text
+
+
+def test_the_busiest_processes_are_counted() -> None:
+    """A process that spins is first, with about a CPU, and its owner."""
+    busiest = Busiest()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spinning:
+        try:
+            assert busiest.read() is None
+            busiest._due = 0
+            time.sleep(0.5)
+            read = busiest.read()
+        finally:
+            spinning.kill()
+    assert read is not None
+    spinner = next(neighbour for neighbour in read if neighbour.pid == spinning.pid)
+    assert (spinner.parent, spinner.user) == (os.getpid(), os.getuid())
+    assert spinner.cpus > 0
+
+
+def test_enter_opens_a_finding_or_a_program() -> None:
+    """Each row leads to what is known of it."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "enter")
+        assert isinstance(app.screen, Findings)
+        await press(pilot, "1", "G", "enter")
+        await settled(pilot)
+        assert isinstance(app.screen, Processes)
+        assert app.screen._chosen().pid == 4245
+        assert "process    4245" in screen_text(app)
+
+    drive(dashboard(server()), do)
+
+
+def test_loads_arrive_for_the_map() -> None:
+    """A reading without neighbours keeps those of the one before."""
+    now = now_of(box())
+    now.take(Load({0: 0.5}))
+    assert now.per_cpu == {0: 0.5}
+    assert now.neighbours
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 20), st.integers(1, 6), st.floats(1, 1e6))
+def test_a_curve_fills_its_rows(values: list[float], wide: int, high: int, top: float) -> None:
+    """Each row has its width, and a column is never filled above a gap."""
+    shown = values[-2 * wide :]
+    rows = curves.braille(shown, wide, high, top)
+    assert [len(row) for row in rows] == [wide] * high
+    for column in zip(*rows, strict=True):
+        filled = [cell != " " for cell in column]
+        assert filled == sorted(filled)
+    assert (rows[-1].strip() == "") == (not shown)
+
+
+def test_a_subject_is_told_from_others() -> None:
+    """By number, by script and by the end of a path."""
+    assert causes.subject(found("r", subject=Subject("gpu", "H100", 3))) == "GPU 3"
+    assert causes.subject(found("r", subject=Subject("process", "python", pid=7, program="python -u /a/b/train.py"))) == "train.py (7)"
+    assert causes.subject(found("r", subject=Subject("item", "/opt/venv"))) == "venv"
