@@ -89,7 +89,7 @@ class View(Screen[None]):
 
     NAME: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-middle"), (160, "-wide")]
     concerns: ClassVar[tuple[type, ...]] = ()
     """The kinds of update that change what this screen shows."""
     watches_cpus: ClassVar[bool] = False
@@ -127,6 +127,10 @@ class View(Screen[None]):
         if event.state == WorkerState.ERROR:
             error = event.worker.error
             self.say(f"internal error: {type(error).__name__}: {error}", "error")
+
+    def not_now(self, action: str) -> str:  # noqa: ARG002 - for the screens that know
+        """Why an action can do nothing right now, in a word or two; empty where it can. The footer says it."""
+        return ""
 
     def say(self, text: str, severity: SeverityLevel = "information") -> None:
         """A short notice: never markup, never a code that a terminal acts on."""
