@@ -26,7 +26,7 @@ class Moved(NamedTuple):
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Name it for people."""
         last = self.name.rpartition(".")[2]
         return NAMES.get(last) or self.name.replace(".some_avg10", "").replace(".", " ")
 

@@ -21,7 +21,9 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.hints import Hints
 from sysperf.tui.source import SourceUpdate
+from sysperf.tui.widgets.boxes import box
 from sysperf.tui.widgets.ink import cursor, styles
+from sysperf.tui.widgets.line import Lines, Span, paragraph
 from sysperf.tui.widgets.pane import Pane
 
 TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
@@ -84,6 +86,12 @@ def counted(matching: int | None, everything: int | None, name: str) -> str:
     return f"{everything} {name}{'' if everything == 1 else 's'}" if matching is None else f"{matching} of {everything} {name}s"
 
 
+class Card(Pane):
+    """A sentence for a newcomer, above the footer."""
+
+    DEFAULT_CSS = "Card { dock: bottom; margin-bottom: 1; }"
+
+
 class View(Screen[None]):
     """One of the dashboard's screens."""
 
@@ -102,7 +110,18 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME, self.now.origin)
         yield from self.body()
+        if getattr(self.app, "cards", ()):
+            yield Card(self._card, classes="fixed")
         yield Hints()
+
+    def _card(self, width: int, _: int) -> Lines:
+        """The card of the tour, in a frame; nothing behind the last one."""
+        cards, number = getattr(self.app, "cards", ()), getattr(self.app, "card", 0)
+        if number >= len(cards):
+            return []
+        title = (Span(f"Card {number + 1} of {len(cards)}", "strong"),)
+        keys = (Span("n", "key"), Span(" next  "), Span("N", "key"), Span(" back"))
+        return box(title, paragraph(cards[number], width - 2), width, keys=keys)
 
     def body(self) -> Iterable[Widget]:
         """What the screen shows between its tabs and its footer."""
