@@ -18,7 +18,7 @@ from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import environ
 from sysperf.procfs.mountinfo import Mount
-from sysperf.procfs.status import CAP_SYS_ADMIN, CAP_SYS_NICE, Status
+from sysperf.procfs.status import CAP_SYS_NICE, Status
 from sysperf.startup import lazy
 
 ENVIRON = "/proc/self/environ"
@@ -74,15 +74,11 @@ class Container(Record):
         bool | None,
         fact("whether we could change kernel settings: root of the machine, and /proc/sys mounted for writing", MOUNTINFO, STATUS, UID_MAP),
     ] = None
-    user_namespace: Annotated[bool | None, fact("whether our root is an ordinary user of the machine", UID_MAP)] = None
-    sys_admin: Annotated[bool | None, fact("whether we have CAP_SYS_ADMIN, as privileged containers do", STATUS)] = None
-    sys_nice: Annotated[bool | None, fact("whether we have CAP_SYS_NICE, which Docker asks for before NUMA memory policies", STATUS)] = None
     seccomp: Annotated[bool | None, fact("whether a filter of system calls is in force", STATUS)] = None
     can_set_mempolicy: Annotated[bool | None, fact("whether NUMA memory policies are allowed, tried under --deep", MEMPOLICY, STATUS)] = (
         None
     )
     gpu_nodes: Annotated[int | None, fact("device nodes /dev/nvidia0, 1, …", "/dev")] = None
-    gpu_control_node: Annotated[bool | None, fact("whether there is /dev/nvidiactl", "/dev")] = None
     nvidia_visible_devices: Annotated[str | None, fact('NVIDIA_VISIBLE_DEVICES of our environment; "" when not set', ENVIRON)] = None
     nvidia_driver_capabilities: Annotated[str | None, fact('NVIDIA_DRIVER_CAPABILITIES of our environment; "" when not set', ENVIRON)] = (
         None
@@ -102,7 +98,6 @@ def collect(host: Host) -> Container:
         kind=kind,
         **_rights(host),
         gpu_nodes=None if nodes is None else sum(1 for name in nodes if _GPU_NODE.fullmatch(name)),
-        gpu_control_node=None if nodes is None else "nvidiactl" in nodes,
         **_nvidia(host),
     )
 
@@ -183,9 +178,6 @@ def _rights(host: Host) -> Fields:
     nice = status.has_capability(CAP_SYS_NICE)
     return {
         "sysctl_writable": _writable(mount_of(host, "/proc/sys"), uids[1] if len(uids) > 1 else "", foreign),
-        "user_namespace": foreign,
-        "sys_admin": status.has_capability(CAP_SYS_ADMIN),
-        "sys_nice": nice,
         "seccomp": seccomp,
         "can_set_mempolicy": _mempolicy(host, True if seccomp is False or nice else None),
     }

@@ -2,10 +2,9 @@
 
 A program started from here inherits all of them; a running program's own are in the area `process`.
 
-Reads   /proc/self/{limits,status,environ}  /proc/sys/fs/file-nr  /proc/sys/kernel/{threads-max,pid_max}  /proc/loadavg
+Reads   /proc/self/{limits,status,environ}  /proc/sys/kernel/{threads-max,pid_max}  /proc/loadavg
         /proc/self/mountinfo  statvfs() of $TMPDIR
 Kernel  https://man7.org/linux/man-pages/man2/getrlimit.2.html
-        https://docs.kernel.org/admin-guide/sysctl/fs.html#file-max-file-nr
 Slurm   https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
 """
 
@@ -25,15 +24,13 @@ from sysperf.startup import lazy
 LIMITS = "/proc/self/limits"
 STATUS = "/proc/self/status"
 ENVIRON = "/proc/self/environ"
-FILES = "/proc/sys/fs/file-nr"
 LOAD = "/proc/loadavg"
 THREADS_MAX = "/proc/sys/kernel/threads-max"
 PID_MAX = "/proc/sys/kernel/pid_max"
 UNLIMITED = (1 << 63) - 1
 """What an unlimited resource is, so that limits can be compared."""
 
-_ROW = lazy(r"(Max [a-z ]+?) {2,}(unlimited|[0-9]{1,20}) +(unlimited|[0-9]{1,20})\b")
-_FILE_NR = lazy(r"([0-9]+)\s+[0-9]+\s+([0-9]+)")
+_ROW = lazy(r"(Max [a-z ]+?) {2,}(unlimited|[0-9]{1,20}) +(?:unlimited|[0-9]{1,20})\b")
 _TASKS = lazy(r" [0-9]+/([0-9]+) ")
 _COUNT = lazy(r"[0-9]{1,9}")
 
@@ -42,16 +39,10 @@ class Limits(Record):
     """Limits of our own process; 9223372036854775807 is unlimited."""
 
     memlock_bytes: Annotated[int | None, fact("memory that may be locked, as RDMA needs", LIMITS)]
-    memlock_hard_bytes: Annotated[int | None, fact("how far that limit may be raised without root", LIMITS)] = None
     nofile: Annotated[int | None, fact("files that may be open", LIMITS)] = None
-    nofile_hard: Annotated[int | None, fact("how far that limit may be raised without root", LIMITS)] = None
     nproc: Annotated[int | None, fact("threads that our user may have; root is not bound by it", LIMITS)] = None
-    stack_bytes: Annotated[int | None, fact("stack of a thread unless the program says otherwise", LIMITS)] = None
-    core_bytes: Annotated[int | None, fact("largest core dump", LIMITS)] = None
     user: Annotated[int | None, fact("number of our user", STATUS)] = None
     root: Annotated[bool | None, fact("whether we run as root", STATUS)] = None
-    files_open: Annotated[int | None, fact("files that are open on the whole machine", FILES)] = None
-    files_max: Annotated[int | None, fact("files that can be open on the whole machine", FILES)] = None
     threads: Annotated[int | None, fact("threads of the whole machine", LOAD)] = None
     threads_max: Annotated[int | None, fact("threads that the machine can have", THREADS_MAX, PID_MAX)] = None
 
@@ -62,11 +53,7 @@ class Limits(Record):
 
     slurm: Annotated[bool | None, fact("whether Slurm started us", ENVIRON)] = None
     slurm_cpus_per_task: Annotated[int | None, fact("SLURM_CPUS_PER_TASK; 0 when not set", ENVIRON)] = None
-    slurm_cpus_on_node: Annotated[int | None, fact("SLURM_CPUS_ON_NODE; 0 when not set", ENVIRON)] = None
-    slurm_ntasks: Annotated[int | None, fact("SLURM_NTASKS; 0 when not set", ENVIRON)] = None
     slurm_gpus_on_node: Annotated[int | None, fact("SLURM_GPUS_ON_NODE; 0 when not set", ENVIRON)] = None
-    slurm_cpu_bind: Annotated[str | None, fact('SLURM_CPU_BIND; "" when not set', ENVIRON)] = None
-    slurm_gpu_bind: Annotated[str | None, fact('SLURM_GPU_BIND; "" when not set', ENVIRON)] = None
     slurm_in_step: Annotated[bool | None, fact("whether we are a task of srun, not a batch script", ENVIRON)] = None
 
 
@@ -76,13 +63,9 @@ def collect(host: Host) -> Limits:
     environment = own_environment(host)
     user = _user(host)
     return Limits(
-        memlock_bytes=rows.get("Max locked memory", _NONE)[0],
-        memlock_hard_bytes=rows.get("Max locked memory", _NONE)[1],
-        nofile=rows.get("Max open files", _NONE)[0],
-        nofile_hard=rows.get("Max open files", _NONE)[1],
-        nproc=rows.get("Max processes", _NONE)[0],
-        stack_bytes=rows.get("Max stack size", _NONE)[0],
-        core_bytes=rows.get("Max core file size", _NONE)[0],
+        memlock_bytes=rows.get("Max locked memory"),
+        nofile=rows.get("Max open files"),
+        nproc=rows.get("Max processes"),
         user=user,
         root=None if user is None else user == 0,
         **_machine(host),
@@ -91,13 +74,10 @@ def collect(host: Host) -> Limits:
     )
 
 
-_NONE: tuple[int | None, int | None] = (None, None)
-
-
-def _rows(host: Host) -> dict[str, tuple[int | None, int | None]]:
-    """(soft, hard) by name out of lines ``Max open files  1024  524288  files``."""
+def _rows(host: Host) -> dict[str, int]:
+    """Soft limits by name out of lines ``Max open files  1024  524288  files``."""
     matches = (_ROW.match(line) for line in (host.text(LIMITS) or "").splitlines()[:64])
-    return {match[1]: (_limit(match[2]), _limit(match[3])) for match in matches if match}
+    return {match[1]: _limit(match[2]) for match in matches if match}
 
 
 def _limit(text: str) -> int:
@@ -111,12 +91,9 @@ def _user(host: Host) -> int | None:
 
 
 def _machine(host: Host) -> Fields:
-    files = _FILE_NR.fullmatch(host.word(FILES) or "")
     load = _TASKS.search(host.word(LOAD) or "")
     threads_max, pid_max = host.number(THREADS_MAX), host.number(PID_MAX)
     return {
-        "files_open": whole(files[1]) if files else None,
-        "files_max": whole(files[2]) if files else None,
         "threads": whole(load[1]) if load else None,
         "threads_max": None if threads_max is None or pid_max is None else min(threads_max, pid_max),
     }
@@ -143,13 +120,11 @@ def _slurm(environment: dict[str, str] | None) -> Fields:
         return {}
     counts = {
         f"slurm_{name.lower()}": int(value) if _COUNT.fullmatch(value) else None
-        for name in ("CPUS_PER_TASK", "CPUS_ON_NODE", "NTASKS", "GPUS_ON_NODE")
+        for name in ("CPUS_PER_TASK", "GPUS_ON_NODE")
         for value in (environment.get(f"SLURM_{name}", "0"),)
     }
     return {
         "slurm": any(name.startswith("SLURM_") for name in environment),
         **counts,
-        "slurm_cpu_bind": environment.get("SLURM_CPU_BIND", ""),
-        "slurm_gpu_bind": environment.get("SLURM_GPU_BIND", ""),
         "slurm_in_step": "SLURM_PROCID" in environment,
     }

@@ -53,7 +53,6 @@ class Interface(Record):
         str | None, fact("ethernet, infiniband, wireless, bond, loopback, other, or virtual (containers, bridges)", NET, f"{EACH}/type")
     ]
     up: Annotated[bool | None, fact("whether it can carry traffic", f"{EACH}/operstate")] = None
-    default_route: Annotated[bool | None, fact("whether traffic to the world leaves here", ROUTES, ROUTES6)] = None
     speed_mbps: Annotated[int | None, fact("link speed, Mbit/s; unknown of virtual machines' and wireless ones", f"{EACH}/speed")] = None
     mtu: Annotated[int | None, fact("largest packet, bytes", f"{EACH}/mtu")] = None
     driver: Annotated[str | None, fact("kernel driver; empty when it has none", f"{EACH}/device/driver")] = None
@@ -115,20 +114,19 @@ def _interfaces(host: Host, default: str | None) -> tuple[Interface, ...] | None
 
 def _interface(host: Host, name: str, default: str | None, bond: bool) -> Interface:
     target = host.link(f"{NET}/{name}")
-    label, is_default = neutral(name, 64), None if default is None else name == default
+    label = neutral(name, 64)
     if target is None and host.exists(f"{NET}/{name}/operstate") is True:
-        return Interface(label, None, default_route=is_default)
+        return Interface(label, None)
     hardware = target is not None and "/virtual/" not in target
-    if not hardware and not bond and not is_default:
+    if not hardware and not bond and name != default:
         # A node with containers has hundreds of these: their names are enough.
-        return Interface(label, "loopback" if name == "lo" else "virtual", default_route=is_default)
+        return Interface(label, "loopback" if name == "lo" else "virtual")
     folder = f"{NET}/{name}"
     state, address = host.word(f"{folder}/operstate"), address_in(target or "")
     return Interface(
         name=label,
         kind=_kind(host, folder, hardware, bond),
         up=None if state is None else state in ("up", "unknown"),
-        default_route=is_default,
         speed_mbps=_speed(host, folder) if state == "up" else None,
         mtu=host.number(f"{folder}/mtu"),
         driver=_driver(host, folder) if hardware else "",

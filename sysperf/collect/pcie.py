@@ -42,7 +42,6 @@ class Device(Record):
     """A device whose place and link decide speed."""
 
     address: Annotated[str, fact("domain:bus:device.function", PCI)]
-    class_id: Annotated[str | None, fact("device class, six hexadecimal digits", f"{EACH}/class")]
     kind: Annotated[str | None, fact("gpu, accelerator, network or nvme; unknown where the class cannot be read", f"{EACH}/class")]
     vendor_id: Annotated[str | None, fact("vendor, four hexadecimal digits: 10de is NVIDIA", f"{EACH}/vendor")] = None
     device_id: Annotated[str | None, fact("model, four hexadecimal digits", f"{EACH}/device")] = None
@@ -117,7 +116,7 @@ def collect(host: Host) -> Pcie:
         if host.exists(f"{PCI}/{address}/physfn"):
             virtual += 1
         elif len(devices) < MAX_DETAILED:
-            devices.append(reader.device(address, *(kind or (None, None))))
+            devices.append(reader.device(address, kind[1] if kind else None))
         else:
             complete = False
     gpus = Counter(device.vendor_id for device in devices if device.kind == "gpu")
@@ -191,7 +190,7 @@ class _Reader:
         self._iommu_types: dict[str, str | None] = {}
         self._ports: dict[str, tuple[int | None, float | None]] = {}
 
-    def device(self, address: str, class_id: str | None, kind: str | None) -> Device:
+    def device(self, address: str, kind: str | None) -> Device:
         host, folder = self._host, f"{PCI}/{address}"
         node, known, cpus = self.place(folder)
         suspended = self._suspended(folder)
@@ -200,7 +199,6 @@ class _Reader:
         errors = kind in ("gpu", "accelerator")
         return Device(
             address=address,
-            class_id=class_id,
             kind=kind,
             vendor_id=_hex(host, f"{folder}/vendor", 4),
             device_id=_hex(host, f"{folder}/device", 4),

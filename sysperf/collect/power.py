@@ -1,7 +1,7 @@
 """power: what governs the CPU's speed: governor, energy preference, boost, caps, sleep states, heat and the battery.
 
 Reads   /sys/devices/system/cpu/cpufreq/policy*/{scaling_driver,scaling_governor,energy_performance_preference}
-        /sys/devices/system/cpu/cpufreq/policy*/{scaling_max_freq,cpuinfo_max_freq,scaling_available_governors}
+        /sys/devices/system/cpu/cpufreq/policy*/{scaling_max_freq,cpuinfo_max_freq}
         /sys/devices/system/cpu/cpu*/cpufreq/* (older kernels)  /sys/devices/system/cpu/cpufreq/boost
         /sys/devices/system/cpu/intel_pstate/no_turbo  /sys/devices/system/cpu/cpu*/cpuidle/state*/{name,latency,disable}
         /sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_{count,total_time_ms}
@@ -41,13 +41,6 @@ MAX_VALUES = 64
 _POLICY = lazy(r"policy[0-9]{1,5}")
 
 
-class Count(Record):
-    """A setting and how many CPUs (policies) have it."""
-
-    value: Annotated[str, fact("the setting", POLICIES)]
-    policies: Annotated[int, fact("policies that have it; a policy is a CPU or CPUs that change speed together", POLICIES)]
-
-
 class Power(Record):
     """What governs the CPU's speed. Settings are summed up over all CPUs."""
 
@@ -61,10 +54,6 @@ class Power(Record):
     governors: Annotated[
         tuple[str, ...] | None, fact("governors in use, the most used first", f"{POLICIES}/scaling_governor", f"{OLDER}/scaling_governor")
     ] = None
-    governor_counts: Annotated[tuple[Count, ...] | None, fact("CPUs of each governor", f"{POLICIES}/scaling_governor")] = None
-    available_governors: Annotated[tuple[str, ...] | None, fact("governors to choose from", f"{POLICIES}/scaling_available_governors")] = (
-        None
-    )
     epp: Annotated[
         tuple[str, ...] | None,
         fact(
@@ -97,7 +86,6 @@ class Power(Record):
     throttle_time_ms: Annotated[
         int | None, fact("time since the start that it was slowed by heat", f"{THROTTLE}/package_throttle_total_time_ms")
     ] = None
-    has_battery: Annotated[bool | None, fact("the machine itself has a battery", SUPPLIES, f"{SUPPLIES}/*/type")] = None
     on_battery: Annotated[bool | None, fact("it runs from its battery now", SUPPLIES, f"{SUPPLIES}/*/online", f"{SUPPLIES}/*/status")] = (
         None
     )
@@ -126,30 +114,26 @@ def _frequency(host: Host) -> Fields:
     folders = _policies(host)
     if not folders:
         none = host.exists(f"{CPUFREQ}/policy0") is False and host.exists(f"{SYSTEM}/cpu0/cpufreq") is False
-        return {"driver": "", "policies": 0, "governors": (), "governor_counts": (), "available_governors": (), "epp": ()} if none else {}
-    governors = _counts(host, folders, "scaling_governor")
+        return {"driver": "", "policies": 0, "governors": (), "epp": ()} if none else {}
     every = [_share(host, folder) for folder in folders]
     shares = [share for share in every if share is not None] if None not in every else []
-    available = host.word(f"{folders[0]}/scaling_available_governors")
     return {
         "driver": _text(host.word(f"{folders[0]}/scaling_driver")),
         "policies": len(folders),
-        "governors": None if governors is None else tuple(governor.value for governor in governors),
-        "governor_counts": governors,
-        "available_governors": None if available is None else tuple(neutral(available).split()),
+        "governors": _values(host, folders, "scaling_governor"),
         "epp": _preferences(host, folders),
         "max_freq_share": max(round(min(shares), 4), 0.0001) if shares else None,
         "capped_policies": sum(1 for share in shares if share < 1) if shares else None,
     }
 
 
-def _counts(host: Host, folders: list[str], name: str) -> tuple[Count, ...] | None:
-    """How many policies have each value, the most frequent first; None when one cannot be read."""
+def _values(host: Host, folders: list[str], name: str) -> tuple[str, ...] | None:
+    """The values that policies have, the most frequent first; None when one cannot be read."""
     every = {folder: host.word(f"{folder}/{name}") for folder in folders}
     if any(word is None and is_unreadable(host, f"{folder}/{name}") for folder, word in every.items()):
         return None
     words = [word for word in every.values() if word]
-    return tuple(Count(neutral(word, 60), count) for word, count in Counter(words).most_common(MAX_VALUES)) or None
+    return tuple(neutral(word, 60) for word, _ in Counter(words).most_common(MAX_VALUES)) or None
 
 
 def _preferences(host: Host, folders: list[str]) -> tuple[str, ...] | None:
@@ -158,8 +142,7 @@ def _preferences(host: Host, folders: list[str]) -> tuple[str, ...] | None:
         return ()
     if host.word(f"{folders[0]}/{name}") is None:
         return None
-    counts = _counts(host, folders, name)
-    return None if counts is None else tuple(count.value for count in counts)
+    return _values(host, folders, name)
 
 
 def _share(host: Host, folder: str) -> float | None:
@@ -225,15 +208,15 @@ def _battery(host: Host) -> Fields:
     """Supplies of the machine itself: a mouse's battery has the scope ``Device``."""
     names = host.names(SUPPLIES)
     if names is None:
-        return {"has_battery": False, "on_battery": False} if host.exists(SUPPLIES) is False else {}
+        return {"on_battery": False} if host.exists(SUPPLIES) is False else {}
     folders = [f"{SUPPLIES}/{name}" for name in names[:MAX_VALUES]]
     supplies = [(folder, host.word(f"{folder}/type")) for folder in folders if host.word(f"{folder}/scope") != "Device"]
     batteries = [folder for folder, kind in supplies if kind == "Battery"]
     if not batteries:
-        return {} if any(kind is None for _, kind in supplies) else {"has_battery": False, "on_battery": False}
+        return {} if any(kind is None for _, kind in supplies) else {"on_battery": False}
     plugged = [host.number(f"{folder}/online") for folder, kind in supplies if kind in ("Mains", "USB", "Wireless")]
     charging = [host.word(f"{folder}/status") for folder in batteries]
-    return {"has_battery": True, "on_battery": None if any(kind is None for _, kind in supplies) else _on_battery(plugged, charging)}
+    return {"on_battery": None if any(kind is None for _, kind in supplies) else _on_battery(plugged, charging)}
 
 
 def _on_battery(plugged: list[int | None], charging: list[str | None]) -> bool | None:

@@ -24,7 +24,6 @@ from sysperf.startup import lazy
 ENVIRON = "/proc/self/environ"
 MAX_ENVIRONMENTS = 32
 MAX_LISTED = 64
-C_COMPILERS = ("cc", "gcc", "clang")
 CXX_COMPILERS = ("c++", "g++", "clang++")
 INTERPRETERS = ("python3", "python")
 CONDA_ROOTS = ("/opt/conda", "/opt/miniforge3", "/opt/miniconda3", "/opt/anaconda3")
@@ -56,8 +55,6 @@ class Python(Record):
     environments: Annotated[tuple[Environment, ...], fact("environments found", "/*/pyvenv.cfg", "/*/conda-meta", "/usr/bin/python3")]
     left_out: Annotated[int, fact("environments beyond the first 32, which were not examined")] = 0
     active: Annotated[str | None, fact("prefix of the environment of the shell; empty when it has no Python", ENVIRON, "PATH")] = None
-    c_compilers: Annotated[tuple[str, ...] | None, fact("C compilers on the PATH", "PATH")] = None
-    cxx_compilers: Annotated[tuple[str, ...] | None, fact("C++ compilers on the PATH", "PATH")] = None
 
 
 class Shell(Record):
@@ -78,8 +75,6 @@ def collect(host: Host) -> Python:
         environments=tuple(listed),
         left_out=left_out,
         active=None if shell.programs is None else next((environment.prefix for environment in listed if environment.active), ""),
-        c_compilers=_programs(shell, C_COMPILERS),
-        cxx_compilers=_programs(shell, CXX_COMPILERS),
     )
 
 
@@ -292,7 +287,7 @@ def _which() -> dict[str, list[str]]:
     """Return where the programs that matter are on the PATH."""
     folders = [*os.environ.get("PATH", "").split(":")[:MAX_LISTED], "/usr/local/bin", "/usr/bin", "/bin"]
     places: dict[str, list[str]] = {}
-    for name in (*INTERPRETERS, *C_COMPILERS, *CXX_COMPILERS):
+    for name in (*INTERPRETERS, *CXX_COMPILERS):
         for folder in folders:
             path = f"{folder}/{name}"
             if folder.startswith("/") and os.access(path, os.X_OK):
@@ -308,10 +303,6 @@ def _on_path(host: Host) -> dict[str, list[str]] | None:
         return None
     rows = {name: [neutral(path, 4096) for path in paths[:2]] for name, paths in answer.items()}
     return {name: paths for name, paths in rows.items() if paths and all(path.startswith("/") for path in paths)}
-
-
-def _programs(shell: Shell, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    return None if shell.programs is None else tuple(shell.programs[name][0] for name in names if name in shell.programs)
 
 
 def _folder(path: str) -> str:

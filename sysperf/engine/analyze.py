@@ -14,7 +14,7 @@ from sysperf.evaluate.judge import Answer, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import named
-from sysperf.host.forked import ending_with_parent
+from sysperf.host.forked import end_with_parent
 from sysperf.model.errors import TraceError
 from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report
 from sysperf.model.rule import SEVERITIES
@@ -117,7 +117,7 @@ def _end_with_parent() -> None:
     import multiprocessing  # noqa: PLC0415 - for several traces only
     import signal  # noqa: PLC0415 - as above
 
-    ending_with_parent(signal.SIGKILL)()
+    end_with_parent(signal.SIGKILL)
     parent = multiprocessing.parent_process()
     by_server = multiprocessing.get_start_method() == "forkserver"  # which is the parent then, and ends with ours
     if parent is None or (not parent.is_alive() if by_server else os.getppid() != parent.pid):
@@ -142,12 +142,23 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     if accounting is not None:
         trace = _with_gains_of(judged.answers, trace, accounting)
     found = sorted((_complete(answer, trace, ruleset) for answer in judged.answers), key=_order)
+    if trace.verdict == "healthy" and (named := _most_serious(found)):
+        trace = msgspec.structs.replace(trace, verdict="compute-bound", why=f"{trace.why}, and {named}")
     outcomes = tuple(answer.finding for answer in found)
     report = Report(sysperf=__version__, snapshot=snapshot, outcomes=outcomes, tally=judged.tally(outcomes))
     findings = tuple(_without_only_file(finding, trace) for finding in report.findings())
     unknown = tuple(sorted({finding.rule for finding in outcomes if finding.state == "unknown"}))
     analysis = Analysis(trace=trace, findings=findings, together=_together(found, accounting), unknown=unknown)
     return Result(analysis, report, accounting)
+
+
+def _most_serious(found: Sequence[Answer]) -> str:
+    """What a busy device could do without, in words: a warning that is about much of its time; empty where there is none."""
+    for finding in (answer.finding for answer in found):
+        share = max(finding.cost_pct or 0.0, finding.work_pct or 0.0)
+        if finding.state == "finding" and finding.severity in ("error", "warning") and share >= MIN_GAIN_PCT:
+            return f"`{finding.rule}` is about {share:.0f} % of it"
+    return ""
 
 
 def _order(answer: Answer) -> tuple[object, ...]:

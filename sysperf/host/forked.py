@@ -12,6 +12,13 @@ from collections.abc import Callable, Collection, Iterator
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+def end_with_parent(number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends; whether that is so by now is for the caller to ask."""
+    import ctypes  # noqa: PLC0415 - 4 ms
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0)
+
+
 def ending_with_parent(number: int) -> Callable[[], object]:
     """Return a call for the child: the kernel sends it this signal when its parent ends. Made before the fork, which loads ctypes once."""
     import ctypes  # noqa: PLC0415 - 4 ms

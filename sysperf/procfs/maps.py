@@ -58,14 +58,13 @@ class Mapped:
         "packages",
         "profilers",
         "sanitizers",
-        "stale",
         "torch",
     )
 
     def __init__(self, raw: bytes) -> None:
         self.count = raw.count(b"\n")
         self.torch = ""
-        self.cuda = self.stale = False
+        self.cuda = False
         self.libraries: list[Library] = []
         self.data: list[str] = []
         self.cudnn: dict[str, None] = {}
@@ -78,7 +77,7 @@ class Mapped:
         self.compiled = sum(1 for name in self.names if _COMPILED.fullmatch(name))
 
     def _sort(self, path: str) -> None:
-        path, deleted = path.removesuffix(_DELETED), path.endswith(_DELETED)
+        path = path.removesuffix(_DELETED)
         name = path.rpartition("/")[2]
         self.names.add(name)
         if name.startswith("libcudnn"):  # it comes in parts: libcudnn_ops, libcudnn_graph
@@ -86,7 +85,6 @@ class Mapped:
         if (package := _PACKAGE.search(path)) and ".so" in name:
             self.packages.add(package[1])
         if _TORCH.match(name):
-            self.stale |= deleted
             # libtorch_cpu holds the code; the others are stubs that a plain C++ program may have elsewhere.
             self.torch = path if not self.torch or name.startswith("libtorch_cpu") else self.torch
         elif match := _LIBRARY.fullmatch(name):

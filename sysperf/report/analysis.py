@@ -203,16 +203,27 @@ def _foot(page: Page, analysis: Analysis, verbose: bool) -> None:
 def _next_step(analysis: Analysis) -> str:
     """What would tell what these files do not; where they tell enough and nothing stands out, what to do about it."""
     ranks = analysis.trace.ranks
-    if any(rank.trust.mixed_programs for rank in ranks):
-        return "analyze the file that the profiler wrote for each program, together where they are ranks of one job"
-    if any(rank.trust.device_missing for rank in ranks):
-        return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-    if any(rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks):
-        return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
-    if ranks and all(map(_tells_enough, ranks)):
+    if ranks and all(map(_tells_enough, ranks)) and not any(map(_lacking, ranks)):
         first = f"; `sysperf explain {neutral(analysis.findings[0].rule)}`" if analysis.findings else ""
         return f"another trace says the same: change what the findings name one at a time, and measure each with `sysperf verify`{first}"
-    return "profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`"
+    longer = "profile 5 steps or more, with both activities and schedule(wait=1, warmup=1, active=5); or `sysperf trace PID`"
+    return next(filter(None, map(_lacking, ranks)), longer)
+
+
+def _lacking(rank: Rank) -> str:
+    """What would tell what one file does not, where more steps of the same would not; else empty."""
+    trust = rank.trust
+    if trust.mixed_programs:
+        return "analyze the file that the profiler wrote for each program, together where they are ranks of one job"
+    if (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return "profile the replays: start the profiler behind the capture, and record several steps"
+    if trust.device_missing and trust.calls_recorded:
+        return "let the profiler observe the device, as `sysperf explain trust.device-events-missing` tells"
+    if trust.device_missing:
+        return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+    if rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
+    return ""
 
 
 def _tells_enough(rank: Rank) -> bool:

@@ -45,6 +45,8 @@ class Figures(Record, kw_only=True):
     pageable_wait_pct: float | None = None
     h2d_exposed_pct: float | None = None
     h2d_pinned_exposed_pct: float | None = None
+    d2h_exposed_pct: float | None = None
+    pageable_h2d_wait_pct: float | None = None
     copy_exposed_pct: float | None = None
     sync_api_ms_per_step: float | None = None
     sync_api_pct: float | None = None
@@ -89,6 +91,7 @@ class Trust(Record, kw_only=True):
     mixed_programs: Annotated[
         bool, fact("another program in the file has the same numbers of calls, so that whose operations these are is unknown")
     ] = False
+    calls_recorded: Annotated[bool, fact("the program's calls of the device's runtime are in the file")] = False
     device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
     unrecorded: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 
@@ -163,7 +166,7 @@ class HostWork(Record, kw_only=True):
     checkpoint_pct: float | None = None
     recompiles: Annotated[int | None, fact("compilations within the window; those within another one are part of it")] = None
     compiled_regions: int | None = None
-    graph_breaks: Annotated[float | None, fact("compiled regions a step")] = None
+    graph_breaks: Annotated[int | None, fact("frames of Python, but optimizers, that were compiled each for itself")] = None
     data_parallel: Annotated[bool | None, fact("nn.DataParallel scatters, replicates and gathers")] = None
     region: Annotated[str, fact("the user's own range that takes most")] = ""
     region_pct: float | None = None
@@ -174,6 +177,12 @@ class HostWork(Record, kw_only=True):
     refill_short_pct: Annotated[float | None, fact("the same in gaps below 1 ms")] = None
     runnable_wait_pct: Annotated[float | None, fact("time that the launching thread could run and had no CPU")] = None
     gil_wait_pct: float | None = None
+    operator: Annotated[str, fact("of the launching thread, the operator that takes most without a call to a device in it")] = ""
+    operator_pct: float | None = None
+    capture_pct: Annotated[float | None, fact("time in which a graph is captured: what is launched then does not run")] = None
+    start_up: Annotated[str, fact("of the calls that start-ups have, the one that the device waits for most; empty: none")] = ""
+    start_up_pct: Annotated[float | None, fact("how long the device waits for these calls, and for launches of 10 ms and more")] = None
+    launch_us: Annotated[float | None, fact("the median duration of calls that launch kernels")] = None
     overhead_pct: Annotated[float | None, fact("time that the profiler says it took itself")] = None
     inflation: Annotated[float | None, fact("by how much the profiler stretches the host's time, estimated from the events it wrote")] = (
         None
@@ -217,7 +226,7 @@ class Steps(Record, kw_only=True):
     outlier: Annotated[bool | None, fact("the longest is beyond median + 3 deviations, and 1.2 times the median")] = None
     outlier_excess_pct: float | None = None
     outlier_cause: str = ""
-    steady: Annotated[bool, fact("the window is a steady state, without start-up")] = False
+    steady: Annotated[bool, fact("the window is a steady state, without start-up; where there are no iterations, one pass of it")] = False
 
 
 class Memory(Record, kw_only=True):

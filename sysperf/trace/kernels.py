@@ -46,6 +46,7 @@ _POINTWISE = (
     "activation", "dropout", "gelu", "silu", "relu",
 )  # fmt: skip
 _OPTIMIZER = ("multi_tensor_apply", "fusedadam", "fused_adam", "adam_kernel", "sgd_kernel", "lamb")
+_TO_HOST = "DtoH", "Device -> Pageable", "Device -> Pinned", "DeviceToHost", "D2M", "D2H"
 _TO_DEVICE = "HtoD", "Pageable -> Device", "Pinned -> Device", "HostToDevice", "M2D", "H2D"
 """As CUPTI, roctracer and Level Zero call it."""
 _FLASH = ("flash", "fmha_cutlass", "cudnn_generated_fort_native_sdpa", "sdpa_sm", "fmha_v2", "fmha::")
@@ -129,6 +130,10 @@ def is_h2d(name: str) -> bool:
     return any(word in name for word in _TO_DEVICE)
 
 
+def is_d2h(name: str) -> bool:
+    return any(word in name for word in _TO_HOST)
+
+
 # ---------------------------------------------------------------------- calls of the host
 
 _LAUNCH = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel", "EnqueueKernelLaunch")
@@ -141,6 +146,7 @@ _SYNC_ALL = ("DeviceSynchronize", "CtxSynchronize", "ThreadSynchronize")
 _COPY = ("Memcpy", "EnqueueMemBuffer", "AppendMemoryCopy")
 """Calls of CUDA, HIP, and SYCL's runtimes and Level Zero."""
 _ALLOCATION = lazy(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
+_CREATION = lazy(r"(?:cuda|cu|hip)(?:\w*StreamCreate|EventCreate|CtxCreate|\w*PrimaryCtxRetain|Init$|DeviceReset)")
 _MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc")
 
 
@@ -181,6 +187,25 @@ def is_allocation_call(name: str) -> bool:
 
 def is_module_load(name: str) -> bool:
     return bool(_MODULE.match(name))
+
+
+def is_start_up(name: str) -> bool:
+    """Whether a call is one that programs make while they start, and hardly ever later."""
+    return is_module_load(name) or is_allocation_call(name) or bool(_CREATION.match(name))
+
+
+def begins_capture(name: str) -> bool:
+    """Whether a call begins the capture of a graph: what is launched into it does not run."""
+    return "StreamBeginCapture" in name
+
+
+def ends_capture(name: str) -> bool:
+    return "StreamEndCapture" in name
+
+
+def is_instantiation(name: str) -> bool:
+    """Whether a call makes a graph ready that was captured."""
+    return "GraphInstantiate" in name
 
 
 _TEMPLATE = lazy(r"<[^<>]*>")

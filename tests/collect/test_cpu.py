@@ -246,7 +246,7 @@ def test_no_l3_is_known(machine: MakeMachine) -> None:
     }
     facts = collect(machine(cpus("0", "1", extra=cache)))
     assert facts.l3_domains == ()
-    assert (facts.l1d_bytes, facts.l2_bytes, facts.l3_bytes) == (32768, 0, 0)
+    assert facts.l3_bytes == 0
 
 
 def test_l3_beside_cores_without_one(machine: MakeMachine) -> None:
@@ -259,15 +259,15 @@ def test_l3_beside_cores_without_one(machine: MakeMachine) -> None:
     assert listed(collect(machine(files)).l3_domains) == ["0-1"]
 
 
-def test_instruction_caches_do_not_count(machine: MakeMachine) -> None:
-    """The size of the first level is that of its data cache."""
+def test_the_last_cache_has_its_size(machine: MakeMachine) -> None:
+    """Above all others."""
     files = cpus("0")
     for index, (level, kind, size) in enumerate(
         (("1", "Instruction", "64K"), ("1", "Data", "48K"), ("2", "Unified", "2048K"), ("3", "Unified", "30M"))
     ):
         files |= {f"{CPU}/cpu0/cache/index{index}/{name}": value for name, value in (("level", level), ("type", kind), ("size", size))}
     facts = collect(machine(files))
-    assert (facts.l1d_bytes, facts.l2_bytes, facts.l3_bytes) == (48 << 10, 2 << 20, 30 << 20)
+    assert facts.l3_bytes == 30 << 20
 
 
 # ---------------------------------------------------------------------- kinds of cores

@@ -39,7 +39,7 @@ def test_a_card_is_described(machine: MakeMachine) -> None:
 
     facts = collect(host)
 
-    assert facts.interfaces == (Interface("eth0", "ethernet", True, True, 100_000, 9_000, "mlx5_core", "0000:18:00.0", 1),)
+    assert facts.interfaces == (Interface("eth0", "ethernet", True, 100_000, 9_000, "mlx5_core", "0000:18:00.0", 1),)
     assert facts.default_interface == "eth0"
 
 

@@ -75,7 +75,7 @@ def test_a_gpu_is_described_with_its_place_and_link(machine: MakeMachine) -> Non
 
     (gpu,) = collect(host).devices
 
-    assert (gpu.address, gpu.class_id, gpu.kind, gpu.vendor_id, gpu.device_id) == (H100, "030200", "gpu", "10de", "2330")
+    assert (gpu.address, gpu.kind, gpu.vendor_id, gpu.device_id) == (H100, "gpu", "10de", "2330")
     assert (gpu.numa_node, gpu.locality_known, gpu.local_cpus) == (1, True, CpuSet.parse("8-13"))
     assert (gpu.link_width_lanes, gpu.max_link_width_lanes, gpu.link_speed_gts, gpu.max_link_speed_gts) == (8, 16, 2.5, 32.0)
     assert (gpu.aer_correctable, gpu.aer_nonfatal, gpu.aer_fatal) == (3, 0, 0)

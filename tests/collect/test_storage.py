@@ -182,7 +182,7 @@ def test_a_network_mount_and_its_options(machine: MakeMachine) -> None:
     assert "filer" not in repr(facts)
     assert "10.0.0" not in repr(facts)
     assert (root.network, root.source) == (False, "/dev/root")
-    assert (facts.root_fstype, facts.home_fstype, facts.cwd_fstype) == ("ext4", "ext4", "nfs4")
+    assert facts.home_fstype == "ext4"
 
 
 def test_room_is_asked_of_local_file_systems_only(machine: MakeMachine) -> None:
@@ -323,9 +323,7 @@ def test_this_machine_has_a_root() -> None:
 
     facts = collect(host)
 
-    root = mounts.mount_of(host, "/")
-    assert root is not None
-    assert facts.root_fstype == root.fstype
+    assert mounts.mount_of(host, "/") is not None
     for space in facts.spaces or ():
         stat = os.statvfs(space.path)
         assert space.total_bytes == stat.f_blocks * stat.f_frsize

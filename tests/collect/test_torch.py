@@ -61,7 +61,7 @@ def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
     assert install.arch_list == ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
     assert (install.arch_source, install.wheel) == ("library", "2.13 13.0 x86_64")
     assert (install.sass, install.ptx) == (("7.5", "8.0", "8.6", "9.0", "10.0", "12.0"), ("12.0",))
-    assert (install.openmp_runtime, install.openmp_shipped, install.other_openmp, install.blas) == ("libgomp", ("libgomp",), (), "mkl")
+    assert (install.openmp_runtime, install.other_openmp, install.blas) == ("libgomp", (), "mkl")
     assert (install.numpy, install.ipex, install.torchvision, install.duplicates, install.stale_dists) == ("2.4.6", "", "", (), ())
     assert install.prefix_fstype == "nfs4"
     assert install.deep is None

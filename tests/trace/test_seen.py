@@ -257,3 +257,202 @@ def test_no_share_of_a_whole_is_more_than_the_whole() -> None:
 
     assert msgspec.to_builtins(rank.host)["runnable_wait_pct"] is None
     assert (rank.host.gc_pct, rank.host.gil_wait_pct) == (100.2, None)
+
+
+# ---------------------------------------------------------------------- the host's own work
+
+
+def test_a_few_long_kernels_are_enough(tmp_path: Path) -> None:
+    """One kernel a step, for which the CPU makes random numbers: the operator is named, and the number of kernels is no reason to doubt."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        machine.think(9_000)
+        machine.range("aten::randn", start, "cpu_op")
+        machine.kernel(6_000)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    trace = result.analysis.trace
+
+    assert trace.verdict == "host-bound"
+    assert "`aten::randn` 100 % of the time" in trace.why
+    assert "program.hole" in found(result)
+
+
+def test_an_operator_on_the_cpu_decides_where_the_device_was_not_recorded(tmp_path: Path) -> None:
+    """The calls are in the file, and none is in the operator; what to do is not to add an activity that was on."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        machine.think(8_000)
+        machine.range("aten::normal_", start, "cpu_op")
+        machine.call("cudaLaunchKernel", 2_000)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    trace = result.analysis.trace
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "trust.device-events-missing"]
+
+    assert (trace.verdict, "aten::normal_" in trace.why) == ("host-bound", True)
+    assert "activities=" not in finding.fixes[0].title
+
+
+def test_calls_without_their_kernels_are_no_matter_of_activities(tmp_path: Path) -> None:
+    machine = steps(Machine(), 6, lambda machine: [machine.call("cudaLaunchKernel", 20) for _ in range(50)])
+    result = analyzed(tmp_path, machine)
+
+    assert result.analysis.trace.verdict == "cannot-tell"
+    assert "could not observe" in result.analysis.trace.why
+
+
+# ---------------------------------------------------------------------- captures, start-ups, single passes
+
+
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_a_graph_that_is_captured_does_not_run(tmp_path: Path, kind: str) -> None:
+    """Launches into a capture are no late launches."""
+
+    def step(machine: Machine) -> None:
+        busy(machine, 40, us=10)
+        machine.call(f"{kind}StreamBeginCapture", 1)
+        for _ in range(400):
+            machine.think(20)
+            machine.call(f"{kind}LaunchKernel", 5)
+        machine.call(f"{kind}StreamEndCapture", 5)
+        machine.call(f"{kind}GraphInstantiate", 500)
+
+    result = analyzed(tmp_path, steps(Machine(), 3, step))
+
+    assert result.analysis.trace.verdict == "cannot-tell"
+    assert "captured" in result.analysis.trace.why
+    assert not found(result) & {"device.launch-bound", "program.hole"}
+
+
+def test_a_capture_that_is_a_small_part_changes_nothing(tmp_path: Path) -> None:
+    machine = Machine()
+    machine.call("cudaStreamBeginCapture", 1)
+    machine.call("cudaStreamEndCapture", 1)
+    result = analyzed(tmp_path, steps(machine, 6, lambda machine: (busy(machine), machine.synchronize())))
+
+    assert result.analysis.trace.verdict == "healthy"
+
+
+def one_pass(machine: Machine, count: int = 300) -> Machine:
+    """Short kernels of different names that the host launches too slowly, without any mark."""
+    for number in range(count):
+        machine.think(12)
+        machine.kernel(8, f"kernel_{number}")
+    return machine
+
+
+def test_one_pass_without_a_start_up_is_host_bound(tmp_path: Path) -> None:
+    """Quick launches, no call that loads or allocates, short gaps: that is what a steady pass looks like."""
+    result = analyzed(tmp_path, one_pass(Machine()))
+
+    assert result.analysis.trace.verdict == "host-bound"
+    assert "device.launch-bound" in found(result)
+    assert not any("?" in finding.message for finding in result.analysis.findings)
+
+
+@pytest.mark.parametrize("call", ["cuLibraryLoadData", "hipModuleLoad", "cudaFree", "cudaStreamCreateWithPriority"])
+def test_a_start_up_is_told_by_its_calls(tmp_path: Path, call: str) -> None:
+    machine = one_pass(Machine())
+    machine.call(call, 30_000)
+    result = analyzed(tmp_path, one_pass(machine))
+
+    assert result.analysis.trace.verdict == "cannot-tell"
+    assert f"`{call}`" in result.analysis.trace.why
+
+
+def test_a_launch_that_loads_its_kernel_is_a_start_up(tmp_path: Path) -> None:
+    machine = one_pass(Machine())
+    machine.kernel(8, "first", cost=40_000, latency=40_000)
+    result = analyzed(tmp_path, one_pass(machine))
+
+    assert result.analysis.trace.verdict == "cannot-tell"
+    assert "`cudaLaunchKernel`" in result.analysis.trace.why
+
+
+# ---------------------------------------------------------------------- what an iteration is
+
+LAYER = ("rmsnorm", "Cijk_Alik_Bljk_BBS_MT32x32x256_MI16x16x1", "attention", "moe", "router", "gate", "up", "down", "add", "scale")
+
+
+def decode(machine: Machine, layers: int = 24) -> None:
+    """A step of a server: one graph, in which each layer launches the same kernels."""
+    start = machine.now
+    machine.call("hipGraphLaunch", 60)
+    number, at = machine.events[-1]["args"]["correlation"], machine.now
+    for layer in range(layers):
+        for place, name in enumerate(LAYER):
+            begin = at + (layer * len(LAYER) + place) * 100
+            machine.event("kernel", name, begin, 100, tid=0, pid=0, device=0, stream=0, correlation=number)
+    machine.now = at + layers * len(LAYER) * 100
+    machine.range(f"execute_{len(machine.events)}_context_0(sq0)_generation_32(sq32)", start)
+
+
+def test_layers_of_one_graph_are_no_iterations(tmp_path: Path) -> None:
+    machine = Machine()
+    decode(machine)
+    for with_range in (True, False):
+        machine.events = machine.events if with_range else machine.events[:-1]
+        assert analyzed(tmp_path, machine).analysis.trace.ranks[0].steps.count == 0
+
+
+def test_steps_of_a_server_are_those_that_say_so(tmp_path: Path) -> None:
+    """Their names hold numbers of requests, which differ from step to step."""
+    machine = Machine()
+    for _ in range(6):
+        decode(machine)
+    steps_of = analyzed(tmp_path, machine).analysis.trace.ranks[0].steps
+
+    assert (steps_of.by, steps_of.count) == ("NVTX", 5)
+
+
+# ---------------------------------------------------------------------- what is healthy
+
+
+def test_a_busy_device_that_multiplies_without_tensor_cores_is_not_healthy(tmp_path: Path) -> None:
+    """The verdict does not contradict the warning, and a T4 is not told to use what it has not."""
+    machine = steps(Machine(capability=(7, 5)), 6, lambda machine: (busy(machine, name="volta_sgemm_128x64_nn"), machine.synchronize()))
+    result = analyzed(tmp_path, machine)
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "precision.tensor-cores-unused"]
+
+    assert result.analysis.trace.verdict == "compute-bound"
+    assert "precision.tensor-cores-unused" in result.analysis.trace.why
+    assert "float16" in finding.fixes[0].title
+    assert "dtype=torch.bfloat16" not in finding.fixes[0].title
+
+
+def test_copies_back_count_as_copies(tmp_path: Path) -> None:
+    """Nearly all of the time goes to copies into pageable memory: nothing of that is a matter of the loader's memory."""
+
+    def step(machine: Machine) -> None:
+        busy(machine, 10)
+        machine.copy(3_000, "Memcpy DtoH (Device -> Pageable)")
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+
+    assert result.analysis.trace.verdict == "copy-bound"
+    assert "dataloader.pin-memory-off" not in found(result)
+    assert "transfer.back-pageable" in found(result)
+
+
+def test_compiled_frames_are_counted_and_not_their_calls(tmp_path: Path) -> None:
+    """One region for each layer is one frame, and an optimizer's own is no break."""
+
+    def step(machine: Machine) -> None:
+        for name in ["Torch-Compiled Region: 0/0"] * 24 + ["Torch-Compiled Region: 1/0"]:
+            start = machine.now
+            machine.kernel(20)
+            machine.range(name, start)
+        start = machine.now
+        for number in range(12):
+            inner = machine.now
+            machine.kernel(20)
+            machine.range(f"Torch-Compiled Region: {2 + number}/0", inner)
+        machine.range("Optimizer.step#AdamW.step", start)
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+
+    assert result.analysis.trace.ranks[0].host.graph_breaks == 2
+    assert "compile.graph-breaks" not in found(result)

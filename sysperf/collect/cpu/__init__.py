@@ -58,8 +58,6 @@ class Cpu(Record):
     core_cpus: Annotated[tuple[CpuSet, ...] | None, fact("online hardware threads of each physical core", *SIBLINGS)] = None
     package_cpus: Annotated[tuple[CpuSet, ...] | None, fact("online CPUs of each package", *PACKAGES)] = None
     l3_domains: Annotated[tuple[CpuSet, ...] | None, fact("online CPUs under each L3 cache", CACHES, f"{CACHES}/*")] = None
-    l1d_bytes: Annotated[int | None, fact("first-level data cache of one of the most capable cores", f"{CACHES}/index*/size")] = None
-    l2_bytes: Annotated[int | None, fact("second-level cache above that core", f"{CACHES}/index*/size")] = None
     l3_bytes: Annotated[int | None, fact("third-level cache above that core; 0 when it has none", f"{CACHES}/index*/size")] = None
     kinds: Annotated[tuple[CpuSet, ...] | None, fact("CPUs of each kind of core, least capable first; one when all are alike", *KINDS)] = (
         None
@@ -104,7 +102,7 @@ def collect(host: Host) -> Cpu:
         **(_kinds(kinds, cores) if kinds else {}),
         least_capacity=_least_capacity(host, kinds) if kinds else None,
         l3_domains=cpu_topology.l3_domains(host, online, cores),
-        **({} if best is None else _cache_sizes(host, best)),
+        l3_bytes=None if best is None else _l3_bytes(host, best),
         isolated=host.cpus(ISOLATED),
         smt_control=_text(host.word(SMT_CONTROL)),
         **_identity(info),
@@ -163,8 +161,8 @@ def _least_capacity(host: Host, kinds: Groups) -> float | None:
     return round(min(known) / max(known), 3) if len(known) == len(kinds) else None
 
 
-def _cache_sizes(host: Host, cpu: int) -> Fields:
-    """The data caches above one CPU; a size of 0 where caches are described and this level is not."""
+def _l3_bytes(host: Host, cpu: int) -> int | None:
+    """The size of the last cache above one CPU; 0 where caches are described and this one is not."""
     folder = f"{SYSTEM}/cpu{cpu}/cache"
     sizes: dict[int, int | None] = {}
     for name in host.names(folder) or ():
@@ -172,10 +170,10 @@ def _cache_sizes(host: Host, cpu: int) -> Fields:
             continue
         kind, level, size = host.word(f"{folder}/{name}/type"), host.number(f"{folder}/{name}/level"), _size(host, f"{folder}/{name}/size")
         if level is None or (kind is None and is_unreadable(host, f"{folder}/{name}/type")):
-            return {}  # it may be any of them
+            return None  # it may be any of them
         if kind != "Instruction":
             sizes[level] = size
-    return {f"{name}_bytes": sizes.get(level, 0) for level, name in enumerate(("l1d", "l2", "l3"), 1)} if sizes else {}
+    return sizes.get(3, 0) if sizes else None
 
 
 def _size(host: Host, path: str) -> int | None:

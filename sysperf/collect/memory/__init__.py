@@ -45,7 +45,6 @@ class Memory(Record):
     total_bytes: Annotated[int | None, fact("memory that the kernel manages", MEMINFO)]
     available_bytes: Annotated[int | None, fact("memory that programs can get without swapping", MEMINFO)] = None
     free_bytes: Annotated[int | None, fact("memory that holds nothing at all", MEMINFO)] = None
-    anon_huge_bytes: Annotated[int | None, fact("program memory in transparent huge pages", MEMINFO)] = None
     swap_total_bytes: Annotated[int | None, fact("size of all swap areas", MEMINFO)] = None
     swap_free_bytes: Annotated[int | None, fact("unused part of it", MEMINFO)] = None
     swap_zram_only: Annotated[bool | None, fact("all swap is compressed memory (zram), none is on a disk", SWAPS)] = None
@@ -68,7 +67,6 @@ class Memory(Record):
     thp_shmem: Annotated[
         str | None, fact("transparent huge pages in shared memory: always, within_size, advise or never", f"{THP}shmem_enabled")
     ] = None
-    khugepaged_defrag: Annotated[int | None, fact("khugepaged may compact memory: 0 or 1", f"{THP}khugepaged/defrag")] = None
 
     swappiness: Annotated[int | None, fact("how readily programs are swapped out instead of file cache dropped", f"{VM}swappiness")] = None
     zone_reclaim_mode: Annotated[int | None, fact("reclaim a full NUMA node before using the next: 0 is off", f"{VM}zone_reclaim_mode")] = (
@@ -78,7 +76,6 @@ class Memory(Record):
         int | None, fact("0 guess, 1 always grant, 2 never more than the commit limit", f"{VM}overcommit_memory")
     ] = None
     max_map_count: Annotated[int | None, fact("mappings that one process may have", f"{VM}max_map_count")] = None
-    min_free_bytes: Annotated[int | None, fact("memory that the kernel keeps free", f"{VM}min_free_kbytes")] = None
     dirty_ratio: Annotated[
         int | None, fact("per cent of available memory at which writers must wait; 0: see dirty_limit_bytes", f"{VM}dirty_ratio")
     ] = None
@@ -103,11 +100,7 @@ class Memory(Record):
     pressure_full: Annotated[float | None, fact("share of the last 60 s in which all tasks waited for memory", PRESSURE)] = None
     counted_s: Annotated[float | None, fact("seconds for which the counters run: since boot", "/proc/uptime")] = None
     oom_kills: Annotated[int | None, fact("processes killed for want of memory", VMSTAT)] = None
-    swapped_in_pages: Annotated[int | None, fact("pages read back from swap", VMSTAT)] = None
-    swapped_out_pages: Annotated[int | None, fact("pages written to swap", VMSTAT)] = None
     compact_stalls: Annotated[int | None, fact("times a program waited while memory was compacted for a huge page", VMSTAT)] = None
-    thp_faults: Annotated[int | None, fact("page faults that got a transparent huge page", VMSTAT)] = None
-    thp_fallbacks: Annotated[int | None, fact("page faults that wanted one and got small pages", VMSTAT)] = None
 
     edac_controllers: Annotated[int | None, fact("memory controllers that report errors; 0 where none does", CONTROLLERS)] = None
     corrected_errors: Annotated[
@@ -147,7 +140,6 @@ _SIZES = {
     "total_bytes": "MemTotal",
     "available_bytes": "MemAvailable",
     "free_bytes": "MemFree",
-    "anon_huge_bytes": "AnonHugePages",
     "swap_total_bytes": "SwapTotal",
     "swap_free_bytes": "SwapFree",
     "committed_bytes": "Committed_AS",
@@ -202,13 +194,11 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _vm(host: Host) -> Fields:
-    kibibytes = host.number(f"{VM}min_free_kbytes")
     return {
         "swappiness": host.number(f"{VM}swappiness"),
         "zone_reclaim_mode": host.number(f"{VM}zone_reclaim_mode"),
         "overcommit_memory": host.number(f"{VM}overcommit_memory"),
         "max_map_count": host.number(f"{VM}max_map_count"),
-        "min_free_bytes": None if kibibytes is None else kibibytes * 1024,
         "dirty_ratio": host.number(f"{VM}dirty_ratio"),
         "dirty_background_ratio": host.number(f"{VM}dirty_background_ratio"),
         "dirty_limit_bytes": host.number(f"{VM}dirty_bytes"),
@@ -224,7 +214,6 @@ def _thp(host: Host) -> Fields:
         "thp_enabled": enabled,
         "thp_defrag": _chosen(host, f"{THP}defrag"),
         "thp_shmem": _chosen(host, f"{THP}shmem_enabled"),
-        "khugepaged_defrag": host.number(f"{THP}khugepaged/defrag"),
     }
 
 
@@ -285,11 +274,7 @@ def _counters(host: Host) -> Fields:
 
 _COUNTERS = {
     "oom_kills": "oom_kill",
-    "swapped_in_pages": "pswpin",
-    "swapped_out_pages": "pswpout",
     "compact_stalls": "compact_stall",
-    "thp_faults": "thp_fault_alloc",
-    "thp_fallbacks": "thp_fault_fallback",
 }
 
 

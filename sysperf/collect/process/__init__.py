@@ -30,7 +30,6 @@ def collect(host: Host) -> Processes:
         unreadable=len(search.unreadable),
         hidden=_hides(host),
         stuck=stuck_tasks.stuck(host),
-        orphan_workers=len(search.orphans),
         numactl=host.exists("/usr/bin/numactl"),
     )
 

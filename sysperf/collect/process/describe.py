@@ -60,7 +60,6 @@ def _software(subject: Subject) -> Fields:
     return {
         "torch_version": subject.version,
         "torch_prefix": loaded_torch.prefix_of(mapped.torch),
-        "torch_replaced": mapped.stale,
         "cuda_used": mapped.cuda,
         "gpu_bus_ids": () if not mapped.cuda else None if gpus is None else tuple(gpus.get(subject.pid, ())),
         "libraries": tuple(mapped.libraries),

@@ -49,11 +49,10 @@ class Family:
 class ProcessSearch:
     """The families of the processes that run PyTorch, and what could not be read."""
 
-    __slots__ = ("families", "orphans", "scanned", "unreadable")
+    __slots__ = ("families", "scanned", "unreadable")
 
     def __init__(self) -> None:
         self.families: dict[int, Family] = {}
-        self.orphans: list[Stat] = []
         self.scanned = 0
         self.unreadable: list[int] = []
 
@@ -193,9 +192,7 @@ def _is_rank(host: Host, stat: Stat) -> bool:
 
 def _adopt(host: Host, stat: Stat, search: ProcessSearch, stats: dict[int, Stat]) -> None:
     owner = _owner(host, stat, search, stats)
-    if owner is None:
-        search.orphans.append(stat)
-    else:
+    if owner is not None:
         owner.workers.append(stat)
 
 

@@ -60,7 +60,6 @@ class Process(Record, kw_only=True):
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
     torch_prefix: Annotated[str, fact("prefix of the Python environment of that PyTorch; empty for a C++ program", MAPS)] = ""
-    torch_replaced: Annotated[bool, fact("the files of that PyTorch were replaced on disk since it started", MAPS)] = False
     cuda_used: Annotated[bool, fact("it has a CUDA device open", MAPS)] = False
     gpu_bus_ids: Annotated[tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, "/proc/self/ns/pid")] = None
     libraries: Annotated[tuple[Library, ...], fact("CUDA, OpenMP and allocator libraries that it maps", MAPS)] = ()
@@ -226,5 +225,4 @@ class Processes(Record, kw_only=True):
     stuck: Annotated[
         tuple[Stuck, ...] | None, fact("processes that wait in the kernel and do not come back (--deep)", stuck_tasks.CALL)
     ] = None
-    orphan_workers: Annotated[int, fact("DataLoader workers whose program is gone", STAT)] = 0
     numactl: Annotated[bool | None, fact("the numactl program is installed", "/usr/bin/numactl")] = None

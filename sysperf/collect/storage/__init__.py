@@ -37,9 +37,7 @@ class Storage(Record):
     spaces: Annotated[
         tuple[Space, ...] | None, fact("room on the local file systems of root, tmp, home and cwd", MOUNTINFO, "mount-of:*")
     ] = None
-    root_fstype: Annotated[str | None, fact("file system of /", MOUNTINFO, MOUNTS)] = None
     home_fstype: Annotated[str | None, fact("file system of the home folder", "mount-of:home")] = None
-    cwd_fstype: Annotated[str | None, fact("file system of the working directory", "mount-of:cwd")] = None
     pressure_some: Annotated[float | None, fact("share of the last 60 s in which some task waited for I/O", PRESSURE)] = None
     pressure_full: Annotated[float | None, fact("share of the last 60 s in which all tasks waited for I/O", PRESSURE)] = None
 
@@ -52,15 +50,13 @@ def collect(host: Host) -> Storage:
     some, full = waited(host, PRESSURE)
     disks = read_disks(host, places_by_disk, () if complete else None)
     spinning = {disk.name: disk.rotational for disk in disks or ()}
-    fstypes = {name: None if mount is None else neutral(mount.fstype, 60) for name, mount in places.items()}
+    home = places.get("home")
     return Storage(
         disks=disks,
         raids=read_raids(host),
         mounts=list_mounts(host, table, spinning) if table else None,
         spaces=read_spaces(host, places) if table else None,
-        root_fstype=fstypes.get("root"),
-        home_fstype=fstypes.get("home"),
-        cwd_fstype=fstypes.get("cwd"),
+        home_fstype=neutral(home.fstype, 60) if home else None,
         pressure_some=some,
         pressure_full=full,
     )

@@ -41,7 +41,6 @@ def build(site: Site, version_fields: dict[str, str], version: str | None, *, ed
         "hip": version_fields.get("hip", "" if version_fields else None),
         "xpu": version_fields.get("xpu", "" if version_fields else None),
         "debug": {"True": True, "False": False}.get(version_fields.get("debug", "")),
-        "git": version_fields.get("git_version"),
         "official": _official(local, channel, editable),
         "editable": editable if site.readable else None,
         "installer": site.installer("torch", "pytorch", metadata),

@@ -21,7 +21,6 @@ def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[st
         "nccl": _cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
         "triton": site.version_of("triton", "pytorch-triton", "triton-rocm"),
         "cuda_majors": _cuda_majors(site),
-        "openmp_shipped": shipped,
         "openmp_runtime": _openmp_runtime(site, shipped),
         "other_openmp": _other_openmp(site),
         "blas": (answers.blas if answers else None) or _blas(site, names, version_fields),

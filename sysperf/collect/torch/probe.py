@@ -17,21 +17,19 @@ MAX_ITEMS = 128
 MAX_DEPTH = 4
 
 TORCH_SCRIPT = r"""
-import json, re, sys, time, warnings
+import json, re, sys, warnings
 warnings.simplefilter("ignore")
-out = {"dev_mode": bool(sys.flags.dev_mode)}
+out = {}
 def ask(name, question):
     try:
         out[name] = question()
     except BaseException:
         pass
-started = time.perf_counter()
 try:
     import torch
 except BaseException as error:
     out["error"] = "%s: %s" % (type(error).__name__, str(error)[:500])
 else:
-    out["import_seconds"] = round(time.perf_counter() - started, 3)
     gil = getattr(sys, "_is_gil_enabled", None)
     out["gil_enabled"] = gil() if gil else True
     ask("version", lambda: str(torch.__version__))
@@ -39,7 +37,6 @@ else:
     ask("threads", torch.get_num_threads)
     ask("interop_threads", torch.get_num_interop_threads)
     ask("cpu_capability", lambda: torch.backends.cpu.get_cpu_capability())
-    ask("parallel_info", lambda: " ".join(torch.__config__.parallel_info().split())[:3000])
     ask("blas", lambda: re.search(r"BLAS_INFO=(\w+)", torch.__config__.show()).group(1))
     def dotted(number):
         # cuDNN 9 counts 9.20.0 as 92000, cuDNN 8 counts 8.9.2 as 8902
@@ -68,10 +65,6 @@ else:
             return ""
         return numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
     ask("numpy_blas", numpy_blas)
-    def threadpools():
-        from threadpoolctl import threadpool_info
-        return ["%s %s: %s threads" % (p.get("internal_api"), p.get("version") or "", p.get("num_threads")) for p in threadpool_info()]
-    ask("threadpools", threadpools)
 print("\n" + json.dumps(out))
 """
 

@@ -74,12 +74,8 @@ class Deep(Record):
     interop_threads: Annotated[int | None, fact("torch.get_num_interop_threads()", PROBE)] = None
     cpu_capability: Annotated[str | None, fact("instruction set that torch's CPU kernels use", PROBE)] = None
     blas: Annotated[str | None, fact("matrix library of the build: mkl, open, …", PROBE)] = None
-    parallel_info: Annotated[str | None, fact("torch.__config__.parallel_info()", PROBE)] = None
     numpy_blas: Annotated[str | None, fact("matrix library of NumPy; empty without NumPy", PROBE)] = None
-    threadpools: Annotated[tuple[str, ...] | None, fact("thread pools of loaded libraries as threadpoolctl lists them", PROBE)] = None
     gil_enabled: Annotated[bool | None, fact("whether the GIL is on once torch is imported", PROBE)] = None
-    dev_mode: Annotated[bool | None, fact("sys.flags.dev_mode", PROBE)] = None
-    import_seconds: Annotated[float | None, fact("how long importing torch took", PROBE)] = None
     error: Annotated[str, fact("why torch cannot be imported; empty when it can", PROBE)] = ""
     broken: Annotated[tuple[Broken, ...] | None, fact("installed extensions that cannot be imported", PROBE_EXTENSIONS)] = None
 
@@ -104,7 +100,6 @@ class Install(Record):
     hip: Annotated[str | None, fact("ROCm that it was built with; empty without", VERSION)] = None
     xpu: Annotated[str | None, fact("Intel GPU runtime that it was built with; empty without", VERSION)] = None
     debug: Annotated[bool | None, fact("a debug build of torch", VERSION)] = None
-    git: Annotated[str | None, fact("commit that it was built from", VERSION)] = None
     official: Annotated[bool | None, fact("a release of the PyTorch project; unknown for rebuilds that look alike", VERSION, CONDA)] = None
     editable: Annotated[bool | None, fact("installed from a source folder", SITES)] = None
     installer: Annotated[str | None, fact("what installed torch: pip, uv, conda, …; empty when nothing says", INSTALLER, CONDA)] = None
@@ -133,7 +128,6 @@ class Install(Record):
         tuple[str, ...] | None, fact("compute capabilities with code that the driver compiles at start", GPU_CODE, VERSION, PROBE)
     ] = None
     openmp_runtime: Annotated[str | None, fact("OpenMP runtime of torch: libgomp, libiomp5 or libomp", TORCH_LIB, CONDA)] = None
-    openmp_shipped: Annotated[tuple[str, ...] | None, fact("OpenMP runtimes in torch's own folder", TORCH_LIB)] = None
     other_openmp: Annotated[
         tuple[str, ...] | None, fact("OpenMP runtimes that other packages of the environment bring", "/*-packages/*.libs", CONDA)
     ] = None

@@ -16,7 +16,7 @@ from sysperf.trace.accounting.pauses import MIN_ITERATIONS
 from sysperf.trace.accounting.trust import examine
 from sysperf.trace.accounting.verdict import MIN_DEVICE_STEPS
 from sysperf.trace.accounting.window import Window, device_steps, is_first_step, loader_calls, on_device, primary, steps
-from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, Memory, Rank, Site, Steps
+from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, HostWork, Memory, Rank, Site, Steps
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.timeline import KERNELS, Timeline
@@ -114,7 +114,7 @@ class Accounting:
             step_ms_median=median(lengths) if rank.step_count and lengths else None,
             figures=figured,
             devices=tuple(self._device(time) for time in times),
-            steps=self._steps(window),
+            steps=self._steps(window, did, figured),
             hole=hole,
             hole_sites=hole_sites,
             loader_recurring_pct=self._loader_recurring(window) if times or on_cpu else None,
@@ -202,9 +202,13 @@ class Accounting:
             longest_gaps=tuple(_described(gap, time) for gap in nlargest(MAX_GAPS, time.gaps, lambda gap: gap.end - gap.start)),
         )
 
-    def _steps(self, window: Window) -> Steps:
+    def _steps(self, window: Window, did: HostWork, figured: Figures) -> Steps:
         by, spans = self.iterations(window)
         described = iterations.describe(by, spans)
+        if (did.capture_pct or 0.0) >= verdict.MIN_EXPOSED_PCT:
+            return msgspec.structs.replace(described, steady=False)
+        if not described.by and verdict.is_one_pass(did, figured):
+            return msgspec.structs.replace(described, steady=True)
         if window.is_of_device and len(spans) < MIN_DEVICE_STEPS:
             return msgspec.structs.replace(described, steady=False)
         if described.outlier:

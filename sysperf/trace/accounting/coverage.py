@@ -35,9 +35,10 @@ from sysperf.trace.timeline import (
 LAUNCHES = "launches"
 """Besides what readers say (`Timeline.absent`): which call launched an operation."""
 
-_COPIES = ("copy_exposed_pct", "h2d_exposed_pct")
+_COPIES = ("copy_exposed_pct", "h2d_exposed_pct", "d2h_exposed_pct")
 _PAGEABLE = (
-    "h2d_pinned_exposed_pct", "pageable_wait_pct", "pageable_h2d", "pageable_d2h", "pageable_h2d_per_step", "pageable_d2h_per_step",
+    "h2d_pinned_exposed_pct", "pageable_wait_pct", "pageable_h2d_wait_pct",
+    "pageable_h2d", "pageable_d2h", "pageable_h2d_per_step", "pageable_d2h_per_step",
 )  # fmt: skip
 _IDLE = (
     "gpu_busy_pct_mean", "dataloader_exposed_pct", "sync_exposed_pct", "copy_api_exposed_pct", "alloc_api_exposed_pct",
@@ -52,13 +53,13 @@ _NAMES = ("matmul_time_share", "tensor_core_share", "nccl_pct", "nccl_exposed_pc
 _OF_KERNELS = ("kernels", "kernels_per_step", "tiny_kernel_share", *_NAMES)
 _FIGURES = {
     COPIES: (*_COPIES, *_PAGEABLE, *_IDLE),
-    CALLS: (*_CALLS, "idle_queued_pct", "pageable_wait_pct"),
-    LAUNCHES: (*_GAPS, "pageable_wait_pct"),
+    CALLS: (*_CALLS, "idle_queued_pct", "pageable_wait_pct", "pageable_h2d_wait_pct"),
+    LAUNCHES: (*_GAPS, "pageable_wait_pct", "pageable_h2d_wait_pct"),
     KERNEL_NAMES: _NAMES,
     GRAPHS: (*_COPIES, *_PAGEABLE, *_IDLE, *_OF_KERNELS),
     GRAPH_KERNELS: _OF_KERNELS,
     CALL_NAMES: _CALLS,
-    DIRECTIONS: ("h2d_exposed_pct", *_PAGEABLE),
+    DIRECTIONS: ("h2d_exposed_pct", "d2h_exposed_pct", *_PAGEABLE),
     MEMORY_KINDS: _PAGEABLE,
 }
 """The figures that need each. Memsets are too short to matter for idle time."""
@@ -138,7 +139,7 @@ def without_unknown(rank: Rank, words: frozenset[str]) -> Rank:
         return rank
     calls, names = words & {CALLS, CALL_NAMES}, words & {KERNEL_NAMES, GRAPHS, GRAPH_KERNELS}
     gaps, idle = has_gaps(words), has_idle(words)
-    did = rank.host if gaps else msgspec.structs.replace(rank.host, refill_pct=None, refill_short_pct=None)
+    did = rank.host if gaps else msgspec.structs.replace(rank.host, refill_pct=None, refill_short_pct=None, start_up_pct=None)
     return msgspec.structs.replace(
         rank,
         figures=known(rank.figures, words),

@@ -213,25 +213,32 @@ def figures(time: DeviceTime) -> dict[str, float | None]:
 
 def _copies(time: DeviceTime) -> dict[str, float | None]:
     names, rows, whole = time.timeline.names, time.timeline.operations, time.window.duration
-    h2d, pageable = ByName(names, by_name.is_h2d), ByName(names, by_name.is_memory_pageable)
+    h2d, d2h = ByName(names, by_name.is_h2d), ByName(names, by_name.is_d2h)
+    pageable = ByName(names, by_name.is_memory_pageable)
 
     def share(part: Intervals) -> float:
         return 100 * length(part) / whole
 
-    waited: list[Interval] = []
-    for index in time.copy_indices:
-        if pageable(rows.name[index]):
-            waited.append(rows.span(index))
-            call = time.launches.call(index)
-            if call is not None:
-                waited.append(time.timeline.calls.span(call))
+    def waiting(question: Callable[[int], bool]) -> float:
+        """The time of pageable copies, and of the calls that wait for them, while no kernel runs."""
+        waited: list[Interval] = []
+        for index in time.copy_indices:
+            if pageable(rows.name[index]) and question(rows.name[index]):
+                waited.append(rows.span(index))
+                call = time.launches.call(index)
+                if call is not None:
+                    waited.append(time.timeline.calls.span(call))
+        return share(subtract(union(clip(waited, time.window.span)), time.kernels))
+
     return {
         "copy_exposed_pct": share(time.copies(ByName(names, lambda _: True))),
         "h2d_exposed_pct": share(time.copies(h2d)),
         "h2d_pinned_exposed_pct": share(
             time.copies(ByName(names, lambda name: by_name.is_h2d(name) and not by_name.is_memory_pageable(name)))
         ),
-        "pageable_wait_pct": share(subtract(union(clip(waited, time.window.span)), time.kernels)),
+        "d2h_exposed_pct": share(time.copies(d2h)),
+        "pageable_wait_pct": waiting(lambda _: True),
+        "pageable_h2d_wait_pct": waiting(h2d),
     }
 
 

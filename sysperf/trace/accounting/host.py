@@ -20,6 +20,8 @@ from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
 
 MAX_SITES = 8
+SLOW_LAUNCH_NS = 10_000_000
+"""A launch that the device waits for so long loads the kernel's code."""
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
 """About what recording one event costs the host. An estimate, so what follows from it says "about"."""
 _REGIONS = {
@@ -33,6 +35,7 @@ _COMPILING = lazy(
     r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
 )
 _COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
+_REGION = lazy(r"Torch-Compiled Region: (\d+)/")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
 _OWN_WORK = lazy(r"Optimizer\.|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
@@ -52,6 +55,8 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
     cost = _recording_cost(timeline, window, main)
     first = times[0] if times else None
     delay, depth, deepest = _queue(first) if first else (None, None, None)
+    operator, operator_pct = _largest_operator(timeline, window, main)
+    start_up, start_up_pct = _start_up(first) if first else ("", None)
     return HostWork(
         gc_pct=shares["gc_pct"],
         evaluation_pct=shares["evaluation_pct"],
@@ -62,12 +67,18 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         launch_delay_us=delay,
         queue_depth=depth,
         queue_max=deepest,
+        operator=operator,
+        operator_pct=operator_pct,
+        capture_pct=100 * length(_capturing(timeline, window)) / whole if len(timeline.calls) else None,
+        start_up=start_up,
+        start_up_pct=start_up_pct,
+        launch_us=_launch_us(timeline, window),
         region=region,
         region_pct=region_pct,
         module_load_pct=100 * length(first.calls.module) / whole if first else None,
         recompiles=sum(window.start <= start < window.end for start, _ in compilations(timeline)),
         compiled_regions=_count(timeline, window, _COMPILED),
-        graph_breaks=_count(timeline, window, _COMPILED) / window.iterations if window.iterations else None,
+        graph_breaks=_frames(timeline, window),
         data_parallel=_is_data_parallel(timeline, times),
         refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
         refill_short_pct=sum(_refill(time, LONG_GAP_NS) for time in times) / len(times) if times else None,
@@ -106,6 +117,23 @@ def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
     return sum(low <= starts[index] < high for index in timeline.ranges_named(pattern.match, python=True))
 
 
+def _frames(timeline: Timeline, window: Window) -> int | None:
+    """How many frames of Python torch.compile compiled each for itself, of those that run; None where the file does not number them.
+
+    Where a graph breaks, Python goes on in a new frame. An optimizer's is compiled for itself and is no break, nor is one frame that runs
+    again, as for each layer.
+    """
+    rows, texts, (low, high) = timeline.ranges, timeline.names.texts, window.span
+    optimizing = union(optimizer_steps(timeline))
+    numbers = {
+        number[1]
+        for index in timeline.ranges_named(_REGION.match)
+        if low <= rows.start[index] < high and not overlap(optimizing, (rows.start[index], rows.start[index] + 1))
+        if (number := _REGION.match(texts[rows.name[index]]))
+    }
+    return len(numbers) or None
+
+
 def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | None]:
     """The user's own range that covers most of the window; PyTorch's own ranges do not count."""
     rows, texts, kinds = timeline.ranges, timeline.names.texts, timeline.ranges.kind
@@ -117,6 +145,66 @@ def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | No
             if covered > share:
                 best, share = texts[name], covered
     return best[:120], share if best else None
+
+
+def _largest_operator(timeline: Timeline, window: Window, main: int | None) -> tuple[str, float | None]:
+    """The operator of the launching thread that takes most without a call to a device in it, so that the CPU computes it, and its share."""
+    if main is None or not len(timeline.calls):
+        return "", None
+    rows, calls, (low, high) = timeline.ranges, timeline.calls, window.span
+    called = sorted(start for start, thread in zip(calls.start, calls.thread, strict=True) if thread == main)
+    took, last = Counter[int](), low
+    ours = [index for index, kind in enumerate(rows.kind) if kind == OPERATOR and rows.thread[index] == main and rows.start[index] < high]
+    for index in sorted(ours, key=lambda index: (rows.start[index], -rows.end[index])):
+        start, end = rows.span(index)
+        if start >= last and bisect_left(called, start) == bisect_left(called, end):
+            took[rows.name[index]] += min(end, high) - max(start, low)
+            last = end
+    name, ns = max(took.items(), key=lambda item: item[1], default=(-1, 0))
+    return (timeline.names.texts[name][:160], 100 * ns / window.duration) if ns else ("", 0.0)
+
+
+def _capturing(timeline: Timeline, window: Window) -> Intervals:
+    """Return when graphs are captured and made ready, on any thread."""
+    calls, texts = timeline.calls, timeline.names.texts
+    asked = {"begin": by_name.begins_capture, "end": by_name.ends_capture, "ready": by_name.is_instantiation}
+    kinds = {name: kind for name in set(calls.name) for kind, is_so in asked.items() if is_so(texts[name])}
+    spans, begun = list[Interval](), dict[int, int]()
+    for start, end, name, thread in sorted(zip(calls.start, calls.end, calls.name, calls.thread, strict=True)) if kinds else ():
+        match kinds.get(name):
+            case "begin":
+                begun.setdefault(thread, start)
+            case "end":
+                spans.append((begun.pop(thread, window.start), end))
+            case "ready":
+                spans.append((start, end))
+    spans += [(start, window.end) for start in begun.values()]
+    return union(clip(spans, window.span))
+
+
+def _start_up(time: DeviceTime) -> tuple[str, float]:
+    """(the call of a start-up that the device waits for most, the share of the window in which it waits for any)."""
+    calls, texts = time.timeline.calls, time.timeline.names.texts
+    starting = ByName(time.timeline.names, by_name.is_start_up)
+    launching = ByName(time.timeline.names, by_name.is_launch_call)
+    lost, spans = Counter[int](), list[Interval]()
+    for start, end, name in zip(calls.start, calls.end, calls.name, strict=True):
+        if starting(name) or (end - start >= SLOW_LAUNCH_NS and launching(name)):
+            ns = overlap(time.idle, (start, end))
+            if starting(name) or ns >= SLOW_LAUNCH_NS:
+                lost[name] += ns
+                spans.append((start, end))
+    name, ns = max(lost.items(), key=lambda item: item[1], default=(-1, 0))
+    return texts[name][:80] if ns else "", 100 * length(intersect(time.idle, union(spans))) / time.window.duration
+
+
+def _launch_us(timeline: Timeline, window: Window) -> float | None:
+    """How long a call that launches a kernel takes, the median."""
+    calls, launching, (low, high) = timeline.calls, ByName(timeline.names, by_name.is_launch_call), window.span
+    took = [
+        end - start for start, end, name in zip(calls.start, calls.end, calls.name, strict=True) if low <= start < high and launching(name)
+    ]
+    return median(took) / 1e3 if took else None
 
 
 def launching_thread(timeline: Timeline, window: Window) -> int | None:

@@ -10,6 +10,7 @@ from heapq import nlargest
 from operator import eq
 
 from sysperf.startup import lazy
+from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import LONG_GAP_NS
 from sysperf.trace.accounting.host import launching_thread
 from sysperf.trace.accounting.window import Window, loader_calls
@@ -25,6 +26,11 @@ DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
 MIN_ALIKE = 0.8
 MIN_TURNS = 3
 """So often optimizers must take their turns before these are iterations."""
+_STEP = lazy(r"(?i)execute_|(?:train(?:ing)?|model|decode|prefill|inference)?[_ ]?(?:step|iter(?:ation)?|batch)(?![a-z])|forward(?![a-z])")
+"""Ranges that say that they are a step: vLLM's `execute_32_context…`, SGLang's `step[DECODE bs=32]`, and what people call theirs."""
+_PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_param_comms")
+"""Ranges that PyTorch has several of in a step, such as one a layer."""
+_NUMBERS = lazy(r"\d+")
 _OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
@@ -40,8 +46,8 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         return "loader", loader_steps[1:]
     others: dict[str, Callable[[Timeline], list[Interval]]] = {
         "NVTX": _annotations,
-        "kernels": lambda timeline: _period(timeline.operations, _on_device(timeline, (KERNEL, GRAPH))),
-        "operations": lambda timeline: _period(timeline.operations, _on_device(timeline)),
+        "kernels": lambda timeline: _launched_apart(timeline, _on_device(timeline, (KERNEL, GRAPH))),
+        "operations": lambda timeline: _launched_apart(timeline, _on_device(timeline)),
         "operators": lambda timeline: _operators(timeline, window),
         "pauses": lambda timeline: _pauses(timeline, window),
     }
@@ -49,7 +55,19 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         candidates = candidates_of(timeline)
         if is_regular(candidates, window):
             return by, candidates
+        if by == "NVTX" and _is_one_step(timeline, window):
+            break
     return "", []
+
+
+def _is_one_step(timeline: Timeline, window: Window) -> bool:
+    """Whether one range that says that it is a step encloses all that the program launches: what repeats in it are its layers."""
+    rows, calls, texts = timeline.ranges, timeline.calls, timeline.names.texts
+    launching = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
+    launched = [start for start, name in zip(calls.start, calls.name, strict=True) if name in launching and start < window.end]
+    low, high = (min(launched), max(launched)) if launched else window.span
+    marks = timeline.ranges_named(_STEP.match)
+    return any(rows.kind[index] == ANNOTATION and rows.start[index] <= low and high < rows.end[index] for index in marks)
 
 
 def _of_window(iterations: list[Interval], window: Window) -> list[Interval]:
@@ -135,12 +153,14 @@ def _new_batches(timeline: Timeline, marks: list[int]) -> list[bool]:
 
 
 def _annotations(timeline: Timeline) -> list[Interval]:
-    """The range of one name on one thread that covers most time without overlapping itself."""
-    rows, spans_of = timeline.ranges, defaultdict[tuple[int, int], list[Interval]](list)
+    """The range of one name on one thread that covers most time without overlapping itself; a step's name may tell its number and size."""
+    rows, spans_of = timeline.ranges, defaultdict[tuple[str, int], list[Interval]](list)
     for name, indices in timeline.ranges_by_name.items():
-        for index in indices:
+        text = timeline.names.texts[name]
+        text = _NUMBERS.sub("", text) if _STEP.match(text) else text
+        for index in indices if not _PIECE.match(text) else ():
             if rows.kind[index] == ANNOTATION:
-                spans_of[name, rows.thread[index]].append(rows.span(index))
+                spans_of[text, rows.thread[index]].append(rows.span(index))
     longest = nlargest(20, spans_of.values(), length)
     for spans in map(sorted, longest):
         if len(spans) >= MIN_REPEATS and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)):
@@ -198,6 +218,15 @@ def outermost_operators(timeline: Timeline, thread: int | None) -> list[int]:
         if not outermost or rows.start[index] >= rows.end[outermost[-1]]:
             outermost.append(index)
     return outermost
+
+
+def _launched_apart(timeline: Timeline, order: list[int]) -> list[Interval]:
+    """The period of these operations, if there is more than one launch for each: one graph holds all layers of a step."""
+    rows = timeline.operations
+    spans = _period(rows, order)
+    starts = {start for start, _ in spans}
+    calls = [rows.correlation[index] for index in order if rows.start[index] in starts and rows.correlation[index] >= 0]
+    return spans if len(set(calls)) >= len(calls) / 2 else []
 
 
 def _period(rows: Spans, order: list[int]) -> list[Interval]:

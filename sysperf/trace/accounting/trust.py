@@ -42,6 +42,7 @@ def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] =
         truncated=damage.truncated,
         device_missing=bool(used) or KERNELS in unrecorded or timeline.mixed,
         mixed_programs=timeline.mixed,
+        calls_recorded=len(timeline.calls) > 0,
         device_use=used,
         unrecorded=tuple(sorted(unrecorded)),
     )

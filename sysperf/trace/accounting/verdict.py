@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sysperf.trace.accounting import coverage
 from sysperf.trace.accounting.window import DEVICE_STEPS
-from sysperf.trace.facts import Cpu, Figures, Rank, Skew
+from sysperf.trace.facts import Cpu, Figures, HostWork, Rank, Skew
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
@@ -14,12 +14,21 @@ MIN_KERNELS = 30
 MIN_DEVICE_STEPS = 2
 """Of a single one, nobody sees what the host does beside it for the next one."""
 MIN_UNLAUNCHED_PCT = 50.0
+MIN_OWN_PCT = 50.0
+"""Of the launching thread's time, in one operator that the CPU computes."""
+MIN_STEADY_STEPS = 2
+MIN_LONG_KERNELS_PCT = 10.0
+MAX_START_UP_PCT = 1.0
+QUICK_LAUNCH_US = 20.0
+"""Real launches take 3 to 10 µs."""
 _OF_HOST = ("host-bound", "input-bound", "sync-bound")
 Verdict = tuple[str, str]
 
 
 def of_rank(rank: Rank) -> Verdict:
     """(verdict, why)."""
+    if (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return _cannot(f"a graph is captured {rank.host.capture_pct:.0f} % of the time, and what is launched into a capture does not run")
     if rank.has_device:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
@@ -27,7 +36,7 @@ def of_rank(rank: Rank) -> Verdict:
     if rank.trust.mixed_programs:
         return _cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
     if rank.trust.device_missing:
-        return _cannot(_missing(rank.trust.device_use))
+        return _without_device(rank)
     return _cannot(short) if (short := _too_short(rank)) else _of_cpu(rank)
 
 
@@ -41,8 +50,21 @@ def _too_short(rank: Rank) -> str:
     return ""
 
 
-def _missing(use: str) -> str:
+def _without_device(rank: Rank) -> Verdict:
+    """The verdict where nothing is known of a device: the host's own work can decide it all the same."""
+    if rank.trust.calls_recorded and (rank.host.operator_pct or 0.0) >= MIN_OWN_PCT:
+        return "host-bound", f"{_computes(rank)}; what the device does is not in the file"
+    return _cannot(_missing(rank.trust.device_use, is_call=rank.trust.calls_recorded))
+
+
+def _computes(rank: Rank) -> str:
+    return f"the CPU computes `{rank.host.operator}` {rank.host.operator_pct or 0.0:.0f} % of the time"
+
+
+def _missing(use: str, *, is_call: bool) -> str:
     """Why nothing is known of a device."""
+    if use and is_call:
+        return f"`{use}` was recorded, and nothing that the device did: the profiler could not observe it"
     if use:
         return f"`{use}` works on a device, and the file has no kernels of it: profile with its activity, too"
     return "the file has no table of kernels, so whether a device worked is unknown: record it, too (nsys profile --trace cuda,nvtx)"
@@ -55,7 +77,7 @@ def _of_device(rank: Rank) -> Verdict:
         "host-bound": figures.host_starved_pct or 0.0,
         "sync-bound": (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0),
         "comm-bound": figures.nccl_exposed_pct or 0.0,
-        "copy-bound": figures.h2d_exposed_pct or 0.0,
+        "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
     }
     verdict = max(causes, key=causes.__getitem__)
     share, busy = causes[verdict], _least_busy(figures)
@@ -67,6 +89,8 @@ def _of_device(rank: Rank) -> Verdict:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
     idle = f"the device is idle {100 - busy:.0f} % of the time"
+    if (rank.host.start_up_pct or 0.0) >= MIN_EXPOSED_PCT and not rank.steps.steady:
+        return _cannot(_waits_for_start_up(rank))
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
@@ -80,8 +104,7 @@ def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
     if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
         return f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}"
     if share < MIN_EXPOSED_PCT and busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
-        counted = "an unknown number of" if figures.kernels is None else f"{figures.kernels:.0f}"
-        return f"{counted} kernels and no steps are too little to conclude from"
+        return f"{_kernels(figures.kernels)} and no steps are too little to conclude from"
     return ""
 
 
@@ -108,15 +131,8 @@ def _not_there(rank: Rank) -> str:
 
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
-    figures = rank.figures
-    if verdict in _OF_HOST:
-        queued = figures.idle_queued_pct or 0.0
-        if verdict == "sync-bound" and queued > share / 2:
-            return _cannot(f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file")
-        if not rank.steps.steady:
-            return _cannot("no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished")
-        if figures.kernels is not None and figures.kernels < MIN_KERNELS:
-            return _cannot(f"{figures.kernels:.0f} kernels in the window are too few to conclude from")
+    if verdict in _OF_HOST and (doubt := _doubt(rank, verdict, share)):
+        return _cannot(doubt)
     if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
         return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
     words = {
@@ -124,18 +140,71 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
         "host-bound": "the device waits for the host to launch work",
         "sync-bound": "the device is idle while the host waits for it",
         "comm-bound": "collectives run without computation beside them",
-        "copy-bound": "copies to the device run without computation beside them",
+        "copy-bound": "copies between host and device run without computation beside them",
     }
+    if verdict == "host-bound" and (rank.host.operator_pct or 0.0) >= MIN_OWN_PCT:
+        return verdict, f"{words[verdict]} {share:.0f} % of the time; {_computes(rank)}"
+    if verdict == "host-bound" and not rank.steps.by:
+        return verdict, f"{words[verdict]} {share:.0f} % of the time, in one pass without a start-up"
     own = rank.collectives.own_pct
     if verdict == "comm-bound" and own is not None and own < share / 2:
         return verdict, f"collectives run without computation {share:.0f} % of the time, {share - own:.0f} % of it waiting for other ranks"
     return verdict, f"{words[verdict]} {share:.0f} % of the time"
 
 
+def _doubt(rank: Rank, verdict: str, share: float) -> str:
+    """Why the host need not be what the device waits for in general; empty where it is."""
+    figures, queued = rank.figures, rank.figures.idle_queued_pct or 0.0
+    if verdict == "sync-bound" and queued > share / 2:
+        return f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file"
+    if short := _start_up(rank, share):
+        return short
+    return f"{_kernels(figures.kernels)} in the window are too little to conclude from" if _has_few_kernels(rank) else ""
+
+
+def is_one_pass(did: HostWork, figures: Figures) -> bool:
+    """Whether a window without known iterations is no start-up: many quick launches, next to none of a start-up's calls, and short gaps."""
+    starved, short = figures.host_starved_pct, figures.dispatch_idle_pct
+    return (
+        (figures.kernels or 0.0) >= MIN_KERNELS
+        and did.launch_us is not None
+        and did.launch_us < QUICK_LAUNCH_US
+        and did.start_up_pct is not None
+        and did.start_up_pct < MAX_START_UP_PCT
+        and not did.recompiles
+        and starved is not None
+        and short is not None
+        and 2 * short >= starved
+    )
+
+
+def _start_up(rank: Rank, share: float) -> str:
+    """Why waiting for the host may be that of a start-up; empty where it is none."""
+    is_short = rank.steps.by != "" and rank.steps.count < MIN_STEADY_STEPS
+    if (not rank.steps.steady or is_short) and (rank.host.start_up_pct or 0.0) >= max(MAX_START_UP_PCT, share / 2 if is_short else 0.0):
+        return _waits_for_start_up(rank)
+    return "" if rank.steps.steady else "no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished"
+
+
+def _waits_for_start_up(rank: Rank) -> str:
+    return f"the device waits for `{rank.host.start_up}` and its like {rank.host.start_up_pct:.0f} % of the time: the file has a start-up"
+
+
+def _has_few_kernels(rank: Rank) -> bool:
+    """Whether kernels are too few for a conclusion: of long ones that come back in each step, few are enough."""
+    figures = rank.figures
+    are_few = figures.kernels is not None and figures.kernels < MIN_KERNELS
+    return are_few and not (rank.steps.count >= MIN_STEADY_STEPS and (figures.kernel_busy_pct or 0.0) >= MIN_LONG_KERNELS_PCT)
+
+
+def _kernels(number: float | None) -> str:
+    return "an unknown number of kernels" if number is None else f"{number:.0f} kernel{'' if number == 1 else 's'}"
+
+
 def is_healthy(rank: Rank) -> bool:
     """Whether there is nothing to win outside the kernels themselves, as far as all of that is known."""
     figures = rank.figures
-    exposed = (figures.host_starved_pct, figures.nccl_exposed_pct, figures.h2d_exposed_pct)
+    exposed = (figures.host_starved_pct, figures.nccl_exposed_pct, figures.h2d_exposed_pct, figures.d2h_exposed_pct)
     return (
         (figures.gpu_busy_pct_mean or 0.0) >= HEALTHY_BUSY_PCT
         and (figures.kernel_busy_pct or 0.0) >= HEALTHY_KERNELS_PCT

@@ -70,7 +70,7 @@ FIXES = (
     Fix(
         "pageable", Edit(no_waits=frozenset((nodes.COPYING,))), Edit(no_waits=frozenset((nodes.COPYING,)), beside=nodes.H2D),
         "low: copies from pinned memory that the host does not wait for; high: on a stream of their own, one step ahead",
-        lambda at: (at.figures.pageable_wait_pct or 0.0) + (at.host.refill_pct or 0.0),
+        lambda at: (at.figures.pageable_h2d_wait_pct or 0.0) + (at.host.refill_pct or 0.0),
     ),
     Fix(
         "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
