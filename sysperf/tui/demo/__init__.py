@@ -192,5 +192,5 @@ def diagnose(pid: int, tell: Tell) -> Verdict:
 
 
 def folder() -> tempfile.TemporaryDirectory[str]:
-    """Where the demo's setting and its journal are."""
+    """Make the folder of the demo's setting and its journal."""
     return tempfile.TemporaryDirectory(prefix="sysperf-demo-")
