@@ -54,6 +54,7 @@ GROUPS = {
     "prove": ("verify", "bench"),
     "watch": ("tui", "agent"),
     "many machines": ("fleet", "node"),
+    "agents that ask": ("mcp",),
     "administer": (),
 }
 """The commands by what a user wants; those that no other group names are for administrators."""

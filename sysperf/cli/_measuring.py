@@ -10,15 +10,20 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
+from typing import TypeVar
 
 from sysperf import paths
 from sysperf.cli import _options, _signals
 from sysperf.engine import gains, reading
 from sysperf.host import Host
+from sysperf.host.plain_files import read_named
 from sysperf.model.comparison import Comparison, Metric
 from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.record import from_json
 from sysperf.model.trial import Experiment, Trial
 from sysperf.verify import lock, trials
+
+_T = TypeVar("_T")
 
 MAX_RUN_S = 86_400.0
 
@@ -112,6 +117,18 @@ def alone() -> Iterator[None]:
             problem = f"{error.filename or paths.state_folder()}: {error.strerror or error}"
             raise SysperfError(problem, "the state folder must be writable") from None
         yield
+
+
+def saved(path: str, kind: type[_T], what: str, command: str, max_bytes: int) -> _T:
+    """Return a record that a command of ours saved. Raises UsageError."""
+    hint = f"save one with `{command} --json --output FILE`"
+    try:
+        record: _T = from_json(read_named(path, max_bytes), kind)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", hint) from None
+    except ValueError as error:
+        raise UsageError(f"{path}: no record of {what}: {error}", hint) from None
+    return record
 
 
 def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "", rung: int = 0) -> None:

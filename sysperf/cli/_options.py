@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf.cli import described
@@ -14,6 +14,8 @@ from sysperf.host import Host, files
 from sysperf.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from _typeshed import SupportsWrite
 
     from sysperf.evaluate.ruleset import Ruleset
@@ -76,6 +78,15 @@ def whole_parser() -> argparse.ArgumentParser:
     for name, text in described().items():
         importlib.import_module(f"sysperf.cli.{name}").add_arguments(commands.add_parser(name, help=text))
     return whole
+
+
+def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, ModuleType]) -> None:
+    """The actions of a command, each a module whose docstring is its help."""
+    below = parser.add_subparsers(dest="action", required=True)
+    for name, module in actions.items():
+        text = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        action = below.add_parser(name, help=text[:1].lower() + text[1:], description=module.__doc__, formatter_class=formatter)
+        module.add_arguments(action)
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import signal
 
 from sysperf.cli import _options
 from sysperf.engine import judging
@@ -20,6 +21,8 @@ from sysperf.fleet.names import is_name
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
 
+MIN_LIMIT_S, MAX_LIMIT_S = 0.1, 3_600.0
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
@@ -27,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "record", help="an audit, and the facts that matter for speed", description=__doc__, formatter_class=_options.formatter
     )
     action.add_argument("--node", default="", metavar="NAME", help="its name in the fleet (default: SLURMD_NODENAME, else its host name)")
+    action.add_argument("--limit", type=_seconds, metavar="SECONDS", help="end after so long, whoever waits for it")
     _options.add_machine(action)
     _options.add_rule_files(action)
     action.add_argument("--config", metavar="FILE", help="use only this configuration file")
@@ -36,7 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.node and not is_name(args.node):
         raise UsageError(f"--node {args.node[:80]}: no name of a node", "names have letters, digits, dots and hyphens")
+    if args.limit:
+        signal.setitimer(signal.ITIMER_REAL, args.limit)  # its signal ends us: nothing stays on a node that nobody asks any more
     config = read_config(args.config)
     terms = judging.load_terms(config, judging.machine_rules(config, args.rules))
     _options.write(to_json(record.record(_options.host(args), terms, args.node)).decode(), args)
     return Exit.CLEAN
+
+
+def _seconds(text: str) -> float:
+    """Return a time. Raises ArgumentTypeError, which argparse tells."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not MIN_LIMIT_S <= seconds <= MAX_LIMIT_S:
+        raise argparse.ArgumentTypeError(f"between {MIN_LIMIT_S:g} and {MAX_LIMIT_S:g}")
+    return seconds

@@ -34,10 +34,18 @@ class Stacks(Record, kw_only=True):
     collate: Annotated[float, fact("activity: puts samples together to a batch, in this thread")] = 0.0
     worker_start: Annotated[float, fact("activity: starts or ends DataLoader workers")] = 0.0
     loader_start: Annotated[float, fact("activity: makes a DataLoader or its iterator, starting of workers included")] = 0.0
-    checkpoint: Annotated[float, fact("activity: writes a checkpoint, or waits until a file is on disk")] = 0.0
+    checkpoint: Annotated[float, fact("activity: writes a checkpoint, or waits until it is on disk")] = 0.0
+    syncing: Annotated[float, fact("activity: a line that waits until a file is on disk, for neither a checkpoint nor a log")] = 0.0
     logging: Annotated[float, fact("activity: logs, prints, or writes to a log file or a tracker")] = 0.0
     opening: Annotated[float, fact("activity: opens and reads files, in the user's own line")] = 0.0
     readback: Annotated[float, fact("activity: a line that turns tensors into Python numbers: .item(), .tolist(), .numpy(), .cpu()")] = 0.0
+    computed_readback: Annotated[
+        float, fact("activity: such a line that also computes what it reads, which on a CPU is where its time goes")
+    ] = 0.0
+    elements: Annotated[float, fact("activity: a line that makes a Python number of each element")] = 0.0
+    children: Annotated[
+        float, fact("activity: starts processes or waits for those that it started, outside the loader: subprocess, multiprocessing, pools")
+    ] = 0.0
     collection: Annotated[float, fact("activity: a line that calls the garbage collector or empties a cache")] = 0.0
     shipping: Annotated[float, fact("activity: pickles a data set and sends it to a process that starts")] = 0.0
     compiling: Annotated[float, fact("activity: torch.compile traces or compiles")] = 0.0
@@ -129,6 +137,15 @@ class Workers(Record, kw_only=True):
     disk_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
 
 
+class LoaderPlan(Record, kw_only=True):
+    """Loader workers and computing threads for the CPUs that a program can have, by the CPU time that each of both takes."""
+
+    workers: Annotated[int, fact("DataLoader workers")] = 0
+    threads: Annotated[int, fact("computing threads beside them")] = 1
+    saves: Annotated[float, fact("share of the step that they save, at most by CPUs that are idle now")] = 0.0
+    advice: Annotated[str, fact("the same as a change of the source")] = ""
+
+
 class Program(Record, kw_only=True):
     """One program or rank of the job."""
 
@@ -181,6 +198,7 @@ class Program(Record, kw_only=True):
     allowed: Annotated[CpuSet | None, fact("CPUs that it may use", "/proc/[0-9]*/status")] = None
     quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
     throttled: Annotated[float | None, fact("share of the quota's periods in which the group was stopped")] = None
+    children_started: Annotated[int, fact("processes that it started within the window, but loader workers and compilers", STAT)] = 0
     compilers: Annotated[int, fact("compilers and compile workers seen at work below it", STAT)] = 0
     idle_compilers_bytes: Annotated[int, fact("resident memory of its compile workers, if none of them compiled", STAT)] = 0
     clock: Annotated[
@@ -197,6 +215,7 @@ class Program(Record, kw_only=True):
     places: Annotated[tuple[Hit, ...], fact("where they did")] = ()
     judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it, its GPUs or its machine")] = ()
     stacks: Annotated[Stacks | None, fact("samples of its main thread's stack")] = None
+    loader: Annotated[LoaderPlan | None, fact("workers and threads by which it would gain most")] = None
     worker_stacks: Annotated[Stacks | None, fact("samples of one of its workers")] = None
     native: Annotated[Native | None, fact("samples of its main thread's machine code")] = None
     traced: Annotated[Traced | None, fact("a trace of some of its steps")] = None

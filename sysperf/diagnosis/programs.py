@@ -12,7 +12,7 @@ import msgspec
 from sysperf.diagnosis import neighbours, rates
 from sysperf.diagnosis.counters import PAGE_BYTES, Io, content
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
-from sysperf.diagnosis.window import CALLS, Watched, Window
+from sysperf.diagnosis.window import CALLS, COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Fields
 from sysperf.model.snapshot import Facts
@@ -101,7 +101,8 @@ def _program(window: Window, known: Known) -> Program:
         pid=process.pid, name=process.name, command=process.command or "", rank=process.rank, world_size=process.world_size,
         age_s=process.age_s, window_s=round(window.seconds, 2), **_scheduling(watched), **_moved(watched),
         **_memory(watched, process), limit_bytes=known.limit_bytes, allowed=process.allowed_at_start or process.allowed,
-        quota=None if group is None else group.cpu_quota, compilers=window.compilers[process.pid],
+        quota=None if group is None else group.cpu_quota, children_started=_children_started(window, process.pid),
+        compilers=window.compilers[process.pid],
         idle_compilers_bytes=_idle_compilers_bytes(window, process.pid),
         clock=sum(watched.clocks) / len(watched.clocks) if watched.clocks else None, workers=_workers(window, process.pid),
         env=process.env, debug=None if process.env is None else debug(process.env, process.command or ""),
@@ -268,6 +269,12 @@ def _computing(threads: Sequence[_Thread]) -> int:
     """The threads of a worker that compute. The one that sends its batches runs less than those, and waits as long where CPUs are few."""
     most = max((thread.ran for thread in threads), default=0.0)
     return sum(thread.ran + thread.waited >= BUSY_THREAD and thread.ran >= MEMBER * most for thread in threads)
+
+
+def _children_started(window: Window, pid: int) -> int:
+    """The processes that a program started within the window, but its loader's workers and compilers."""
+    young = [process for process in window.processes.values() if not process.from_start and window.parents.get(process.pid) == pid]
+    return sum(not child.compiles and child.first.stat.comm not in (WORKER, *COMPILERS) for child in young)
 
 
 def _idle_compilers_bytes(window: Window, pid: int) -> int:

@@ -7,9 +7,12 @@ of a library's call, or by the text of the user's own line where the call is one
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from sysperf.diagnosis.facts import Stacks
 from sysperf.host import redact
@@ -79,6 +82,8 @@ _CALLS = (
     _Call("compiling", "/torch/_dynamo/output_graph.py"),
     _Call("compiling", "/torch/_inductor/compile_fx.py", _names("compile_fx compile_fx_inner fx_codegen_and_compile _compile_fx_inner")),
     _Call("compiling", "/torch/_inductor/codecache.py", _names("load compile load_async load_pybinding_async")),
+    _Call("compiling", "/torch/_inductor/async_compile.py"),
+    _Call("compiling", "/torch/_inductor/compile_worker/"),
     _Call("compiling", "/torch/jit/_trace.py"),
     _Call("collective", "/torch/distributed/distributed_c10d.py"),
     _Call("locking", "/threading.py", _names("wait acquire join _wait_for_tstate_lock")),
@@ -94,6 +99,13 @@ _CALLS = (
     _Call("worker_start", "/multiprocessing/popen_forkserver.py"),
     _Call("worker_start", "/multiprocessing/process.py", _names("start join")),
     _Call("worker_start", "/torch/utils/data/dataloader.py", _names("_shutdown_workers __del__")),
+    _Call("children", "/multiprocessing/popen_fork.py", _names("__init__ _launch wait poll")),
+    _Call("children", "/multiprocessing/popen_spawn_posix.py"),
+    _Call("children", "/multiprocessing/popen_forkserver.py"),
+    _Call("children", "/multiprocessing/process.py", _names("start join")),
+    _Call("children", "/multiprocessing/pool.py"),
+    _Call("children", "/concurrent/futures/process.py"),
+    _Call("children", "/subprocess.py"),
     _Call("loader_start", "/torch/utils/data/dataloader.py", _names("__init__ _shutdown_workers __del__ _reset")),
     _Call("collate", "/torch/utils/data/_utils/collate.py"),
     _Call("shipping", "/multiprocessing/reduction.py", _names("dump")),
@@ -102,9 +114,12 @@ _CALLS = (
 )
 
 _LINES = {
-    "readback": lazy(r"\.(?:item|tolist|numpy|cpu)\(\)"),
+    "readback": lazy(r"[\w\]]\.(?:item|tolist|numpy|cpu)\(\)"),
+    "computed_readback": lazy(r"\)\.(?:item|tolist|numpy|cpu)\(\)"),
+    "elements": lazy(r"\b(?:float|int)\((\w+)\) for \1 in\b|\[\w+(?:, *\w+)*\]\.item\(\)"),
     "collection": lazy(r"\b(?:gc\.collect|empty_cache)\("),
-    "checkpoint": lazy(r"\b(?:f(?:data)?sync|torch\.save)\("),
+    "checkpoint": lazy(r"\btorch\.save\("),
+    "syncing": lazy(r"\bf(?:data)?sync\("),
     "logging": lazy(r"\bprint\(|\.(?:write|writelines|writerow|flush|log|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("),
     "opening": lazy(
         r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\("
@@ -114,6 +129,18 @@ _LINES = {
     "collective": lazy(r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\("),
     "locking": lazy(r"\.(?:acquire|join)\(\)|\.wait\("),
 }
+_LOOP = lazy(r"^for (\w+)(?:, *\w+)* in .*:$")
+_OF_ELEMENT = r"\b{0}\.(?:item|tolist|numpy|cpu)\(\)|\b(?:float|int)\({0}\)"
+BODY_LINES = 3
+"""Lines of a loop that are looked at for what it does with each element."""
+_LOGS = lazy(
+    r"(?:^|\.)(?:add_(?:scalars?|histogram|images?|text|figure|video|audio|embedding|pr_curve|hparams)|emit"
+    r"|(?:write|log|record|track|report)(?:_(?:to_\w+|\w*(?:steps?|metrics?|scalars?|stats|statistics|hist\w*|summar\w+|gradients?|grads?"
+    r"|weights|params|parameters|images?|values|loss(?:es)?|all|everything|progress|row|line|event)))?)$"
+    r"|\w*(?:Logger|SummaryWriter|Tracker|EventWriter)\."
+)
+"""Names of the functions and classes of a program's own logger."""
+_SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
 _IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 ACTIVITIES = tuple(dict.fromkeys((*(call.activity for call in _CALLS), *_LINES, "importing", "python")))
@@ -162,6 +189,34 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     innermost = rules.user_frame(frames[:1])
     if innermost is not None and (text := read_line(innermost)):
         names |= {activity for activity, pattern in _LINES.items() if pattern.search(text)}
+        if _goes_through_elements(innermost, text, read_line):
+            names |= {"elements", "readback"}
+    return _in_its_place(names, frames, rules)
+
+
+def _goes_through_elements(frame: Frame, text: str, read_line: ReadLine) -> bool:
+    """Whether a line is the head of a loop that makes a number of each element: a tensor makes one tensor each for it."""
+    if (loop := _LOOP.search(text)) is None or frame.line is None:
+        return False
+    of_element = re.compile(_OF_ELEMENT.format(loop[1]))
+    return any(of_element.search(read_line(msgspec.structs.replace(frame, line=frame.line + below))) for below in range(1, BODY_LINES + 1))
+
+
+def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set[str]:
+    """Name what is done after who does it: a program's own logger logs, where it reads values or waits for the disk, too.
+
+    A wait for the disk while something is saved is a checkpoint.
+    """
+    if "children" in names and (names & {"loader_start", "compiling"} or any("/torch/utils/data/" in frame.file for frame in frames)):
+        return names - {"children"}
+    if rules.phase(frames) != "other":
+        return names
+    functions = [frame.function for frame in frames if rules.user_frame([frame]) is not None]
+    if names & {"syncing", "readback", "computed_readback", "opening", "logging"} or not names:
+        if any(_LOGS.search(function) for function in functions[:-1]):  # the outermost one is the program itself
+            return {*names - {"syncing", "readback", "computed_readback", "elements", "opening"}, "logging"}
+        if "syncing" in names and any(_SAVES.search(function) for function in functions):
+            return {*names - {"syncing"}, "checkpoint"}
     return names
 
 

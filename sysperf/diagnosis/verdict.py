@@ -24,6 +24,7 @@ class Verdict(Record, kw_only=True):
     causes: Annotated[tuple[Finding, ...], fact("confirmed and likely ones, by predicted gain")] = ()
     dropped: Annotated[tuple[Finding, ...], fact("causes that a signal contradicted, or that another cause explains")] = ()
     hypotheses: Annotated[tuple[Finding, ...], fact("what `sysperf lint` says of the functions that it runs, raised ones first")] = ()
+    changed: Annotated[str, fact("what was answered some minutes before, and what has changed since; empty where it was the same")] = ""
     notes: Annotated[tuple[str, ...], fact("what could not be observed, and why")] = ()
     next: Annotated[str, fact("the command to run next, where the cause is unknown")] = ""
     took_s: float = 0.0

@@ -30,7 +30,7 @@ TREE_EVERY = 10
 MAX_PROCESSES = 4_096
 MAX_CALLS = 12
 MAX_IN_PARTS = 512
-_COMPILERS = ("cc1plus", "g++", "clang", "ptxas", "nvcc", "ld", "collect2", "as")
+COMPILERS = ("cc1plus", "g++", "clang", "ptxas", "nvcc", "ld", "collect2", "as")
 
 # Numbers of system calls: x86-64, and the table that newer architectures share.
 FUTEX = frozenset((202, 98))
@@ -151,7 +151,7 @@ class Window:
             if pid not in self.processes and (reading := counters.process(pid, now)) is not None:
                 self.processes[pid] = Watched(reading, from_start)
                 self.job.begin(reading.stat, from_start=from_start)
-                if reading.stat.comm in _COMPILERS:
+                if reading.stat.comm in COMPILERS:
                     self.compilers[self.parents.get(pid, self.root)] += 1
             below = children(pid)
             self.parents.update((child, pid) for child in below if child != self.root)

@@ -116,9 +116,9 @@ class Compiled:
         """Whether a fix is one for this machine."""
         return not fix.when or self.expression(fix.when, "fix.when")(scope) is not False
 
-    def percent(self, key: Literal["cost", "work"], scope: Scope) -> float | None:
+    def percent(self, key: Literal["cost", "work", "saves"], scope: Scope) -> float | None:
         """The share of the time that it is about, by its expression of this name; None where it has none, or that is unknown."""
-        text = self.rule.cost if key == "cost" else self.rule.work
+        text = {"cost": self.rule.cost, "work": self.rule.work, "saves": self.rule.saves}[key]
         value = self.expression(text, key)(scope) if text else None
         return max(0.0, float(value)) if isinstance(value, int | float) else None
 

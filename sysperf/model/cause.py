@@ -34,6 +34,7 @@ class Witness(Record, kw_only=True):
     predict: str = ""
     signals: tuple[SignalRule, ...] = ()
     lines: tuple[str, ...] = ()
+    saves: str = ""
     on_gpu: bool = False
     proof: str = ""
     for_each: str = ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from sysperf.model.ceiling import Ceiling, Ceilings, Compared
 from sysperf.model.text import neutral
 from sysperf.report import frame
-from sysperf.report.comparison import cell, percent
+from sysperf.report.comparison import cell, markdown_tables, percent
 from sysperf.report.terminal import Ink, Page, table
 
 TITLES = {
@@ -42,18 +41,17 @@ def text(result: Ceilings, compared: Sequence[Compared] = (), *, color: bool = F
 
 def markdown(result: Ceilings, compared: Sequence[Compared] = ()) -> str:
     """Return the same for a pull request."""
-    lines = [f"**{cell(headline(result))}**", ""]
-    for title, head, rows in _tables(result, compared):
-        lines += [f"### {title}", "", _row(head), f"|{'---|' * len(head)}", *map(_row, rows), ""]
+    lines = [f"**{cell(headline(result))}**", "", *markdown_tables(_tables(result, compared))]
     return "\n".join([*lines, *(f"{cell(remark)}\n" for remark in remarks(result))])
 
 
 def page(result: Ceilings, compared: Sequence[Compared] = ()) -> str:
     """Return the same as one self-contained page."""
-    lines = [f"<header><h1>{_text(headline(result))}</h1></header><main>"]
-    for title, head, rows in _tables(result, compared):
-        lines += [f"<section><h2>{_text(title)}</h2>{_html_table(head, rows)}</section>"]
-    lines += ["</main><footer>", *(f"<p>{_text(remark)}</p>" for remark in remarks(result)), "</footer>"]
+    lines = (
+        f"<header><h1>{frame.text(headline(result))}</h1></header><main>",
+        *frame.sections(_tables(result, compared)),
+        *("</main><footer>", *frame.paragraphs(*remarks(result)), "</footer>"),
+    )
     return frame.framed(f"sysperf: {headline(result)}", lines)
 
 
@@ -118,17 +116,3 @@ def _difference(one: Compared) -> tuple[str, ...]:
     certain = one.low > 1 or one.high < 1
     word = "" if certain else "none that is certain "
     return one.what, before, now, f"{percent(one.ratio)} % ({word}{percent(one.low)} to {percent(one.high)})"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(cell, cells))} |"
-
-
-def _text(value: str) -> str:
-    return html.escape(neutral(value, 2_000))
-
-
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    names = "".join(f"<th>{_text(name)}</th>" for name in head)
-    cells = "".join("<tr>" + "".join(f"<td>{_text(value)}</td>" for value in row) + "</tr>" for row in rows)
-    return f"<table><tr>{names}</tr>{cells}</table>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sysperf.model.comparison import Arm, Comparison, TriedFix, Variant
 from sysperf.model.text import neutral
@@ -191,6 +191,13 @@ def arms(comparison: Comparison) -> list[tuple[Arm, Variant, float | None]]:
 
 def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
+
+
+def markdown_tables(tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> Iterator[str]:
+    """Tables with a title, a head and rows each, as lines of Markdown."""
+    for title, head, rows in tables:
+        lines = (f"| {' | '.join(map(cell, cells))} |" for cells in rows)
+        yield from (f"### {title}", "", f"| {' | '.join(map(cell, head))} |", f"|{'---|' * len(head)}", *lines, "")
 
 
 def cell(value: str) -> str:

@@ -32,6 +32,8 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
     """One screen; `verbose` adds every signal and what was dropped."""
     sheet = Page(Ink(color), width)
     sheet.paragraph(neutral(verdict.sentence, MAX_TEXT), STYLES[verdict.verdict])
+    if verdict.changed:
+        sheet.paragraph(neutral(verdict.changed, MAX_TEXT), "unknown")
     for cause in verdict.causes if verbose else verdict.causes[:MAX_CAUSES]:
         _cause(sheet, cause, verbose)
     if len(verdict.causes) > MAX_CAUSES and not verbose:
@@ -109,7 +111,7 @@ def _title(fix: Remedy) -> str:
 
 def markdown(verdict: Verdict) -> str:
     """Render for an issue or a chat: the verdict, a table of the causes, their evidence."""
-    blocks = [f"**{escape(verdict.sentence)}**"]
+    blocks = [f"**{escape(verdict.sentence)}**", *([escape(verdict.changed)] if verdict.changed else [])]
     if verdict.causes:
         rows = [_row(cause) for cause in verdict.causes]
         blocks.append("\n".join(["| | cause | predicted | where |", "|---|---|---|---|", *rows]))

@@ -67,6 +67,11 @@ def command(lines: str) -> str:
     return f"<pre>{shown}</pre>" if shown else ""
 
 
+def sections(tables: Iterable[tuple[str, Iterable[str], Iterable[Iterable[str]]]]) -> Iterator[str]:
+    """A section each for tables with a title, a head and rows."""
+    yield from (f"<section><h2>{text(title)}</h2>{table(head, rows)}</section>" for title, head, rows in tables)
+
+
 def bar(shares: Iterable[tuple[str, float]]) -> Iterator[str]:
     """Shares of a whole in one bar, each with the class that colours it."""
     known = [(name, share) for name, share in shares if share > 0]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sysperf.model.comparison import Comparison
 from sysperf.model.ladder import Ladder, Parity, RungResult
 from sysperf.model.text import neutral
 from sysperf.report import frame
 from sysperf.report.ceilings import number
-from sysperf.report.comparison import cell, interval, percent
+from sysperf.report.comparison import cell, interval, markdown_tables, percent
 from sysperf.report.terminal import Ink, Page, table
 from sysperf.report.words import count
 
@@ -47,18 +46,19 @@ def text(ladder: Ladder, other: Ladder | None = None, *, color: bool = False, wi
 
 def markdown(ladder: Ladder, other: Ladder | None = None) -> str:
     """Return the same for a pull request."""
-    lines = [f"**{cell(headline(ladder))}** ({cell(basis(ladder))})", ""]
-    for title, head, rows in _tables(ladder, other):
-        lines += [f"### {title}", "", _row(head), f"|{'---|' * len(head)}", *map(_row, rows), ""]
+    lines = [f"**{cell(headline(ladder))}** ({cell(basis(ladder))})", "", *markdown_tables(_tables(ladder, other))]
     return "\n".join([*lines, *(f"{cell(remark)}\n" for remark in remarks(ladder))])
 
 
 def page(ladder: Ladder, other: Ladder | None = None) -> str:
     """Return the same as one self-contained page; links lead to the traces' timelines."""
-    lines = [f"<header><h1>{_text(headline(ladder))}</h1><p>{_text(basis(ladder))}</p></header><main>", *_picture(ladder)]
-    for title, head, rows in _tables(ladder, other):
-        lines += [f"<section><h2>{_text(title)}</h2>{_html_table(head, rows)}</section>"]
-    lines += [*_links(ladder), "</main><footer>", *(f"<p>{_text(remark)}</p>" for remark in remarks(ladder)), "</footer>"]
+    lines = (
+        f"<header><h1>{frame.text(headline(ladder))}</h1><p>{frame.text(basis(ladder))}</p></header><main>",
+        *_picture(ladder),
+        *frame.sections(_tables(ladder, other)),
+        *_links(ladder),
+        *("</main><footer>", *frame.paragraphs(*remarks(ladder)), "</footer>"),
+    )
     return frame.framed(f"sysperf: {headline(ladder)}", lines)
 
 
@@ -177,24 +177,10 @@ def _losses(parity: Parity | None) -> str:
     return f"{apart:.1e} apart{'' if parity.holds else ', too much'}"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(cell, cells))} |"
-
-
-def _text(value: str) -> str:
-    return html.escape(neutral(value, 2_000))
-
-
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    names = "".join(f"<th>{_text(name)}</th>" for name in head)
-    cells = "".join("<tr>" + "".join(f"<td>{_text(value)}</td>" for value in row) + "</tr>" for row in rows)
-    return f"<table><tr>{names}</tr>{cells}</table>"
-
-
 def _links(ladder: Ladder) -> Iterator[str]:
     """The timelines of the traces, from the bottom to the top."""
     some = [("no rung", ladder.bottom_trace), *((rung.id, rung.trace) for rung in ladder.rungs)]
-    links = [f'<li><a href="{_text(path)}" rel="noreferrer noopener">{_text(name)}</a></li>' for name, path in some if path]
+    links = [f'<li><a href="{frame.text(path)}" rel="noreferrer noopener">{frame.text(name)}</a></li>' for name, path in some if path]
     if links:
         yield f"<section><h2>Timelines</h2><ul>{''.join(links)}</ul></section>"
 
@@ -220,9 +206,9 @@ def _picture(ladder: Ladder) -> Iterator[str]:
     for number_, (rung, known) in enumerate(bars):
         middle, y = known.ratio or 1.0, ROW * number_ + ROW / 2
         left, right = sorted((x(1), x(middle)))
-        yield f'<g class="{STYLES[rung.outcome]}"><title>{_text(f"{rung.title}: {_gain(known)}, {rung.outcome}")}</title>'
-        yield f'<text x="0" y="{y + 4:.1f}">{_text(rung.id)}</text>'
+        yield f'<g class="{STYLES[rung.outcome]}"><title>{frame.text(f"{rung.title}: {_gain(known)}, {rung.outcome}")}</title>'
+        yield f'<text x="0" y="{y + 4:.1f}">{frame.text(rung.id)}</text>'
         yield f'<rect x="{left:.1f}" y="{y - 6:.1f}" width="{max(1.0, right - left):.1f}" height="12"/>'
         yield f'<line x1="{x(known.low or middle):.1f}" y1="{y:.1f}" x2="{x(known.high or middle):.1f}" y2="{y:.1f}"/>'
-        yield f'<text x="{WIDTH}" y="{y + 4:.1f}" text-anchor="end">{_text(percent(middle))} %</text></g>'
+        yield f'<text x="{WIDTH}" y="{y + 4:.1f}" text-anchor="end">{frame.text(percent(middle))} %</text></g>'
     yield f'<text x="{x(1):.1f}" y="{height - 6}" text-anchor="middle">no gain</text></svg>'

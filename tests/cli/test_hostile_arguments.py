@@ -64,6 +64,7 @@ SERVERS = {("agent", option) for option in ("--config", "--rules", "--history", 
 LEFT_OUT = {
     ("tui", None): "needs a terminal; `top` has the same options, tests/tui/test_serve.py those of --serve",
     ("bench", None): "measures the machine for a minute",
+    ("mcp", None): "answers questions until its input ends; tests/mcp asks it",
     ("plugins", None): "takes no value",
 }
 

@@ -56,6 +56,7 @@ def named(*ids: str) -> frozenset[str]:
 
 CASES = {
     "no_workers": Case("dataloader.inline"),
+    "decoding_beside_a_team": Case("dataloader.inline"),
     "too_many_workers": Case("dataloader.total-over-cpus"),
     "bound_to_one_cpu": Case("dataloader.workers-pinned"),
     "workers_pinned": Case("dataloader.workers-pinned"),
@@ -77,6 +78,10 @@ CASES = {
     "reclaimed": Case("memory.reclaim", memory_bytes=600 << 20),
     "leak": Case("memory.grows"),
     "item_per_value": Case("sync.per-step"),
+    "item_of_each_element": Case("sync.per-step"),
+    "pool_each_step": Case("program.processes-made-again"),
+    "own_logger_each_step": Case("program.logging"),
+    "fsync_each_step": Case("storage.syncs-in-step"),
     "checkpoint_each_step": Case("program.checkpoint-in-step"),
     "logging_each_step": Case("program.logging"),
     "python_loop": Case("program.python-bound"),
@@ -112,24 +117,54 @@ class Seen(NamedTuple):
     document: dict[str, Any]
 
 
+class Cure(NamedTuple):
+    """How the sick program is started when the fix that was printed is applied to it."""
+
+    state: str = "cured"
+    """``sick``, where all that changes is the start; else the program as the text of the fix describes it."""
+    env: tuple[tuple[str, str], ...] = ()
+    unset: tuple[str, ...] = ()
+    wrap: tuple[str, ...] = ()
+
+
+_NUMBERS = {"CLINIC_WORKERS": re.compile(r"num_workers=(\d+)"), "CLINIC_THREADS": re.compile(r"set_num_threads\((\d+)\)")}
+
+
+def printed_cure(document: dict[str, Any], cause: str) -> Cure:
+    """The first fix of a cause as it was printed: its variables, its wrap, its numbers of workers and threads, or what its text describes."""
+    fixes: list[dict[str, Any]] = next((found["fixes"] for found in document["causes"] if found["rule"] == cause), [])
+    first = fixes[0] if fixes else {}
+    start = first.get("start") or {}
+    if start.get("wrap") is not None:
+        return Cure("sick", wrap=tuple(start["wrap"]))
+    if start:
+        return Cure("sick", tuple(start.get("set", {}).items()), tuple(start.get("unset", ())))
+    numbers = {name: found[1] for name, pattern in _NUMBERS.items() if (found := pattern.search(first.get("title", "")))}
+    return Cure("sick", tuple(numbers.items())) if numbers else Cure()
+
+
 @contextlib.contextmanager
-def running(case: Case, name: str, state: str, folder: str) -> Iterator[tuple[int, Path]]:
+def running(case: Case, name: str, state: str, folder: str, cure: Cure | None = None) -> Iterator[tuple[int, Path]]:
     """The program, traceable and else as its user would start it; (its number, its output)."""
-    sick = state == "sick"
+    sick = (cure.state if cure is not None else state) == "sick"
+    state = "sick" if sick else "cured"
     output = Path(folder) / "output"
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks)) if case.ranks else ()
     command = (PYTHON, *launcher, str(PROGRAMS / case.script), case.runs or name, state, folder)
-    wrap = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--")
+    wrap: tuple[str, ...] = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--")
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "KMP_", "GOMP_", "MALLOC_"))}
     env |= dict(case.env if sick else case.cured_env)
+    if cure is not None:
+        env = {key: value for key, value in {**env, **dict(cure.env)}.items() if key not in cure.unset}
+        wrap = (*wrap, sys.executable, "-m", "sysperf", "wrap", "--quiet", *cure.wrap, "--") if cure.wrap else wrap
     programs = []
     with contextlib.ExitStack() as stack, output.open("wb") as file:
         enter = stack.enter_context(limited(case))
-        for number in range(case.copies if sick else 1):
+        for number in range(case.copies if sick and cure is None else 1):
             stderr = file if number == 0 else subprocess.DEVNULL
             argv = (*enter, *wrap, *command)
             programs.append(subprocess.Popen(argv, stdout=stderr, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
-        if sick and case.neighbour:
+        if sick and case.neighbour and cure is None:
             burn = "import os\n[os.fork() for _ in range(1)]\nwhile True: pass"
             programs.append(subprocess.Popen((sys.executable, "-c", burn), start_new_session=True))
         try:
@@ -206,10 +241,10 @@ def speed(output: Path) -> float | None:
     return (steps[-1][0] - steps[0][0]) / (steps[-1][1] - steps[0][1])
 
 
-def examine(name: str, state: str, *, diagnose: bool = True) -> Seen:
+def examine(name: str, state: str, *, diagnose: bool = True, cure: Cure | None = None) -> Seen:
     """Start a program, wait until it is warm, and have it diagnosed."""
     case = CASES.get(name, Case("", script="healthy.py"))
-    with tempfile.TemporaryDirectory() as folder, running(case, name, state, folder) as (pid, output):
+    with tempfile.TemporaryDirectory() as folder, running(case, name, state, folder, cure) as (pid, output):
         wait_until_warm(output, pid)
         rate = speed(output)
         if not diagnose:
@@ -243,6 +278,10 @@ if __name__ == "__main__":
         seen = examine(name, state or "sick")
         wanted = CASES[name].cause if name in CASES and (state or "sick") == "sick" else "-"
         right = set(seen.causes) - (CASES[name].also if name in CASES else set()) == ({wanted} - {"-"})
+        cure = printed_cure(seen.document, wanted)
+        if os.environ.get("CLINIC_CURE"):
+            cured = examine(name, "cured", diagnose=False, cure=cure)
+            print(f"     {cure}: {seen.steps_per_s} to {cured.steps_per_s} steps a second", flush=True)
         rate = f"{seen.steps_per_s:.1f}/s" if seen.steps_per_s else "?"
         print(
             f"{'ok ' if right else 'NO '} {argument:<28} {rate:>9} {seen.took_s:4.1f} s {seen.verdict} {seen.causes} want {wanted} {seen.predicted}",

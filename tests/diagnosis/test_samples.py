@@ -71,13 +71,65 @@ def test_what_the_program_calls_outside_of_pytorch_is_its_own_time() -> None:
 @pytest.mark.parametrize(
     ("text", "activity"),
     [
-        ("total += loss.item()", "readback"), ("os.fsync(file.fileno())", "checkpoint"), ("gc.collect()", "collection"),
+        ("total += loss.item()", "readback"), ("right += (model(x) == y).sum().item()", "computed_readback"),
+        ("total += x[row, column].item()", "elements"), ("rows.append([float(value) for value in x])", "elements"),
+        ("os.fsync(file.fileno())", "syncing"), ("gc.collect()", "collection"),
         ("print(step)", "logging"), ("with open(path) as file:", "opening"), ("time.sleep(1)", "sleeping"), ("dist.barrier()", "collective"),
     ],
 )  # fmt: skip
 def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) -> None:
     """Functions in C leave no frame: the innermost one is the user's."""
     assert getattr(seen(((USER,), 10), text=text), activity) == 1.0
+
+
+ADD = Frame("add_histogram", "/home/me/log.py", 12)
+SAVE = Frame("save_checkpoint", "/home/me/files.py", 40)
+
+
+@pytest.mark.parametrize(
+    ("inner", "text", "activity"),
+    [
+        (ADD, "os.fsync(self.file.fileno())", "logging"),
+        (ADD, "counts = torch.histc(values, 64).tolist()", "logging"),
+        (ADD, "rows = json_of(values)", "logging"),
+        (Frame("RunLogger.put", "/home/me/log.py", 5), "os.fsync(file)", "logging"),
+        (Frame("log_metrics", "/home/me/log.py", 5), "values = [one.item() for one in metrics]", "logging"),
+        (SAVE, "os.fsync(file.fileno())", "checkpoint"),
+        (Frame("log_prob", "/home/me/model.py", 5), "value = mean.item()", "readback"),
+        (Frame("remember", "/home/me/files.py", 5), "os.fsync(file.fileno())", "syncing"),
+    ],
+)  # fmt: skip
+def test_what_a_line_is_for_is_told_by_who_calls_it(inner: Frame, text: str, activity: str) -> None:
+    """A logger that waits for the disk or reads a histogram logs: it writes no checkpoint, and reads no values one by one."""
+    described = seen(((inner, USER), 10), text=text)
+
+    of_one = {name: getattr(described, name) for name in ("logging", "checkpoint", "syncing", "readback", "computed_readback")}
+    assert {name for name, share in of_one.items() if share} == {activity}
+
+
+def test_a_loop_over_a_tensor_is_told_by_what_it_does_with_each_element() -> None:
+    """The head of the loop is where the tensors of the elements are made."""
+    lines = {31: "for value in x.flatten():", 32: "    total += value.item()", 33: "for batch in loader:", 34: "    step(batch)"}
+    samples = Samples(
+        7, 1, 50, (Sample(7, "MainThread", (USER,), 8), Sample(7, "MainThread", (Frame("train", "/home/me/train.py", 33),), 2))
+    )
+    described = stacks.describe(samples, RULES, lambda frame: lines.get(frame.line or 0, "").strip())
+
+    assert described is not None
+    assert (described.elements, described.readback) == (0.8, 0.8)
+
+
+def test_processes_that_a_program_starts_are_no_workers_of_its_loader() -> None:
+    """A pool that is made in each step, a program that is run; not what the loader or torch.compile starts."""
+    python = "/usr/lib/python3.11"
+    fork = Frame("_launch", f"{python}/multiprocessing/popen_fork.py", 71)
+    pool = Frame("_repopulate_pool", f"{python}/multiprocessing/pool.py", 300)
+    communicate = Frame("communicate", f"{python}/subprocess.py", 1200)
+    loader = Frame("__init__", f"{TORCH}/utils/data/dataloader.py", 1038)
+    compiler = Frame("wait", f"{TORCH}/_inductor/async_compile.py", 400)
+
+    described = seen(((fork, pool, USER), 30), ((communicate, USER), 30), ((fork, loader, USER), 20), ((communicate, compiler, USER), 20))
+    assert (described.children, described.loader_start, described.compiling) == (0.6, 0.2, 0.2)
 
 
 def test_a_password_in_the_line_is_not_shown() -> None:

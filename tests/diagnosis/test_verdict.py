@@ -76,7 +76,7 @@ def test_what_only_stacks_show_is_likely() -> None:
     fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)
     sleeps = Stacks(samples=300, sleeping=0.5, forward=0.3)
     waits = Stacks(samples=300, locking=0.5, forward=0.3)
-    grows = {"growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    grows = {"age_s": 100.0, "growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
 
     assert states(judged(program(stacks=fetches))) == {"dataloader.inline": "likely"}
     assert states(judged(program(stacks=sleeps, main_slept=0.5))) == {"program.sleeps": "likely"}
@@ -88,7 +88,7 @@ def test_what_the_kernel_saw_too_is_confirmed() -> None:
     """A sleep in a call that sleeps, fetching outside of PyTorch's libraries, memory that all of the machine loses."""
     fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)
     sleeps = Stacks(samples=300, sleeping=0.5, forward=0.3)
-    grows = {"growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    grows = {"age_s": 100.0, "growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
     shrinks = Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, other_programs=0, available_growth_bytes_per_s=-6e7)
 
     elsewhere = Native(samples=300, python=0.5, torch=0.3, math=0.3)

@@ -109,6 +109,14 @@ def test_the_lists_name_rules() -> None:
     assert all(scopes[name] in ("host", "gpu") for names in table.values() for name in names)
 
 
+def test_every_fault_of_a_gpu_is_the_machines() -> None:
+    """But for settings and licences."""
+    settings = {"gpu.compute-prohibited", "gpu.vgpu-unlicensed"}
+    grave = {rule.id for rule in rules() if rule.id.startswith("gpu.") and rule.severity == "error" and rule.scope in ("host", "gpu")}
+
+    assert grave - settings <= set(ruleset().tables["check"]["node"])
+
+
 def test_whose_a_finding_is() -> None:
     """The machine's by the list, a program's by its scope, else the site's."""
     machine = judging.load_rules()

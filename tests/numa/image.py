@@ -263,19 +263,19 @@ def _copy(source: Path, tree: Path) -> None:
 
 def _needed() -> Iterator[importlib.metadata.Distribution]:
     """What sysperf imports, as installed here: its requirements without extras, and theirs."""
-    waiting, seen = ["sysperf"], {"sysperf"}
+    ours = importlib.metadata.distribution("sysperf-torch")
+    waiting, seen = [ours], {ours.name}
     while waiting:
-        try:
-            distribution = importlib.metadata.distribution(waiting.pop())
-        except importlib.metadata.PackageNotFoundError:  # for another Python version
-            continue
-        if distribution.name != "sysperf":
-            yield distribution
-        for requirement in distribution.requires or ():
+        for requirement in waiting.pop().requires or ():
             name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
-            if "extra ==" not in requirement and name not in seen:
-                seen.add(name)
-                waiting.append(name)
+            if "extra ==" in requirement or name in seen:
+                continue
+            seen.add(name)
+            try:
+                waiting.append(importlib.metadata.distribution(name))
+            except importlib.metadata.PackageNotFoundError:  # for another Python version
+                continue
+            yield waiting[-1]
 
 
 def _copy_libraries(tree: Path) -> None:

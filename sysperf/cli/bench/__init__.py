@@ -21,11 +21,7 @@ from sysperf.cli.bench import host, trainer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name, module in _ACTIONS.items():
-        text = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        action = actions.add_parser(name, help=text[:1].lower() + text[1:], description=module.__doc__, formatter_class=_options.formatter)
-        module.add_arguments(action)
+    _options.add_actions(parser, _ACTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,10 +25,9 @@ from sysperf.cli.verify.study import say
 from sysperf.engine.bench import compare, host
 from sysperf.engine.bench.figures import GROUPS
 from sysperf.host import files
-from sysperf.host.plain_files import read_named
 from sysperf.model.ceiling import Ceilings, Compared
 from sysperf.model.errors import Exit, UsageError
-from sysperf.model.record import from_json, to_json
+from sysperf.model.record import to_json
 from sysperf.report import ceilings as report
 
 MAX_RECORD_BYTES = 1 << 20
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number")
     if args.ranks is not None and not 1 <= args.ranks <= MAX_RANKS:
         raise UsageError(f"--ranks {args.ranks}", f"between 1 and {MAX_RANKS}")
-    before = read(args.compare) if args.compare else None
+    before = _measuring.saved(args.compare, Ceilings, "ceilings", "sysperf bench host", MAX_RECORD_BYTES) if args.compare else None
     request = host.Request(
         groups=tuple(_options.listed(args.only)) or GROUPS, runs=args.runs, folder=args.folder, python=args.python, ranks=args.ranks
     )
@@ -75,17 +74,6 @@ def measure(request: host.Request, args: argparse.Namespace, before: Ceilings | 
     if not any(ceiling.values for ceiling in result.ceilings):
         return Exit.USAGE
     return Exit.PARTIAL if result.interrupted or any(ceiling.problem for ceiling in result.ceilings) else Exit.CLEAN
-
-
-def read(path: str) -> Ceilings:
-    """Return a record that was saved. Raises UsageError."""
-    hint = "save one with `sysperf bench host --json --output FILE`"
-    try:
-        return from_json(read_named(path, MAX_RECORD_BYTES), Ceilings)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", hint) from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise UsageError(f"{path}: no record of ceilings: {error}", hint) from None
 
 
 def _say(what: str, done: float) -> None:

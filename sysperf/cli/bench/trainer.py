@@ -30,10 +30,9 @@ from sysperf.engine.bench import climb, results, timelines
 from sysperf.engine.bench.state import Progress, Request, State
 from sysperf.engine.bench.trainer import WORKLOADS
 from sysperf.engine.verify import resuming
-from sysperf.host.plain_files import read_named
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.ladder import Ladder
-from sysperf.model.record import from_json, to_json
+from sysperf.model.record import to_json
 from sysperf.report import ladder as report
 
 MAX_RECORD_BYTES = 64 << 20
@@ -60,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    request, before = requested(args), read(args.compare) if args.compare else None
+    request = requested(args)
+    before = _measuring.saved(args.compare, Ladder, "a ladder", "sysperf bench trainer", MAX_RECORD_BYTES) if args.compare else None
     file = StudyFile(_path(request))
     with _measuring.alone():
         state = _left(file, request) if args.resume else climb.begun(request)
@@ -96,17 +96,6 @@ def requested(args: argparse.Namespace) -> Request:
 def exit_code(result: Ladder) -> Exit:
     """Return PARTIAL where nothing is known of the whole, or it was interrupted."""
     return Exit.PARTIAL if result.interrupted or result.total is None or result.total.ratio is None else Exit.CLEAN
-
-
-def read(path: str) -> Ladder:
-    """Return a record that was saved. Raises UsageError."""
-    hint = "save one with `sysperf bench trainer --json --output FILE`"
-    try:
-        return from_json(read_named(path, MAX_RECORD_BYTES), Ladder)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", hint) from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise UsageError(f"{path}: no record of a ladder: {error}", hint) from None
 
 
 def _path(request: Request) -> str:

@@ -2,6 +2,8 @@
 
 examples:
   sysperf fleet audit records/                      records that nodes wrote: `sysperf node record`
+  sysperf fleet audit --hosts 'gpu[001-032]'        by ssh
+  salloc -N4 sysperf fleet audit                    the nodes of this Slurm job
   pdsh -N -w n[1-64] sysperf node record | sysperf fleet audit -
   sysperf fleet diff records/ --golden node:n1      what differs from a good node
   sysperf fleet golden records/ --output policy.toml  what most nodes are like, as a policy
@@ -23,11 +25,7 @@ from sysperf.cli.fleet import audit, diff, golden
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name, module in _ACTIONS.items():
-        text = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        action = actions.add_parser(name, help=text[:1].lower() + text[1:], description=module.__doc__, formatter_class=_options.formatter)
-        module.add_arguments(action)
+    _options.add_actions(parser, _ACTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from sysperf import plugin
@@ -14,8 +15,10 @@ from sysperf.fleet.names import expand
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import Fleet, Policy
 from sysperf.model.node import Asked
+from sysperf.startup import lazy
 
 MAX_AT_ONCE = 512
+_PROGRAM = lazy(r"/?[A-Za-z0-9_.+][A-Za-z0-9_.+/-]{0,1000}")
 MAX_LIMIT_S = 3_600.0
 
 
@@ -28,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hosts", default="", metavar="NAMES", help="these nodes: n[1-32],login")
     group.add_argument("--at-once", type=int, default=64, metavar="N", help="ask as many at a time (default: 64)")
     group.add_argument("--node-limit", type=float, default=20.0, metavar="SECONDS", help="how long one node may take (default: 20)")
+    group.add_argument(
+        "--sysperf", default="sysperf", metavar="PATH", help="where the program lies on the nodes (default: on their PATH; Slurm: as here)"
+    )
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
 
 
@@ -43,11 +49,23 @@ def asked(args: argparse.Namespace) -> tuple[str, Asked]:
         raise UsageError(f"--at-once {args.at_once}", f"between 1 and {MAX_AT_ONCE}")
     if not 0 < args.node_limit <= MAX_LIMIT_S:
         raise UsageError(f"--node-limit {args.node_limit}", f"up to {MAX_LIMIT_S:.0f} seconds")
-    if not args.where and not args.engine:
-        raise UsageError("no nodes are named", "name a folder of records, or - for records from stdin")
-    return args.engine or plugin.ENGINES.default, Asked(
-        where=args.where, hosts=expand(args.hosts), at_once=args.at_once, node_limit_s=args.node_limit
-    )
+    if not _PROGRAM.fullmatch(args.sysperf):
+        raise UsageError(f"--sysperf {args.sysperf[:80]}: no path of a program", "such as /opt/sysperf/bin/sysperf")
+    hosts = expand(args.hosts)
+    return _engine(args), Asked(where=args.where, hosts=hosts, at_once=args.at_once, node_limit_s=args.node_limit, command=(args.sysperf,))
+
+
+def _engine(args: argparse.Namespace) -> str:
+    """How nodes are asked, by what is given. Raises UsageError."""
+    if args.engine:
+        return str(args.engine)
+    if args.where:
+        return plugin.ENGINES.default
+    if os.environ.get("SLURM_JOB_NODELIST"):
+        return "slurm"
+    if args.hosts:
+        return "ssh"
+    raise UsageError("no nodes are named", "name a folder of records, - for records from stdin, --hosts for ssh, or --engine slurm")
 
 
 def gathered(args: argparse.Namespace, reference: str = "majority") -> tuple[Fleet, Policy, Config]:

@@ -38,7 +38,6 @@ from sysperf.cli.verify import experiment as verify_experiment
 from sysperf.cli.verify import output
 from sysperf.cli.verify import plan as verify_plan
 from sysperf.cli.verify import study as verify_study
-from sysperf.engine import verify
 from sysperf.engine.verify import workload
 from sysperf.model.errors import UsageError
 from sysperf.model.experiment import STANDALONE
@@ -109,11 +108,4 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("there is no interrupted study of these commands", "run it without --resume")
     if plan.settings and not args.yes:
         verify_study.confirm(plan.settings)
-    with _measuring.alone():
-        result = verify.verify(plan, verify_study.Progress(plan), state, tick=verify_study.tick)
-    if len(result.runs) > len(state.runs):
-        _measuring.keep(result, plan.rule)
-    else:
-        verify_study.say_nothing_new()
-    _options.write(output.rendered(result, args), args)
-    return output.exit_code(result, args.fail_if_slower)
+    return output.compare(plan, state, args)

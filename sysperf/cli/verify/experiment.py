@@ -12,7 +12,6 @@ from sysperf.cli.bench import host as ceilings
 from sysperf.cli.verify import output
 from sysperf.cli.verify import plan as verify_plan
 from sysperf.cli.verify import study as verify_study
-from sysperf.engine import verify
 from sysperf.engine.bench.host import Request as HostRequest
 from sysperf.engine.verify import obstacles, trying, workload
 from sysperf.model.comparison import NotHere, Variant
@@ -60,14 +59,7 @@ def _copies(args: argparse.Namespace) -> int:
     a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
     plan = msgspec.structs.replace(verify_plan.plan_of(args, workload.METRIC, (a, b, ())), rule=args.fix or "")
     state = verify_study.begun(plan, resume=args.resume)
-    with _measuring.alone():
-        comparison = verify.verify(plan, verify_study.Progress(plan), state, tick=verify_study.tick)
-    if len(comparison.runs) > len(state.runs):
-        _measuring.keep(comparison, plan.rule)
-    else:
-        verify_study.say_nothing_new()
-    _options.write(output.rendered(comparison, args), args)
-    return output.exit_code(comparison, args.fail_if_slower)
+    return output.compare(plan, state, args)
 
 
 def _not_here(result: NotHere, args: argparse.Namespace) -> int:

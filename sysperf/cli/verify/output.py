@@ -1,13 +1,27 @@
-"""How `sysperf verify` tells a verdict: by its exit code and in the format that was asked for."""
+"""A study of `sysperf verify` from its beginning to its verdict: an exit code, and the format that was asked for."""
 
 from __future__ import annotations
 
 import argparse
 
-from sysperf.cli import _options
+from sysperf.cli import _measuring, _options
+from sysperf.cli.verify import study
+from sysperf.engine import verify
 from sysperf.model.comparison import Comparison
 from sysperf.model.errors import Exit
 from sysperf.report import as_json, comparison, comparison_page
+
+
+def compare(plan: verify.Plan, state: verify.State, args: argparse.Namespace) -> int:
+    """Go on with a study to its end, keep what is new, and show it. Returns the exit code."""
+    with _measuring.alone():
+        result = verify.verify(plan, study.Progress(plan), state, tick=study.tick)
+    if len(result.runs) > len(state.runs):
+        _measuring.keep(result, plan.rule)
+    else:
+        study.say_nothing_new()
+    _options.write(rendered(result, args), args)
+    return exit_code(result, args.fail_if_slower)
 
 
 def exit_code(result: Comparison, fail_if_slower: float | None) -> int:

@@ -1,6 +1,7 @@
 """kernel: which kernel runs, on what kind of machine, how it was started, and which clock it reads.
 
-Reads   /proc/sys/kernel/{osrelease,arch,perf_event_paranoid,hung_task_detect_count}  /proc/sys/kernel/yama/ptrace_scope
+Reads   /proc/sys/kernel/{osrelease,arch,perf_event_paranoid,hung_task_detect_count,sched_autogroup_enabled}
+        /proc/sys/kernel/yama/ptrace_scope
         /proc/{version,cmdline,uptime}
         /sys/devices/system/clocksource/clocksource0/{current,available}_clocksource  /sys/class/dmi/id/{chassis_type,...}
         /etc/tuned/active_profile  /run/systemd/{units,timesync/synchronized}  and what `hypervisor` reads
@@ -27,6 +28,7 @@ VERSION = "/proc/version"
 CMDLINE = "/proc/cmdline"
 UPTIME = "/proc/uptime"
 PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+AUTOGROUP = "/proc/sys/kernel/sched_autogroup_enabled"
 PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
 CURRENT = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 CHASSIS = f"{DMI}/chassis_type"
@@ -81,6 +83,9 @@ class Kernel(Record):
     perf_event_paranoid: Annotated[
         int | None, fact("what a user may measure: 2 own programs, above that nothing, below also the kernel and the machine", PARANOID)
     ] = None
+    autogroup: Annotated[
+        bool | None, fact("each session gets an equal part of the CPUs, whatever the nice values within it", AUTOGROUP)
+    ] = None
     ptrace_scope: Annotated[
         int | None, fact("Yama: 0 a user may look into all own programs, 1 only into children, 2 root, 3 nobody", PTRACE)
     ] = None
@@ -116,6 +121,7 @@ def collect(host: Host) -> Kernel:
         isolcpus=_cpus(host, flags, "isolcpus"),
         nohz_full=_cpus(host, flags, "nohz_full"),
         perf_event_paranoid=host.number(PARANOID),
+        autogroup=_autogroup(host),
         ptrace_scope=0 if host.exists(PTRACE) is False else host.number(PTRACE),
         uptime_s=_uptime(host),
         tuned_profile="" if host.exists(TUNED) is False else _text(host.word(TUNED)),
@@ -123,6 +129,14 @@ def collect(host: Host) -> Kernel:
         hung_tasks=host.number(HUNG_TASKS),
         services=_services(host),
     )
+
+
+def _autogroup(host: Host) -> bool | None:
+    """Whether the scheduler groups tasks by session; a kernel without the file does not."""
+    if host.exists(AUTOGROUP) is False:
+        return False
+    number = host.number(AUTOGROUP)
+    return None if number is None else bool(number)
 
 
 def _clock_synchronized(host: Host) -> bool | None:

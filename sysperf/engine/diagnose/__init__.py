@@ -23,7 +23,7 @@ from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.engine.audit import judge_snapshot
-from sysperf.engine.diagnose import inside, proof, shares
+from sysperf.engine.diagnose import earlier, inside, loader_plan, proof, shares
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.engine.judging import Terms
@@ -67,7 +67,9 @@ class Options(Record, kw_only=True):
 
 def diagnose(pid: int, terms: Terms, options: Options, *, tell: Tell = lambda *_: None, gpus: SampleGpus | None = None) -> Verdict:
     """Say what slows this program and all below it down. Raises SysperfError where there is nothing to look at."""
-    return _Diagnoser(pid, terms, options, tell, gpus).run()
+    diagnoser = _Diagnoser(pid, terms, options, tell, gpus)
+    verdict = diagnoser.run()
+    return msgspec.structs.replace(verdict, changed=earlier.changed(verdict, diagnoser.start_ticks))
 
 
 class _Diagnoser:
@@ -86,6 +88,12 @@ class _Diagnoser:
         self._machine = self._read()
         self._root = _root(pid, self._machine)
         self._window = Window(self._root)
+
+    @property
+    def start_ticks(self) -> int:
+        """Return when the program was started: with its number, the name of this very process."""
+        watched = self._window.processes.get(self._root)
+        return watched.first.stat.start_ticks if watched is not None else 0
 
     def run(self) -> Verdict:
         facts = self._look_from_outside()
@@ -209,7 +217,9 @@ class _Diagnoser:
             later = programs.growth_later(self._window, program.pid)
             looked_into = msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked)
             seen.append(programs.with_role_by_stacks(looked_into))
-        return msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+        sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
+        planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
+        return msgspec.structs.replace(sampled_all, programs=tuple(planned))
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""

@@ -47,7 +47,7 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
     signals += _hidden(busy)
     against = [signal.text for signal in signals if not signal.supports]
     fixes = diagnose_fixes.fixes(answer.finding.fixes, compiled, program, facts.machine.shares, ruleset)
-    cost, places = compiled.percent("cost", scope), _places(rule.lines, program)
+    cost, places = compiled.percent("cost", scope), _places(compiled, program, ruleset)
     proven = diagnose_proof.proof(fixes, program, rule.proof, places[0] if places else None)
     cause = msgspec.structs.replace(
         named(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=places,
@@ -55,7 +55,8 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
         fixes=tuple(diagnose_fixes.of_program(fix, program.started or program.command) for fix in fixes),
         keep=proven.keep, verify=proven.verify, cost_pct=cost,
     )  # fmt: skip
-    return with_gain(cause, _bounded(cost, busy))
+    saves = cost if (saved := compiled.percent("saves", scope)) is None or cost is None else min(cost, saved)
+    return with_gain(cause, _bounded(saves, busy))
 
 
 def _state(signals: Sequence[Signal]) -> State:
@@ -96,10 +97,14 @@ def _bounded(cost: float | None, busy: float | None) -> float | None:
     return cost if cost is None or busy is None else min(cost, 100 * (1 - busy))
 
 
-def _places(kinds: Sequence[str], program: Program) -> tuple[Place, ...]:
-    """The program's lines for these phases and activities, its workers' behind `worker:`."""
+def _places(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Place, ...]:
+    """The program's lines for a rule's phases and activities, its workers' behind `worker:`; `script` are those that lint names."""
     by_line: dict[tuple[str, int], Place] = {}
-    for kind in kinds:
+    for kind in compiled.rule.lines:
+        if kind == "script":
+            spoken = (hit.place for hit in program.places if hits.speaks_for(hit.rule, compiled.rule.id, "diagnosis", ruleset))
+            by_line |= {(place.file, place.line): place for place in spoken if (place.file, place.line) not in by_line}
+            continue
         of_worker = kind.startswith("worker:")
         taken = program.worker_stacks if of_worker else program.stacks
         for place in taken.lines if taken is not None else ():

@@ -128,7 +128,8 @@ def _slowed(causes: Sequence[Finding]) -> str:
     first = causes[0]
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
     where = f", at {first.place.file}:{first.place.line}" if first.place else ""
-    gain = f"; acting saves about {first.gain.middle:.0f} % of the step" if (first.gain.middle or 0.0) >= 1 else ""
+    low, middle, high = first.gain.low or 0.0, first.gain.middle or 0.0, first.gain.high or 0.0
+    gain = f"; mending it could save {middle:.0f} % of each step ({low:.0f} to {high:.0f})" if middle >= 1 else ""
     return f"{sure}: {within_a_sentence(first.title)}{where}{gain}."
 
 

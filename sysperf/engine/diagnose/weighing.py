@@ -70,7 +70,13 @@ def _explains(cause: Finding, other: Finding, rules: Mapping[str, Rule]) -> bool
     if other.rule not in rules[cause.rule].explains_where_most:
         return False
     mutual = cause.rule in rules[other.rule].explains_where_most
-    return other.gain.middle is None or (cause.gain.middle or 0.0) >= (1.0 if mutual else MIN_SHARE_OF_GAIN) * other.gain.middle
+    share, of_other = _share(cause, rules), _share(other, rules)
+    return of_other is None or (share or 0.0) >= (1.0 if mutual else MIN_SHARE_OF_GAIN) * of_other
+
+
+def _share(cause: Finding, rules: Mapping[str, Rule]) -> float | None:
+    """How much of the step it takes, where acting on it gains less than that."""
+    return cause.cost_pct if rules[cause.rule].saves else cause.gain.middle
 
 
 def _rest(cause: Finding, parts: Sequence[Finding]) -> Finding:

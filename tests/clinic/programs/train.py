@@ -10,6 +10,7 @@ import gc
 import itertools
 import logging
 import mmap
+import multiprocessing
 import os
 import queue
 import random
@@ -33,6 +34,11 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 CPUS = len(os.sched_getaffinity(0))
+WORKERS, THREADS = (int(os.environ.get(f"CLINIC_{name}", "0")) for name in ("WORKERS", "THREADS"))
+"""What a printed fix asks for, instead of the program's own numbers; 0: nothing."""
+if THREADS:
+    torch.set_num_threads(THREADS)
+    torch.set_num_threads = lambda _: None
 SAY_S = 1.0
 
 
@@ -132,14 +138,24 @@ def train_on(loader: Any, trainer: Trainer | None = None) -> None:
 def no_workers() -> None:
     torch.set_num_threads(1)
     trainer = Trainer(Net(1024, 3))
-    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=0 if SICK else 1, prefetch_factor=None if SICK else 4)
+    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=WORKERS or (0 if SICK else 1))
     for x, y in loader:
         for _ in range(2):
             trainer.step(x, y)
 
 
+def decoding_beside_a_team() -> None:
+    """Decoding takes one CPU, and the threads that compute take all of them: a worker has to share theirs."""
+    torch.set_num_threads(CPUS if SICK else 1)
+    trainer = Trainer(Net(512, 3))
+    for x, y in DataLoader(Decoded(0.001), batch_size=32, num_workers=WORKERS or (0 if SICK else CPUS)):
+        trainer.step(x, y)
+
+
 def too_many_workers() -> None:
-    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=12 if SICK else CPUS, prefetch_factor=4), Trainer(Net(768, 3)))
+    train_on(
+        DataLoader(Decoded(0.002), batch_size=8, num_workers=WORKERS or (12 if SICK else CPUS), prefetch_factor=4), Trainer(Net(768, 3))
+    )
 
 
 def bound_to_one_cpu() -> None:
@@ -162,7 +178,7 @@ def threads_in_workers() -> None:
 
 def one_slow_worker() -> None:
     torch.set_num_threads(1)
-    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=1 if SICK else 8))
+    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=WORKERS or (1 if SICK else 8)))
 
 
 def loader_in_epoch_loop() -> None:
@@ -356,6 +372,72 @@ def item_per_value() -> None:
             total += x[:, :4].sum().item()
         assert loss is not None
         assert total < 1e9
+
+
+def item_of_each_element() -> None:
+    """A tensor that is gone through makes a tensor of each element, and the collector goes through all objects for them."""
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    for x, y in batches(256):
+        trainer.step(x, y)
+        total = 0.0
+        if SICK:
+            for value in x.flatten():
+                total += value.item()
+        else:
+            total += x.sum().item()
+        assert total < 1e9
+
+
+def square(value: float) -> float:
+    return value * value
+
+
+def pool_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer, kept = Trainer(), multiprocessing.Pool(2)
+    for x, y in batches(256):
+        trainer.step(x, y)
+        if SICK:
+            with multiprocessing.Pool(2) as pool:
+                pool.map(square, range(4))
+        else:
+            kept.map(square, range(4))
+
+
+class Log:
+    """What a project of its own writes of each step."""
+
+    def __init__(self, path: str) -> None:
+        self.file = open(path, "w")  # noqa: SIM115 - as long as the program
+
+    def add_histogram(self, name: str, values: torch.Tensor, step: int) -> None:
+        counts = torch.histc(values.detach(), 64).tolist()
+        self.file.write(f"{step} {name} {counts}\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+def own_logger_each_step() -> None:
+    torch.set_num_threads(1)
+    log, trainer = Log(f"{FOLDER}/steps.log"), Trainer(Net(256, 4))
+    for number, (x, y) in enumerate(batches(64)):
+        trainer.step(x, y)
+        if SICK or number % 500 == 0:
+            for name, values in trainer.model.named_parameters():
+                log.add_histogram(name, values, number)
+
+
+def fsync_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(256, 4))
+    with open(f"{FOLDER}/seen", "wb") as file:
+        for number, (x, y) in enumerate(batches(64)):
+            trainer.step(x, y)
+            if SICK or number % 500 == 0:
+                file.write(b"one more step\n" * 1000)
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def checkpoint_each_step() -> None:

@@ -1,0 +1,104 @@
+"""How many workers and computing threads are advised: both share the CPUs, and what they gain is what is idle."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, Program, Stacks, Workers
+from sysperf.engine.diagnose.loader_plan import MAX_WORKERS, plan
+
+
+def planned(program: Program, cpus: int, idle: float, *others: Program) -> LoaderPlan:
+    made = plan(program, Diagnosis(programs=(program, *others), machine=Machine(cpus=cpus, idle_cpus=idle)))
+    assert made is not None
+    return made
+
+
+def inline(share: float, team: int, used: float, slept: float = 0.0, **facts: object) -> Program:
+    stacks = Stacks(samples=300, inline_fetch=share, forward=1 - share)
+    return Program(pid=7, team=team, used_cpus=used, main_slept=slept, stacks=stacks, **facts)  # type: ignore[arg-type]
+
+
+def test_decoding_on_two_cpus_wants_one_computing_thread() -> None:
+    """CPU ms a batch: decoding 33.5, computing 13.7. Measured: workers alone -17 %, one thread and a worker +20 %, two workers +37 %."""
+    made = planned(inline(0.83, team=2, used=1.2), 2, 0.8)
+
+    assert (made.workers, made.threads) == (2, 1)
+    assert made.saves == pytest.approx(0.4, abs=0.05)
+    assert made.advice == (
+        "DataLoader(..., num_workers=2, persistent_workers=True) and torch.set_num_threads(1): workers and computing threads share 2 CPUs"
+    )
+
+
+def test_full_cpus_have_nothing_to_gain() -> None:
+    """Others use what is not used by the program: its workers would take the CPUs from its own threads."""
+    made = planned(inline(0.5, team=2, used=0.9), 2, 0.0)
+
+    assert made.saves < 0.05
+    assert "make samples cheaper" in made.advice
+    assert "num_workers" not in made.advice
+
+
+def test_many_cpus_keep_their_team() -> None:
+    """A quarter of the step on one of sixteen CPUs is made by one worker, beside all threads but one."""
+    made = planned(inline(0.25, team=12, used=9.2), 16, 6.8)
+
+    assert made.workers == 1
+    assert made.threads == 12
+    assert "set_num_threads" not in made.advice
+
+
+def test_what_waits_for_storage_takes_no_cpu() -> None:
+    """Workers that sleep may be more than the CPUs, as many as the pace of the step wants."""
+    made = planned(inline(0.9, team=1, used=0.1, slept=0.9), 2, 1.9)
+    assert made.workers > 2
+    assert made.saves > 0.7
+
+    starved = Program(
+        pid=7,
+        team=1,
+        used_cpus=0.1,
+        stacks=Stacks(samples=300, loader_wait=0.8, forward=0.2),
+        workers=Workers(count=2, ran=0.02, waited=0.0),
+    )
+    assert planned(starved, 2, 1.8).workers == 10
+
+
+def test_workers_on_full_cpus_are_not_made_more() -> None:
+    """Two workers decode all the time on two CPUs: a third one makes no more batches."""
+    stacks = Stacks(samples=300, loader_wait=0.7, forward=0.3)
+    made = planned(Program(pid=7, team=1, used_cpus=0.3, stacks=stacks, workers=Workers(count=2, ran=0.85, waited=0.15)), 2, 0.0)
+
+    assert made.saves < 0.05
+    assert "make samples cheaper" in made.advice
+
+
+def test_ranks_share_the_cpus() -> None:
+    """Two programs that compute have half of them each."""
+    one, other = inline(0.6, team=1, used=1.0), inline(0.6, team=1, used=1.0)
+
+    assert planned(one, 4, 2.0, other).workers == planned(one, 2, 1.0).workers
+
+
+def test_what_was_not_seen_has_no_plan() -> None:
+    """No stacks, or CPUs that nobody counted."""
+    assert plan(Program(pid=7), Diagnosis(machine=Machine(cpus=2, idle_cpus=1.0))) is None
+    assert plan(inline(0.5, team=1, used=1.0), Diagnosis(machine=Machine(cpus=2))) is None
+
+
+SHARE = st.floats(0.0, 1.0)
+
+
+@given(SHARE, st.integers(1, 64), SHARE, SHARE, st.integers(1, 256), SHARE)
+def test_a_plan_never_promises_more_than_the_loader_takes(
+    share: float, team: int, slept: float, busy: float, cpus: int, idle: float
+) -> None:
+    """Nor more CPUs than there are, nor threads that the program has not."""
+    made = plan(inline(share, team=team, used=busy * cpus, slept=slept), Diagnosis(machine=Machine(cpus=cpus, idle_cpus=idle * cpus)))
+
+    assert made is None or (0 <= made.saves <= max(0.0, share) + 1e-9)
+    assert made is None or (1 <= made.threads <= team and 1 <= made.workers <= MAX_WORKERS and math.isfinite(made.saves))

@@ -1,0 +1,231 @@
+"""Nodes by ssh: real sshds on addresses of this machine's loopback, of which some are broken."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sysperf.fleet.engines import programs, ssh
+from sysperf.model.errors import UsageError
+from sysperf.model.node import Asked, Node
+from tests.invoking import program, sysperf
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+COUNT = int(os.environ.get("SYSPERF_SSH_HOSTS", "10"))
+"""Hosts, of which the last three are broken: stopped, of another key, loud."""
+MAX_ADDRESSES = 12
+"""One sshd listens on 16 at most."""
+SSHD = program("sshd")
+
+pytestmark = pytest.mark.skipif(
+    SSHD is None or shutil.which("ssh") is None, reason="no sshd and ssh: apt-get install openssh-server openssh-client"
+)
+
+SERVER = """\
+Port {port}
+HostKey {folder}/{key}
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+MaxStartups 500
+"""
+BANNER = """\
+Match LocalAddress 127.9.1.1
+  ForceCommand printf 'Welcome!\\n{{"not": "a record"\\n'; eval "$SSH_ORIGINAL_COMMAND"
+Match LocalAddress 127.9.1.{loud}
+  ForceCommand head -c 1000000 /dev/zero | tr '\\0' x; echo; eval "$SSH_ORIGINAL_COMMAND"
+"""
+CLIENT = """\
+Host *
+  Port {port}
+  User {user}
+  IdentityFile {folder}/user_key
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile /dev/null
+"""
+
+
+class Hosts(NamedTuple):
+    """Hosts h1 to hN."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def fleet(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command about them."""
+        given = ("--hosts", f"h[1-{COUNT}]", "--sysperf", str(self.folder / "sysperf"), "--node-limit", "60")
+        return sysperf("fleet", "audit", "--json", "--fail-on", "never", *given, *words, env=self.environment)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    folder = tmp_path_factory.mktemp("ssh")
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+    for key in ("user_key", "host_key", "other_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True, timeout=300)
+    shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    public = " ".join((folder / "host_key.pub").read_text().split()[:2])
+    (folder / "known_hosts").write_text("".join(f"[127.9.1.{number}]:{port} {public}\n" for number in range(1, COUNT + 1)))
+    names = "".join(f"Host h{number}\n  HostName 127.9.1.{number}\n" for number in range(1, COUNT + 1))
+    (folder / "ssh_config").write_text(names + CLIENT.format(port=port, user=getpass.getuser(), folder=folder))
+    (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
+    (folder / "sysperf").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m sysperf "$@"\n')
+    for script in ("ssh", "sysperf"):
+        (folder / script).chmod(0o755)
+    good = [number for number in range(1, COUNT + 1) if number not in (COUNT - 2, COUNT - 1)]
+    parts = [good[first : first + MAX_ADDRESSES] for first in range(0, len(good), MAX_ADDRESSES)]
+    daemons = [_sshd(folder, "host_key", port, part, BANNER.format(loud=COUNT)) for part in parts]
+    daemons.append(_sshd(folder, "other_key", port, [COUNT - 1], ""))
+    try:
+        yield Hosts(folder, {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+    finally:
+        for daemon in daemons:
+            daemon.terminate()
+            daemon.wait()
+
+
+def _sshd(folder: Path, key: str, port: int, numbers: list[int], matches: str) -> subprocess.Popen[bytes]:
+    config = folder / f"sshd_{numbers[0]}"
+    config.write_text(
+        "".join(f"ListenAddress 127.9.1.{number}\n" for number in numbers) + SERVER.format(port=port, folder=folder, key=key) + matches
+    )
+    assert SSHD is not None
+    with (folder / f"{key}.log").open("wb") as log:
+        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=log)
+    for _ in range(300):
+        with socket.socket() as probe:
+            if probe.connect_ex((f"127.9.1.{numbers[0]}", port)) == 0:
+                return daemon
+        time.sleep(0.1)
+    raise AssertionError((folder / f"{key}.log").read_text())
+
+
+def test_the_living_answer_and_the_broken_say_why(hosts: Hosts) -> None:
+    """One is stopped, one has another host key, one prints a megabyte before its answer; a banner disturbs nobody."""
+    done = hosts.fleet()
+    fleet = json.loads(done.stdout)
+    silent = {node: (each["state"], each["reason"]) for each in fleet["silent"] for node in each["nodes"]}
+
+    assert done.returncode == 0, done.stderr
+    assert fleet["answered"] == COUNT - 3
+    assert {node: state for node, (state, _) in silent.items()} == {
+        f"h{COUNT - 2}": "unreachable",
+        f"h{COUNT - 1}": "refused",
+        f"h{COUNT}": "refused",
+    }
+    assert "refused" in silent[f"h{COUNT - 2}"][1]
+    assert "verification failed" in silent[f"h{COUNT - 1}"][1]
+    assert "printed more than" in silent[f"h{COUNT}"][1]
+    assert len(fleet["slowest"]) == min(5, COUNT - 3)
+
+
+def test_a_program_that_is_not_there_is_told(hosts: Hosts) -> None:
+    """With where it was looked for."""
+    done = hosts.fleet("--hosts", "h2", "--sysperf", "/nowhere/sysperf", "--strict")
+
+    assert done.returncode == 3
+    assert "/nowhere/sysperf" in json.loads(done.stdout)["silent"][0]["reason"]
+
+
+def test_the_time_of_a_node_is_limited(hosts: Hosts) -> None:
+    """A node that hangs is late, and what was started for it there ends by itself."""
+    slow = hosts.folder / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    done = hosts.fleet("--hosts", "h2", "--sysperf", str(slow), "--node-limit", "3")
+    (silent,) = json.loads(done.stdout)["silent"]
+
+    assert (silent["state"], silent["reason"]) == ("late", "no answer within 3 s")
+
+
+def test_a_killed_collector_leaves_no_program(hosts: Hosts) -> None:
+    """kill -9 while nodes are asked: our ssh ends with us."""
+    slow = hosts.folder / "slower"
+    slow.write_text("#!/bin/sh\nsleep 7\n")
+    slow.chmod(0o755)
+    words = ("fleet", "audit", "--hosts", "h[2-4]", "--sysperf", str(slow))
+    collector = subprocess.Popen([sys.executable, "-m", "sysperf", *words], env=hosts.environment, stdout=subprocess.DEVNULL, cwd=ROOT)
+    for _ in range(300):
+        if len(_clients(hosts.folder)) == 3:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("no ssh was started")
+    collector.send_signal(signal.SIGKILL)
+    collector.wait()
+    for _ in range(100):
+        if not _clients(hosts.folder):
+            return
+        time.sleep(0.1)
+    raise AssertionError(_clients(hosts.folder))
+
+
+def _clients(folder: Path) -> list[str]:
+    """The ssh clients that run with our configuration."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes()
+        except OSError:
+            continue
+        if f"{folder}/ssh_config".encode() in line:
+            found.append(path.parent.name)
+    return found
+
+
+def test_ctrl_c_shows_what_is_there(hosts: Hosts) -> None:
+    """Who answered is reported, who did not is late."""
+    mixed = hosts.folder / "mixed"
+    mixed.write_text(f'#!/bin/sh\ncase "$*" in *h3*) sleep 30;; esac\nexec {hosts.folder}/sysperf "$@"\n')
+    mixed.chmod(0o755)
+    words = ("fleet", "audit", "--json", "--hosts", "h[2-3]", "--sysperf", str(mixed), "--node-limit", "60")
+    collector = subprocess.Popen(
+        [sys.executable, "-m", "sysperf", *words], env=hosts.environment, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    for _ in range(600):
+        if len(_clients(hosts.folder)) == 1:
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    collector.send_signal(signal.SIGINT)
+    fleet = json.loads(collector.communicate(timeout=60)[0])
+
+    assert fleet["interrupted"]
+    assert (fleet["asked"], fleet["answered"]) == (2, 1)
+    assert fleet["silent"][0]["state"] == "late"
+
+
+@pytest.mark.parametrize("path", ["-oProxyCommand=x", "a b", "x;y", "$(x)", ""])
+def test_only_our_verbs_run_there(path: str) -> None:
+    """What is started on a node is sysperf and one of its verbs."""
+    assert sysperf("fleet", "audit", "--hosts", "h1", f"--sysperf={path}").returncode == 2
+    with pytest.raises(UsageError):
+        ssh.command("h1", "bench", Asked())
+    assert ssh.nodes(Asked(hosts=("a", "b"))) == (Node("a"), Node("b"))
+
+
+def test_a_program_that_is_missing_is_an_error() -> None:
+    """An engine without its tool names it."""
+    with pytest.raises(UsageError, match="no-such-ssh"):
+        programs.run(("no-such-ssh",), 1.0)
