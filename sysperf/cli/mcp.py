@@ -1,4 +1,4 @@
-"""Answer an agent's questions by the Model Context Protocol: read-only, over standard input and output. A client starts it.
+"""Answer an agent's questions by the Model Context Protocol, read-only.
 
 It offers findings, explanations, programs, facts, reports of traces and scripts, plans, results and fleets. It changes nothing, starts no
 program of yours, opens no port, and reads files below the folders that you allow. It needs the

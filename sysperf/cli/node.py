@@ -1,4 +1,4 @@
-"""Print what this machine says of itself to a fleet: one line of JSON, a few kilobytes.
+"""Print what this machine says of itself to a fleet, as a line of JSON.
 
 A site gathers these lines as it likes, by a job, a cron table or a shell over all nodes, and `sysperf fleet` compares them.
 Reads only; nothing is changed.

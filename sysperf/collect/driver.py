@@ -3,13 +3,15 @@
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /usr/lib*/lib{cuda,nvidia-ml}.so.1  /run/nvidia-persistenced  /run/nvidia-fabricmanager
         /usr/{bin,sbin}/nv-fabricmanager  /usr/local/cuda*  /etc/nv_tegra_release  /proc/device-tree/compatible
-        /sys/class/dmi/id/product_name  NVML's System calls
+        /sys/class/dmi/id/product_name  /sys/module/amdgpu/version  /opt/rocm*/.info/version  /dev/{kfd,dri}  libze_loader
+        NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
         https://docs.nvidia.com/deploy/driver-persistence/
 """
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from sysperf.host import Host
@@ -30,6 +32,10 @@ PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvidia-persistenced.pid")
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
+AMDGPU = "/sys/module/amdgpu/version"
+ROCM = "/opt/rocm*/.info/version"
+KFD = "/dev/kfd"
+RENDER = "/dev/dri"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
 TOOLKITS = "/usr/local/cuda*"
@@ -110,6 +116,13 @@ class Driver(Record):
             *FABRIC_PROGRAM,
         ),
     ] = None
+    amdgpu_version: Annotated[
+        str | None, fact("version of AMD's own kernel module; '' for the kernel's, or where none is loaded", AMDGPU)
+    ] = None
+    rocm_version: Annotated[str | None, fact("newest ROCm in /opt; '' where none is installed", ROCM)] = None
+    kfd_access: Annotated[bool | None, fact("whether this process may open AMD's compute node", f"access:{KFD}", KFD)] = None
+    render_access: Annotated[bool | None, fact("whether it may open all nodes for rendering", "access:/dev/dri/*", RENDER)] = None
+    level_zero: Annotated[bool | None, fact("whether Intel's loader libze_loader is installed", "/usr/lib*/libze_loader.so.1")] = None
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
@@ -139,6 +152,11 @@ def collect(host: Host) -> Driver:
         persistence_daemon=_any_exists(host, PERSISTENCE),
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
+        amdgpu_version=_amdgpu_version(host),
+        rocm_version=_rocm_version(host),
+        kfd_access=_may_open(host, KFD),
+        render_access=_render_access(host),
+        level_zero=_level_zero(host),
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
@@ -184,6 +202,44 @@ def _tegra(host: Host) -> bool | None:
     if there or any(word and ("nvidia,tegra" in word or "Jetson" in word) for word in words):
         return True
     return None if there is None or None in words else False
+
+
+def _amdgpu_version(host: Host) -> str | None:
+    """Only the module of AMD's packages has a version of its own."""
+    there = host.exists(AMDGPU)
+    word = host.word(AMDGPU) if there else None
+    return neutral(word, 40) if word else "" if there is False else None
+
+
+def _rocm_version(host: Host) -> str | None:
+    """``6.2.0-66``, as the packages write it."""
+    names = host.names("/opt") if host.exists("/opt") else ()
+    if names is None:
+        return None
+    versions = [
+        host.word(f"/opt/{name}/.info/version") for name in names if name.startswith("rocm") and host.exists(f"/opt/{name}/.info/version")
+    ]
+    known = [match[0] for word in versions if (match := _CUDA.match(word or ""))]
+    return max(known, key=lambda text: [int(part) for part in text.split(".")], default=None if versions else "")
+
+
+def _may_open(host: Host, node: str) -> bool | None:
+    """None where there is no such node."""
+    if not host.exists(node):
+        return None
+    answer: bool | None = host.call(f"access:{node}", lambda: os.access(node, os.R_OK | os.W_OK), bool)
+    return answer
+
+
+def _render_access(host: Host) -> bool | None:
+    names = host.names(RENDER) if host.exists(RENDER) else ()
+    answers = [_may_open(host, f"{RENDER}/{name}") for name in (names or ())[:_MAX_NODES] if name.startswith("renderD")]
+    return None if not answers or None in answers else all(answers)
+
+
+def _level_zero(host: Host) -> bool | None:
+    answers = [host.exists(f"{folder}/libze_loader.so.1") for folder in LIBRARY_FOLDERS]
+    return True if any(answers) else None if None in answers else False
 
 
 def _asked(host: Host, problem: str, name: str) -> str | None:

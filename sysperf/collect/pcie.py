@@ -194,13 +194,16 @@ class _Reader:
         host, folder = self._host, f"{PCI}/{address}"
         node, known, cpus = self.place(folder)
         suspended = self._suspended(folder)
+        vendor = _hex(host, f"{folder}/vendor", 4)
+        if kind == "accelerator" and vendor == _VENDORS["amd"]:
+            kind = "gpu"  # Instinct calls itself a processing accelerator
         path = self._path(address)
         port = self._port(path[-1]) if path and not suspended else (None, None)
         errors = kind in ("gpu", "accelerator")
         return Device(
             address=address,
             kind=kind,
-            vendor_id=_hex(host, f"{folder}/vendor", 4),
+            vendor_id=vendor,
             device_id=_hex(host, f"{folder}/device", 4),
             driver=_driver(host, folder),
             numa_node=node,

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
+FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/rocm/bin")
 SECONDS = 10.0
 PROBE_SECONDS = 60.0
 MAX_OUTPUT_BYTES = 8 << 20
 
 ALLOWED: dict[str, tuple[str, ...]] = {
+    "amd-smi-throttle": ("amd-smi", "metric", "--throttle", "--json"),
+    "amd-smi-list": ("amd-smi", "list", "--json"),
     "cpuinfo": (sys.executable, "-m", "cpuinfo", "--json"),
     "dmesg": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err,warn,notice,info"),
     "dmidecode-memory": ("dmidecode", "-t", "17"),

@@ -98,8 +98,9 @@ def _gpus(facts: MachineFacts, *, live: bool) -> str:
     devices = facts.gpu.devices if facts.gpu else None
     if devices:
         driver = facts.driver
-        versions = (("driver", driver.nvidia_version), ("CUDA", driver.cuda_driver_version)) if driver else ()
-        return _joined(_models(devices), *(f"{name} {_text(version, 30)}" for name, version in versions if version))
+        versions = (("driver", "nvidia_version"), ("CUDA", "cuda_driver_version"), ("amdgpu", "amdgpu_version"), ("ROCm", "rocm_version"))
+        known = [(name, getattr(driver, version)) for name, version in versions if driver and getattr(driver, version)]
+        return _joined(_models(devices), *(f"{name} {_text(version, 30)}" for name, version in known))
     none = devices is not None or (facts.pcie is not None and facts.pcie.nvidia_gpus == 0)
     return _on_the_bus(facts, live=live) or ("none" if none else _unknown(facts, "gpu"))
 

@@ -77,15 +77,12 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
                 paths += unknown(value, f"{path}{name}.")
         return paths
 
+    others = ("target", "compute_units", "performance_level", "compute_partition", "memory_partition", "xgmi.", "clocks.allowed_")
+    absent = [path for path in unknown(only(server(machine, H100)), "") if not path.startswith(others)]
     not_its_own = [
-        "licensed",
-        "memory_numa_node",
-        "thermal.fan_percent",
-        "ecc.banks_without_spares",
-        "ecc.banks_low_on_spares",
-        "nvlink.effective_errors",
-    ]
-    assert unknown(only(server(machine, H100)), "") == not_its_own, "a vGPU's, a superchip's, NVLink 5's, and one asked after a repair"
+        "licensed", "memory_numa_node", "thermal.fan_percent", "ecc.banks_without_spares", "ecc.banks_low_on_spares", "nvlink.effective_errors",
+    ]  # fmt: skip
+    assert absent == not_its_own, "a vGPU's, a superchip's, NVLink 5's, and one asked after a repair"
 
 
 def test_a_narrow_link_shows_beside_what_gpu_and_slot_can(machine: MakeMachine) -> None:
@@ -407,6 +404,18 @@ def test_nvidia_sound_is_no_gpu(machine: MakeMachine) -> None:
     host = machine({"/proc/bus/pci/devices": "0101\t10de22ba\t0\n", f"{folder}/vendor": "0x10de", f"{folder}/class": "0x040300"})
 
     assert collect(host).functions == ()
+
+
+def test_virtual_functions_that_wait_for_a_guest_are_no_gpus_of_this_machine(machine: MakeMachine) -> None:
+    """A host with SR-IOV shows them without a driver: nothing failed to take them."""
+    gpu_files, links = files(1)
+    folder = "/sys/bus/pci/devices/0000:17:00.4"
+    virtual = {f"{folder}/vendor": "0x10de\n", f"{folder}/class": "0x030200\n", f"{folder}/physfn/vendor": "0x10de\n"}
+    listed = {"/proc/bus/pci/devices": str(gpu_files["/proc/bus/pci/devices"]) + "1704\t10de2330\t0\n"}
+
+    functions = collect(machine({**gpu_files, **virtual, **listed}, links, calls(H100))).functions
+
+    assert [function.bus_id for function in functions or ()] == [bus_id(0)]
 
 
 def test_a_gpu_without_driver_is_still_there(machine: MakeMachine) -> None:

@@ -96,7 +96,7 @@ def test_a_healthy_windows_machine_is_silent(judge: Judge) -> None:
 
 def test_a_machine_without_gpu_is_silent_and_certain(judge: Judge) -> None:
     """Nothing fires and nothing is unknown."""
-    report = judge(driver="")
+    report = judge(driver="", extra={"/sys/bus/pci/devices/0000:00:00.0/class": "0x060000\n"})
 
     assert found(report) == {}
     assert report.tally.unknown == 0
@@ -107,7 +107,7 @@ def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
     report = judge(*[H100] * 8)
 
     assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {
-        "gpu.xid-recent", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.sxid", "gpu.sxid-nonfatal",
+        "gpu.xid-recent", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.reset-in-log", "gpu.sxid", "gpu.sxid-nonfatal",
     }  # fmt: skip
     assert all(gap.reason == "only read with --deep" for outcome in report.outcomes for gap in outcome.unknown)
 

@@ -1,4 +1,4 @@
-"""Compare many machines: which node is bad, which is different, and who did not answer.
+"""Compare many machines: which one is bad, different, or silent.
 
 examples:
   sysperf fleet audit records/                      records that nodes wrote: `sysperf node record`

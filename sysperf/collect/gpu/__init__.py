@@ -1,6 +1,7 @@
-"""gpu: NVIDIA GPUs as NVML sees them, and where they sit in the machine.
+"""gpu: GPUs as NVML and the drivers of AMD and Intel show them, and where they sit in the machine.
 
-Reads   NVML (libnvidia-ml.so.1)  /dev/nvidia*  /proc/bus/pci/devices  /sys/bus/pci/devices/*/{vendor,class,driver}
+Reads   NVML (libnvidia-ml.so.1)  /dev/nvidia*  /proc/bus/pci/devices  /sys/bus/pci/devices/*/{vendor,class,device,driver}
+        /sys/class/drm  /sys/class/kfd
         /proc/driver/nvidia/gpus/*/information  /proc/uptime  the kernel log under --deep
 NVML    https://docs.nvidia.com/deploy/nvml-api/
 Xid     https://docs.nvidia.com/deploy/xid-errors/
@@ -12,6 +13,7 @@ import os
 from typing import Annotated
 
 from sysperf.collect.driver import NVML, nvml_problem
+from sysperf.collect.gpu import drm
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Fault, Xid, read_log
 from sysperf.collect.gpu.links import generation, lanes, slot
@@ -48,10 +50,11 @@ class Function(Record):
 
 
 class Gpu(Record):
-    """All NVIDIA GPUs of the machine."""
+    """All GPUs of the machine that compute."""
 
     devices: Annotated[
-        tuple[Device, ...] | None, fact("GPUs; from PCI alone when NVML does not answer", "nvml:DeviceGetCount", PCI_LIST, PCI, NVML)
+        tuple[Device, ...] | None,
+        fact("GPUs; NVIDIA's from PCI alone when NVML does not answer", "nvml:DeviceGetCount", PCI_LIST, PCI, NVML, drm.DRM),
     ] = None
     nvml: Annotated[bool | None, fact("whether NVML lists GPUs", "nvml:DeviceGetCount", NVML)] = None
     functions: Annotated[tuple[Function, ...] | None, fact("NVIDIA GPUs on the PCI bus", PCI_LIST, PCI)] = None
@@ -77,22 +80,38 @@ def collect(host: Host) -> Gpu:
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
-        return Gpu(devices, nvml=False, functions=functions, **_log(host, bool(devices)))
+        devices = _with_others(host, devices)
+        return Gpu(devices, nvml=False, functions=functions, **_log(host, bool(devices or functions), bool(functions)))
     from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
 
     hours = _uptime_hours(host)
     held = [function.bus_id for function in functions or () if function.driver == "nvidia"]
     places = held if len(held) == count else []
     devices = tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
+    nvidia = len(devices)
     return Gpu(
-        devices=devices,
+        devices=_with_others(host, devices),
         nvml=True,
         functions=functions,
-        p2p_blocked=_p2p_blocked(host, len(devices)),
-        forbidden=_forbidden(host) if len(devices) < len(functions or ()) else 0,
+        p2p_blocked=_p2p_blocked(host, nvidia),
+        forbidden=_forbidden(host) if nvidia < len(functions or ()) else 0,
         confidential=_confidential(host),
-        **_log(host, bool(devices or functions)),
+        **_log(host, has_gpu=True, nvidia=True),
     )
+
+
+def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:
+    """Return the GPUs of NVIDIA, and behind them those of AMD and Intel; None where either cannot be listed."""
+    cards = drm.cards(host)
+    if devices is None or cards is None:
+        return None
+    if not cards:
+        return devices
+    from sysperf.collect.gpu import amd, intel  # noqa: PLC0415 - what only machines with such GPUs pay
+
+    hours = _uptime_hours(host)
+    found = [*devices, *amd.devices(host, cards, len(devices), hours)]
+    return (*found, *intel.devices(host, cards, len(found), hours))[:MAX_GPUS]
 
 
 def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
@@ -134,16 +153,20 @@ def _confidential(host: Host) -> bool | None:
     return None if feature is None else feature != 0
 
 
-def _log(host: Host, has_gpu: bool) -> Fields:
-    """The driver's errors. Reading the kernel log takes --deep and often root."""
+def _log(host: Host, has_gpu: bool, nvidia: bool) -> Fields:
+    """The drivers' errors. Reading the kernel log takes --deep and often root."""
+    none: Fields = {} if nvidia else {"xids": (), "sxids": ()}
     if not has_gpu:
-        return {"xids": (), "sxids": (), "faults": ()}
+        return {**none, "faults": ()}
     log = host.run("dmesg") if host.deep else None
-    return {} if log is None else read_log(log)
+    return none if log is None else read_log(log)
 
 
 def _functions(host: Host) -> tuple[Function, ...] | None:
-    """NVIDIA's display and 3D functions. The list in /proc spares most machines a look at every device."""
+    """NVIDIA's display and 3D functions, without the virtual ones that a host has for its guests.
+
+    The list in /proc spares most machines a look at every device.
+    """
     listed = host.text(PCI_LIST) if host.exists(PCI_LIST) else None
     places = None if listed is None else {_place(line) for line in listed.splitlines() if "\t10de" in line}
     if places is not None and not places:
@@ -152,6 +175,7 @@ def _functions(host: Host) -> tuple[Function, ...] | None:
     if names is None:
         return () if host.exists("/sys/bus/pci") is False and host.exists("/sys/bus") else None
     near = {name: _is_gpu(host, name) for name in names if places is None or name[-7:] in places}
+    near = {name: is_gpu for name, is_gpu in near.items() if not (is_gpu and host.exists(f"{PCI}/{name}/physfn"))}
     if None in near.values():
         return None
     return tuple(Function(name, _bound_driver(host, name), _module(host, name)) for name, is_gpu in near.items() if is_gpu)

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver writes to the kernel log about GPUs and NVSwitches that are ill.
+"""What drivers write to the kernel log about GPUs and NVSwitches that are ill.
 
 Reads   the kernel log
 Xid     https://docs.nvidia.com/deploy/xid-errors/
@@ -18,6 +18,7 @@ from sysperf.startup import lazy
 MAX_ENTRIES = 256
 MAX_TEXT = 200
 MAX_LINE = 1_000
+_DRIVERS = ("NVRM", "SXid", "amdgpu ", "xe ", "i915 ")
 
 _AT = r"^(\S{1,40}) .{0,80}?"
 _XID = lazy(_AT + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b(.{0,400})")
@@ -29,6 +30,11 @@ _FAULT = lazy(
     _AT + r"NVRM:? ((?:.{0,160}?\b)?(?:fallen off the bus|RmInitAdapter failed|rm_init_adapter failed"
     r"|probe routine failed|probe routine was not called"
     r"|requires use of the NVIDIA open kernel modules|not supported by open nvidia\.ko|failed to copy vbios|GPU is lost)\b.{0,160})"
+)
+_OTHERS = lazy(
+    _AT + r"((?:amdgpu|xe|i915) [0-9A-Fa-f:.]{7,16}: .{0,120}?(?:"
+    r"(uncorrectable hardware errors?|device lost from bus|device wedged|GPU reset\([0-9]{1,6}\) failed)"
+    r"|GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset)\b.{0,80})"
 )
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
 
@@ -54,6 +60,7 @@ class Fault(Record):
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
+    lost: Annotated[bool, fact("whether the GPU is lost or broken, and not only reset", "run:dmesg")] = True
 
 
 def read_log(log: str) -> Fields:
@@ -67,7 +74,9 @@ def read_log(log: str) -> Fields:
         elif match := _SXID.match(line):
             _add(sxids, "SXid", match)
         elif match := _FAULT.match(line):
-            _add_fault(faults, neutral(match[1], 40), neutral(match[2].strip(" :"), MAX_TEXT))
+            _add_fault(faults, match, lost=True)
+        elif match := _OTHERS.match(line):
+            _add_fault(faults, match, lost=match[3] is not None)
     return {"xids": tuple(xids.values()), "sxids": tuple(sxids.values()), "faults": tuple(faults.values())}
 
 
@@ -79,7 +88,7 @@ def _joined(log: str) -> list[str]:
             if "NVRM: " in line and len(lines[-1]) < MAX_LINE:
                 lines[-1] = f"{lines[-1].rstrip()} {line.partition('NVRM: ')[2].strip()}"
         else:
-            lines.append(line if "NVRM" in line or "SXid" in line else "")
+            lines.append(line if any(name in line for name in _DRIVERS) else "")
     return [line for line in lines if line]
 
 
@@ -111,14 +120,15 @@ def _gravity(xid: Xid) -> int:
     return 0 if xid.cause is not None else {True: 3, False: 2, None: 1}[xid.fatal]
 
 
-def _add_fault(found: dict[tuple[str | None, str], Fault], when: str, text: str) -> None:
+def _add_fault(found: dict[tuple[str | None, str], Fault], line: re.Match[str], *, lost: bool) -> None:
+    when, text = neutral(line[1], 40), neutral(line[2].strip(" :"), MAX_TEXT)
     match = _BUS_ID.search(text)
     bus_id = pci.bus_id(match[1]) if match else None
     kind = _kind(text)
     before = found.get((bus_id, kind))
     if before is None and len(found) >= MAX_ENTRIES:
         return
-    found[bus_id, kind] = Fault(bus_id or "a GPU", text, bus_id, before.count + 1 if before else 1, when)
+    found[bus_id, kind] = Fault(bus_id or "a GPU", text, bus_id, before.count + 1 if before else 1, when, lost)
 
 
 def _kind(text: str) -> str:

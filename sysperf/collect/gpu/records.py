@@ -30,6 +30,8 @@ CLOCK_EVENTS = {
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
+DRM = "/sys/class/drm"
+KFD = "/sys/class/kfd"
 FABRIC_HEALTH = (
     # NVML_GPU_FABRIC_HEALTH_MASK_*: shift, width, and the values that are ill
     (0, 0x3, {1: "degraded bandwidth"}),
@@ -72,6 +74,8 @@ class Clocks(Record):
             NVML,
         ),
     ] = None
+    allowed_max_mhz: Annotated[int | None, fact("highest clock that somebody allows (Intel)", DRM)] = None
+    allowed_min_mhz: Annotated[int | None, fact("lowest clock that somebody allows (Intel)", DRM)] = None
     power_capped_s: Annotated[
         float | None, fact("seconds at its power limit since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)
     ] = None
@@ -189,10 +193,18 @@ class NvLink(Record):
     ] = None
 
 
+class Xgmi(Record):
+    """Links of an AMD GPU to those that it is joined with."""
+
+    peers: Annotated[int | None, fact("GPUs of its hive, which should reach each other over xGMI", KFD)] = None
+    over_pcie: Annotated[int | None, fact("those of them that it reaches over PCIe only", KFD)] = None
+
+
 class Device(Record):
     """One GPU."""
 
     index: Annotated[int, fact("NVML's number of the GPU; its rank by PCI address when NVML does not answer", "nvml:DeviceGetCount", NVML)]
+    vendor: Annotated[str, fact("who made it: nvidia, amd or intel", DRM, "nvml:DeviceGetCount", PCI)] = "nvidia"
     bus_id: Annotated[str | None, fact("PCI address as sysfs writes it, such as 0000:65:00.0", "nvml:DeviceGetPciInfo", PCI, NVML)] = None
     name: Annotated[str | None, fact("model", "nvml:DeviceGetName", INFORMATION, NVML)] = None
     uuid: Annotated[str | None, fact("NVIDIA's name of this very GPU", "nvml:DeviceGetUUID", INFORMATION, NVML)] = None
@@ -202,6 +214,12 @@ class Device(Record):
     ] = None
     architecture: Annotated[str | None, fact("ampere, ada, hopper, blackwell, …", "nvml:DeviceGetArchitecture", NVML)] = None
     compute_capability: Annotated[str | None, fact("compute capability, such as 9.0", "nvml:DeviceGetCudaComputeCapability", NVML)] = None
+    target: Annotated[str | None, fact("compiler target of an AMD GPU, such as gfx942", KFD)] = None
+    compute_units: Annotated[int | None, fact("compute units of an AMD GPU", KFD)] = None
+    performance_level: Annotated[str | None, fact("who chooses the clocks of an AMD GPU: auto, low, high, manual, …", DRM)] = None
+    compute_partition: Annotated[str | None, fact("how an AMD GPU is divided: SPX is whole, … CPX", DRM)] = None
+    memory_partition: Annotated[str | None, fact("how the memory of an AMD GPU is divided: NPS1 is whole, … NPS4", DRM)] = None
+    xgmi: Annotated[Xgmi, fact("its links to other AMD GPUs", KFD)] = Xgmi()
     vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion", NVML)] = None
     mobile: Annotated[bool | None, fact("whether the model is one for laptops", "nvml:DeviceGetName", INFORMATION, NVML)] = None
     lost: Annotated[

@@ -1,0 +1,302 @@
+"""GPUs of AMD, from files alone.
+
+Reads   /sys/class/kfd/kfd/topology/nodes/*/{properties,gpu_id}  …/io_links/*/properties  /sys/class/kfd/kfd/proc/*/vram_*
+        amd-smi under --deep
+        /sys/class/drm/card*/device/{product_name,vbios_version,mem_info_vram_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
+        …/{power_dpm_force_performance_level,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
+        …/ras/{*_err_count,gpu_vram_bad_pages}  /sys/bus/pci/devices/*
+Kernel  https://docs.kernel.org/gpu/amdgpu/index.html
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import structs
+
+from sysperf.collect.gpu.amd_smi import throttled
+from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
+from sysperf.collect.gpu.links import generation, lanes, slot
+from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
+from sysperf.host import Host
+from sysperf.model.cpuset import MAX_CPU
+from sysperf.model.record import Record
+from sysperf.model.text import neutral
+from sysperf.procfs import pci
+from sysperf.procfs.gpu_metrics import MAX_BYTES, throttled_by
+from sysperf.procfs.numbers import whole as number
+from sysperf.startup import lazy
+
+KFD = "/sys/class/kfd/kfd/topology/nodes"
+KFD_PROCESSES = "/sys/class/kfd/kfd/proc"
+MAX_NODES = 512
+MAX_LINKS = 64
+MAX_PROCESSES = 4_096
+XGMI = 11
+MODELS = {
+    # by PCI device id: https://pci-ids.ucw.cz/read/PC/1002
+    "738c": "AMD Instinct MI100", "738e": "AMD Instinct MI100", "7408": "AMD Instinct MI250X", "740c": "AMD Instinct MI250X",
+    "740f": "AMD Instinct MI210", "74a0": "AMD Instinct MI300A", "74a1": "AMD Instinct MI300X", "74a5": "AMD Instinct MI325X",
+    "74b5": "AMD Instinct MI300X VF", "74a9": "AMD Instinct MI300X HF", "75a0": "AMD Instinct MI350X", "75a3": "AMD Instinct MI355X",
+    "744c": "AMD Radeon RX 7900", "7448": "AMD Radeon PRO W7900", "745e": "AMD Radeon PRO W7800", "7480": "AMD Radeon RX 7600",
+    "747e": "AMD Radeon RX 7800 XT", "7550": "AMD Radeon RX 9070", "7590": "AMD Radeon RX 9060 XT", "73bf": "AMD Radeon RX 6900",
+    "1586": "AMD Radeon 8060S",
+}  # fmt: skip
+ARCHITECTURES = (
+    ("gfx906", "vega"), ("gfx900", "vega"), ("gfx908", "cdna"), ("gfx90a", "cdna2"), ("gfx94", "cdna3"), ("gfx95", "cdna4"),
+    ("gfx101", "rdna"), ("gfx103", "rdna2"), ("gfx115", "rdna3.5"), ("gfx11", "rdna3"), ("gfx12", "rdna4"),
+)  # fmt: skip
+INTEGRATED = (
+    "gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037", "gfx1103", "gfx1150", "gfx1152", "gfx1153",
+)  # fmt: skip
+"""Parts of processors that draw a screen. Those for computing, MI300A and the large gfx1151, are GPUs like others."""
+NOT_BUILT_FOR = ("gfx6", "gfx7", "gfx8", "gfx101")
+"""Generations that no build of PyTorch has code for, so that they draw a screen and no more."""
+SMALL_BYTES = 4 << 30
+"""Memory of its own that a card for computing exceeds, where no topology says what it is."""
+_LEVEL = lazy(r"^\s*[0-9]{1,2}:\s*([0-9]{1,5})\s*[mM]hz", flags=re.MULTILINE)
+_ERRORS = lazy(r"^(ue|ce):\s*([0-9]{1,18})\s*$", flags=re.MULTILINE)
+_BAD_PAGE = lazy(r"^0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : ([RPF])\s*$", flags=re.MULTILINE)
+
+
+class Node(Record):
+    """A node of the compute driver's topology that computes: a GPU, or a part of one."""
+
+    number: int
+    bus_id: str
+    gpu_id: int | None
+    target: str
+    hive: int
+    cus: int
+
+
+def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
+    """The GPUs for computing among these cards, numbered from `first` on."""
+    mine = [card for card in cards if card.vendor == "amd" and card.driver == "amdgpu"]
+    nodes = _nodes(host) if mine else []
+    told = throttled(host) if mine and host.deep else {}
+    found: list[Device] = []
+    for card in mine:
+        parts = [node for node in nodes if node.bus_id == card.bus_id]
+        device = _device(host, card, parts, nodes, first + len(found), hours)
+        if device.clocks.events is None and card.bus_id in told:
+            device = structs.replace(device, clocks=structs.replace(device.clocks, events=told[card.bus_id]))
+        if _computes(device):
+            found.append(device)
+    return found
+
+
+def _computes(device: Device) -> bool:
+    """Whether it is a GPU for computing: by its target, else by its memory."""
+    if device.target is not None:
+        return device.target not in INTEGRATED and not device.target.startswith(NOT_BUILT_FOR)
+    return (device.memory_total_bytes or 0) > SMALL_BYTES
+
+
+def _nodes(host: Host) -> list[Node]:
+    names = host.names(KFD) if host.exists(KFD) else ()
+    nodes = (_node(host, position) for name in (names or ())[:MAX_NODES] if (position := number(name)) is not None)
+    return [node for node in nodes if node is not None]
+
+
+def _node(host: Host, position: int) -> Node | None:
+    """A processor's node has no SIMD units."""
+    path = f"{KFD}/{position}"
+    said = host.pairs(f"{path}/properties", " ") or {}
+    version, place = number(said.get("gfx_target_version", "")), number(said.get("location_id", ""))
+    units = number(said.get("simd_count", "")) or 0
+    if not units or version is None or place is None:
+        return None
+    domain = number(said.get("domain", "")) or 0
+    return Node(
+        number=position,
+        bus_id=f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}",
+        gpu_id=optional(host, f"{path}/gpu_id"),
+        target=f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}",
+        hive=number(said.get("hive_id", "")) or 0,
+        cus=units // max(number(said.get("simd_per_cu", "")) or 1, 1),
+    )
+
+
+def _device(host: Host, card: Card, parts: list[Node], nodes: list[Node], index: int, hours: float | None) -> Device:
+    folder, target = card.folder, parts[0].target if parts else None
+    node = host.number(f"{PCI}/{card.bus_id}/numa_node")
+    name = host.word(f"{folder}/product_name") if host.exists(f"{folder}/product_name") else ""
+    unique = host.word(f"{folder}/unique_id") if host.exists(f"{folder}/unique_id") else None
+    level = host.word(f"{folder}/power_dpm_force_performance_level") if host.exists(f"{folder}/power_dpm_force_performance_level") else None
+    return Device(
+        index=index,
+        vendor="amd",
+        bus_id=card.bus_id,
+        name=neutral(name or MODELS.get(card.device_id, f"AMD GPU {card.device_id}"), 120),
+        uuid=neutral(unique, 60) if unique else None,
+        architecture=next((name for start, name in ARCHITECTURES if (target or "").startswith(start)), None),
+        target=target,
+        compute_units=sum(part.cus for part in parts) or None,
+        vbios=_word(host, f"{folder}/vbios_version"),
+        mobile=False,
+        problem="",
+        lost=False,
+        memory_total_bytes=optional(host, f"{folder}/mem_info_vram_total"),
+        memory_used_bytes=optional(host, f"{folder}/mem_info_vram_used"),
+        utilization_percent=_percent(optional(host, f"{folder}/gpu_busy_percent")),
+        memory_utilization_percent=_percent(optional(host, f"{folder}/mem_busy_percent")),
+        performance_level=neutral(level, 40) if level else None,
+        compute_partition=_word(host, f"{folder}/current_compute_partition"),
+        memory_partition=_word(host, f"{folder}/current_memory_partition"),
+        mig_enabled=len(parts) > 1 if parts else None,
+        numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
+        locality_known=None if node is None else node >= 0,
+        local_cpus=host.cpus(f"{PCI}/{card.bus_id}/local_cpulist"),
+        clocks=_clocks(host, folder),
+        power=_power(host, folder),
+        thermal=_thermal(host, folder),
+        ecc=_errors(host, folder),
+        pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
+        nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
+        xgmi=_xgmi(host, parts[0], nodes) if parts else Xgmi(),
+        processes=_processes(host, {part.gpu_id for part in parts}),
+    )
+
+
+def _word(host: Host, path: str) -> str | None:
+    word = host.word(path) if host.exists(path) else None
+    return neutral(word, 60) if word else None
+
+
+def _percent(value: int | None) -> int | None:
+    return value if value in range(101) else None
+
+
+def _levels(host: Host, path: str) -> int | None:
+    """The highest of the clocks that the driver lists."""
+    text = host.text(path, 8192) if host.exists(path) else None
+    return max((int(level) for level in _LEVEL.findall(text or "")), default=None)
+
+
+def _clocks(host: Host, folder: str) -> Clocks:
+    at = sensors(host, folder)
+    raw = host.data(f"{folder}/gpu_metrics", MAX_BYTES) if host.exists(f"{folder}/gpu_metrics") else None
+    return Clocks(
+        sm_mhz=whole(optional(host, f"{at}/freq1_input"), 1_000_000) if at else None,
+        sm_max_mhz=_levels(host, f"{folder}/pp_dpm_sclk"),
+        memory_mhz=whole(optional(host, f"{at}/freq2_input"), 1_000_000) if at else None,
+        memory_max_mhz=_levels(host, f"{folder}/pp_dpm_mclk"),
+        events=None if raw is None else throttled_by(raw),
+    )
+
+
+def _power(host: Host, folder: str) -> Power:
+    at = sensors(host, folder)
+    if at is None:
+        return Power()
+    drawn = optional(host, f"{at}/power1_average")
+    limit = optional(host, f"{at}/power1_cap")
+    return Power(
+        usage_watts=scaled(optional(host, f"{at}/power1_input") if drawn is None else drawn, 1e6),
+        limit_watts=scaled(limit, 1e6),
+        default_limit_watts=scaled(optional(host, f"{at}/power1_cap_default"), 1e6),
+        enforced_limit_watts=scaled(limit, 1e6),
+    )
+
+
+def _thermal(host: Host, folder: str) -> Thermal:
+    """Sensors are edge, junction and memory; the junction is the one that slows it down."""
+    at = sensors(host, folder)
+    if at is None:
+        return Thermal()
+    labels = {_word(host, f"{at}/temp{place}_label"): place for place in (1, 2, 3)}
+    core = labels.get("junction", labels.get("edge", 1))
+    now, limit = (whole(optional(host, f"{at}/temp{core}_{kind}"), 1000) for kind in ("input", "crit"))
+    return Thermal(
+        celsius=now,
+        slowdown_celsius=limit,
+        margin_celsius=None if now is None or limit is None else limit - now,
+        memory_celsius=whole(optional(host, f"{at}/temp{labels['mem']}_input"), 1000) if "mem" in labels else None,
+    )
+
+
+def _errors(host: Host, folder: str) -> Ecc:
+    """Counters of each block of the chip, and memory pages that were taken out of use."""
+    ras = f"{folder}/ras"
+    there = host.exists(ras)
+    if not there:
+        supported = None if there is None else False
+        none = None if there is None else 0
+        return Ecc(enabled=supported, supported=supported, remapped_rows=none, remap_pending=supported, remap_failed=supported)
+    counted: dict[str, int] = {}
+    for name in host.names(ras) or ():
+        for kind, errors in _ERRORS.findall((host.text(f"{ras}/{name}", 4096) or "") if name.endswith("_err_count") else ""):
+            counted[kind] = counted.get(kind, 0) + int(errors)
+    pages = host.text(f"{ras}/gpu_vram_bad_pages") if host.exists(f"{ras}/gpu_vram_bad_pages") else None
+    flags = None if pages is None else _BAD_PAGE.findall(pages)
+    return Ecc(
+        enabled=bool(counted) or None,
+        supported=True,
+        corrected=counted.get("ce"),
+        uncorrected=counted.get("ue"),
+        remapped_rows=None if flags is None else len(flags),
+        remap_pending=None if flags is None else "P" in flags,
+        remap_failed=None if flags is None else "F" in flags,
+    )
+
+
+def link(host: Host, bus_id: str, replays: int | None, hours: float | None) -> Pcie:
+    """The link to the machine: on cards with a switch of their own, the GPU's own link to that is always full."""
+    above = pci.addresses_in(host.link(f"{PCI}/{bus_id}") or "")[:-1]
+    mine = host.word(f"{PCI}/{bus_id}/vendor")
+    top = bus_id
+    for bridge in reversed(above):
+        if mine is None or host.word(f"{PCI}/{bridge}/vendor") != mine or _is_root(host, bridge):
+            break
+        top = bridge
+    slot_width, slot_generation = slot(host, top)
+    path = f"{PCI}/{top}"
+    return Pcie(
+        width_lanes=lanes(host, f"{path}/current_link_width"),
+        max_width_lanes=lanes(host, f"{path}/max_link_width"),
+        slot_width_lanes=slot_width,
+        generation=generation(host, f"{path}/current_link_speed"),
+        max_generation=generation(host, f"{path}/max_link_speed"),
+        slot_generation=slot_generation,
+        replays=replays,
+        replays_per_hour=None if replays is None or not hours else replays / hours,
+    )
+
+
+def _is_root(host: Host, bridge: str) -> bool:
+    """Whether a bridge is a port of the processor, which may be of the same maker."""
+    return len(pci.addresses_in(host.link(f"{PCI}/{bridge}") or "")) <= 1
+
+
+def _xgmi(host: Host, node: Node, nodes: list[Node]) -> Xgmi:
+    """How the GPU reaches the others of its hive: those that it should reach over xGMI, and those that it reaches over PCIe."""
+    peers = {other.number for other in nodes if other.hive and other.hive == node.hive and other.bus_id != node.bus_id}
+    if not peers:
+        return Xgmi(peers=0, over_pcie=0)
+    folder = f"{KFD}/{node.number}/io_links"
+    names = host.names(folder)
+    if names is None:
+        return Xgmi(peers=len(peers))
+    kinds: dict[int, int] = {}
+    for name in names[:MAX_LINKS]:
+        said = host.pairs(f"{folder}/{name}/properties", " ") or {}
+        to, kind = number(said.get("node_to", "")), number(said.get("type", ""))
+        if to is not None and kind is not None:
+            kinds[to] = kind
+    return Xgmi(peers=len(peers), over_pcie=sum(1 for peer in peers if kinds.get(peer) != XGMI))
+
+
+def _processes(host: Host, gpu_ids: set[int | None]) -> tuple[Process, ...] | None:
+    """Programs that hold memory of the GPU through the compute driver."""
+    names = host.names(KFD_PROCESSES) if host.exists(KFD_PROCESSES) else None
+    if names is None or None in gpu_ids or not gpu_ids:
+        return None
+    found = []
+    for name in names[:MAX_PROCESSES]:
+        held = [optional(host, f"{KFD_PROCESSES}/{name}/vram_{gpu_id}") for gpu_id in gpu_ids]
+        known = [amount for amount in held if amount is not None]
+        pid, used = number(name), sum(known)
+        if pid and used:
+            found.append(Process(pid, used))
+    return tuple(found)

@@ -1,0 +1,64 @@
+"""GPUs of AMD and Intel as the kernel's graphics drivers list them.
+
+Reads   /sys/class/drm/card*/device/uevent  …/hwmon/hwmon*
+Kernel  https://docs.kernel.org/gpu/drm-uapi.html
+"""
+
+from __future__ import annotations
+
+from sysperf.host import Host
+from sysperf.model.record import Record
+from sysperf.procfs import pci
+from sysperf.startup import lazy
+
+DRM = "/sys/class/drm"
+MAX_CARDS = 128
+_CARD = lazy(r"card[0-9]{1,4}")
+_VENDORS = {"1002": "amd", "8086": "intel"}
+
+
+class Card(Record):
+    """One GPU of AMD or Intel that a kernel driver holds."""
+
+    folder: str
+    bus_id: str
+    vendor: str
+    device_id: str
+    driver: str
+
+
+def cards(host: Host) -> list[Card] | None:
+    """List cards by their PCI address; None where the folder is there and cannot be listed. Parts of a partitioned GPU have no address."""
+    names = host.names(DRM) if host.exists(DRM) else ()
+    if names is None:
+        return None
+    found = [_card(host, f"{DRM}/{name}") for name in names if _CARD.fullmatch(name)][:MAX_CARDS]
+    return sorted((card for card in found if card is not None), key=lambda card: card.bus_id)
+
+
+def _card(host: Host, path: str) -> Card | None:
+    said = host.pairs(f"{path}/device/uevent", "=") or {}
+    maker, _, model = said.get("PCI_ID", "").lower().partition(":")
+    bus_id = pci.bus_id(said.get("PCI_SLOT_NAME", ""))
+    if maker not in _VENDORS or bus_id is None:
+        return None
+    return Card(f"{path}/device", bus_id, _VENDORS[maker], f"{model:0>4}"[-4:], said.get("DRIVER", "")[:40])
+
+
+def sensors(host: Host, folder: str) -> str | None:
+    """The folder of the card's sensors, of which it has one."""
+    names = host.names(f"{folder}/hwmon") if host.exists(f"{folder}/hwmon") else None
+    return f"{folder}/hwmon/{names[0]}" if names else None
+
+
+def optional(host: Host, path: str) -> int | None:
+    """The number in a file that not every card has."""
+    return host.number(path) if host.exists(path) else None
+
+
+def scaled(value: int | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def whole(value: int | None, unit: int) -> int | None:
+    return None if value is None else value // unit

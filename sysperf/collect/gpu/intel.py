@@ -1,0 +1,127 @@
+"""GPUs of Intel, from files alone.
+
+Reads   /sys/class/drm/card*/device/tile*/gt*/freq0/{act,min,max,rp0}_freq  …/freq0/throttle/*  …/tile*/physical_vram_size_bytes
+        /sys/class/drm/card*/gt/gt*/{rps_*_freq_mhz,throttle_reason_*} of the older driver
+        …/device/{resource,hwmon}  /sys/bus/pci/devices/*
+Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html
+        https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon
+"""
+
+from __future__ import annotations
+
+from sysperf.collect.gpu.amd import link
+from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
+from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Power, Thermal, Xgmi
+from sysperf.host import Host
+from sysperf.model.cpuset import MAX_CPU
+
+MODELS = {
+    # by PCI device id: https://dgpu-docs.intel.com/devices/hardware-table.html
+    "0bd5": "Intel Data Center GPU Max 1550", "0bda": "Intel Data Center GPU Max 1100", "56c0": "Intel Data Center GPU Flex 170",
+    "56c1": "Intel Data Center GPU Flex 140", "56a0": "Intel Arc A770", "56a1": "Intel Arc A750", "56a2": "Intel Arc A580",
+    "56a5": "Intel Arc A380", "56a6": "Intel Arc A310", "e20b": "Intel Arc B580", "e20c": "Intel Arc B570", "e211": "Intel Arc Pro B60",
+    "e212": "Intel Arc Pro B50",
+}  # fmt: skip
+HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
+INTEGRATED = "0000:00:02.0"
+"""Where the GPU inside of every processor of Intel is."""
+_REASONS = {
+    "pl1": "sw-power-cap", "pl2": "sw-power-cap", "pl4": "sw-power-cap", "ratl": "sw-thermal", "thermal": "hw-thermal",
+    "vr_thermalert": "hw-thermal", "vr_tdc": "sw-power-cap", "prochot": "hw-power-brake",
+}  # fmt: skip
+
+
+def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
+    """The GPUs for computing among these cards, numbered from `first` on."""
+    mine = [card for card in cards if card.vendor == "intel" and card.bus_id != INTEGRATED]
+    return [_device(host, card, first + place, hours) for place, card in enumerate(mine)]
+
+
+def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
+    node = host.number(f"{PCI}/{card.bus_id}/numa_node")
+    at = sensors(host, card.folder)
+    return Device(
+        index=index,
+        vendor="intel",
+        bus_id=card.bus_id,
+        name=MODELS.get(card.device_id, f"Intel GPU {card.device_id}"),
+        mobile=False,
+        problem="",
+        lost=False,
+        memory_total_bytes=_memory(host, card.folder),
+        bar1_total_bytes=_window(host, card.folder),
+        mig_enabled=False,
+        numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
+        locality_known=None if node is None else node >= 0,
+        local_cpus=host.cpus(f"{PCI}/{card.bus_id}/local_cpulist"),
+        clocks=_clocks(host, card.folder),
+        power=_power(host, at),
+        thermal=_thermal(host, at),
+        ecc=Ecc() if card.device_id in HAVE_ECC else Ecc(False, False, remapped_rows=0, remap_pending=False, remap_failed=False),
+        pcie=link(host, card.bus_id, None, hours),
+        nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
+        xgmi=Xgmi(peers=0, over_pcie=0),
+    )
+
+
+def _memory(host: Host, folder: str) -> int | None:
+    """The sum over its tiles."""
+    words = [host.word(path) for path in host.glob(f"{folder}/tile[0-9]*/physical_vram_size_bytes")]
+    try:
+        return sum(int(word or "", 16) for word in words) or None
+    except ValueError:
+        return None
+
+
+def _window(host: Host, folder: str) -> int | None:
+    """The size of the window to its memory: the third line of `resource` has its first and last address."""
+    text = host.text(f"{folder}/resource", 8192) if host.exists(f"{folder}/resource") else None
+    lines = (text or "").splitlines()
+    try:
+        first, last, _ = (int(word, 16) for word in lines[2].split())
+    except (ValueError, IndexError):
+        return None
+    return last - first + 1 if last > first else None
+
+
+def _clocks(host: Host, folder: str) -> Clocks:
+    """Clocks of the first tile, from the newer driver `xe`, else from `i915`."""
+    frequency = f"{folder}/tile0/gt0/freq0"
+    if host.exists(frequency):
+        now, highest, most, least = (optional(host, f"{frequency}/{name}_freq") for name in ("act", "rp0", "max", "min"))
+        reasons = _reasons(host, f"{frequency}/throttle", "reason_")
+    else:
+        older = f"{folder.rpartition('/')[0]}/gt/gt0"
+        now, highest, most, least = (optional(host, f"{older}/rps_{name}_freq_mhz") for name in ("act", "RP0", "max", "min"))
+        reasons = _reasons(host, older, "throttle_reason_")
+    return Clocks(sm_mhz=now, sm_max_mhz=highest, allowed_max_mhz=most, allowed_min_mhz=least, events=reasons)
+
+
+def _reasons(host: Host, folder: str, start: str) -> tuple[str, ...] | None:
+    found = {name: optional(host, f"{folder}/{start}{name}") for name in _REASONS}
+    if set(found.values()) == {None}:
+        return None
+    return tuple(dict.fromkeys(_REASONS[name] for name, value in found.items() if value))
+
+
+def _power(host: Host, at: str | None) -> Power:
+    """Power limits. One of 0 is none, so that the factory's holds."""
+    if at is None:
+        return Power()
+    rated = optional(host, f"{at}/power1_rated_max") or None
+    limit = optional(host, f"{at}/power1_max")
+    limit = rated if limit == 0 else limit
+    return Power(limit_watts=scaled(limit, 1e6), default_limit_watts=scaled(rated, 1e6), enforced_limit_watts=scaled(limit, 1e6))
+
+
+def _thermal(host: Host, at: str | None) -> Thermal:
+    """Package and memory by their labels, which older kernels do not have."""
+    if at is None:
+        return Thermal()
+    labels = {host.word(f"{at}/temp{place}_label"): place for place in (1, 2, 3) if host.exists(f"{at}/temp{place}_label")}
+    package, memory = labels.get("pkg"), labels.get("vram")
+    return Thermal(
+        celsius=whole(optional(host, f"{at}/temp{package}_input"), 1000) if package else None,
+        slowdown_celsius=whole(optional(host, f"{at}/temp{package}_crit"), 1000) if package else None,
+        memory_celsius=whole(optional(host, f"{at}/temp{memory}_input"), 1000) if memory else None,
+    )

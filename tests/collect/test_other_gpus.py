@@ -1,0 +1,226 @@
+"""What we say of GPUs of AMD and Intel is what their drivers' files say; no library is needed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sysperf.collect.gpu import collect
+from sysperf.collect.gpu.kernel_log import read_log
+from sysperf.collect.gpu.records import Device
+from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import to_json
+from sysperf.procfs.gpu_metrics import throttled_by
+from tests.conftest import Files, MakeMachine, make_machine
+from tests.gpus import H100, calls
+from tests.gpus import files as nvidia_files
+from tests.other_gpus import GIB, MI300X, NODES, PHOENIX, RX7900, amd, bus_id, intel, metrics
+
+
+def devices(files: Files, links: dict[str, str]) -> tuple[Device, ...]:
+    found = collect(make_machine(files, links, {})).devices
+    assert found is not None
+    return found
+
+
+def test_eight_mi300x_are_read_whole() -> None:
+    """Target, units, memory, clocks, limits, heat, errors, partitions, place and links, each with the units of its name."""
+    files, links = amd(*[MI300X] * 8, hive=77)
+
+    found = devices(files, links)
+
+    assert [card.bus_id for card in found] == [bus_id(index) for index in range(8)]
+    last = found[7]
+    assert (last.vendor, last.name, last.architecture, last.target, last.compute_units) == (
+        "amd",
+        "AMD Instinct MI300X OAM",
+        "cdna3",
+        "gfx942",
+        304,
+    )
+    assert (last.memory_total_bytes, last.utilization_percent, last.problem, last.lost) == (192 * GIB, 0, "", False)
+    assert (last.clocks.sm_mhz, last.clocks.sm_max_mhz, last.clocks.events, last.performance_level) == (132, 2100, (), "auto")
+    assert (last.power.usage_watts, last.power.limit_watts, last.power.default_limit_watts) == (140.0, 750.0, 750.0)
+    assert (last.thermal.celsius, last.thermal.slowdown_celsius, last.thermal.memory_celsius) == (45, 100, 39)
+    assert (last.ecc.enabled, last.ecc.uncorrected, last.ecc.remap_pending, last.ecc.remap_failed) == (True, 0, False, False)
+    assert (last.compute_partition, last.memory_partition, last.mig_enabled) == ("SPX", "NPS1", False)
+    assert (last.numa_node, last.local_cpus) == (1, CpuSet.parse("48-95"))
+    assert (last.xgmi.peers, last.xgmi.over_pcie) == (7, 0)
+
+
+def test_the_link_is_that_of_the_card_and_not_that_behind_its_own_switch() -> None:
+    """A card whose uppermost bridge trained at 8 lanes; the GPU's own link to the switch is always full."""
+    files, links = amd(MI300X)
+    upper = next(path for path in files if path.endswith("0000:0a:00.0/current_link_width"))
+
+    (card,) = devices({**files, upper: "8\n"}, links)
+
+    assert (card.pcie.width_lanes, card.pcie.max_width_lanes, card.pcie.slot_width_lanes, card.pcie.generation) == (8, 16, 16, 5)
+
+
+def test_a_missing_xgmi_link_is_counted() -> None:
+    files, links = amd(*[MI300X] * 4, hive=77)
+    to_the_last = next(path for path, text in files.items() if path.startswith(f"{NODES}/1/io_links") and "node_to 4\n" in str(text))
+
+    found = devices({**files, to_the_last: "type 2\nnode_from 1\nnode_to 4\n"}, links)
+
+    assert [card.xgmi.over_pcie for card in found] == [1, 0, 0, 0]
+
+
+def test_errors_of_all_blocks_are_summed_and_bad_pages_counted() -> None:
+    files, links = amd(MI300X)
+    own = next(path for path in files if path.endswith("ras/umc_err_count")).rpartition("/")[0]
+    sick = {
+        f"{own}/umc_err_count": "ue: 3\nce: 40\n",
+        f"{own}/gfx_err_count": "ue: 1\nce: 2\n",
+        f"{own}/gpu_vram_bad_pages": "0x027f5d43 : 0x00001000 : R\n0x027f5d4b : 0x00001000 : P\n0x027f5d53 : 0x00001000 : F\n",
+    }
+
+    (card,) = devices({**files, **sick}, links)
+
+    assert (card.ecc.uncorrected, card.ecc.corrected, card.ecc.remapped_rows) == (4, 42, 3)
+    assert (card.ecc.remap_pending, card.ecc.remap_failed) == (True, True)
+
+
+def test_programs_that_hold_memory_are_named() -> None:
+    files, links = amd(MI300X, MI300X)
+    held = {"/sys/class/kfd/kfd/proc/4242/vram_1001": f"{20 * GIB}\n", "/sys/class/kfd/kfd/proc/7/vram_1001": "0\n"}
+
+    found = devices({**files, **held}, links)
+
+    assert [[(process.pid, process.used_bytes) for process in card.processes or ()] for card in found] == [[], [(4242, 20 * GIB)]]
+
+
+@pytest.mark.parametrize("model", [PHOENIX, {**RX7900, "target": 80003}, {**RX7900, "target": 100100}], ids=["laptop", "RX 580", "RX 5700"])
+def test_what_only_draws_a_screen_is_no_gpu_for_computing(model: dict[str, object]) -> None:
+    """A processor's own graphics, and generations that no build of PyTorch has code for."""
+    assert devices(*amd(model)) == ()
+    assert [card.name for card in devices(*amd(model, RX7900))] == ["AMD Radeon RX 7900"]
+
+
+def test_without_the_compute_driver_the_card_is_still_there() -> None:
+    """amdgpu alone draws a screen and does not compute: target and units are unknown."""
+    files, links = amd(RX7900)
+
+    (card,) = devices({path: text for path, text in files.items() if not path.startswith("/sys/class/kfd")}, links)
+
+    assert (card.name, card.target, card.compute_units, card.memory_total_bytes) == ("AMD Radeon RX 7900", None, None, 24 * GIB)
+
+
+def test_the_console_of_a_server_is_no_gpu_for_computing() -> None:
+    """An old chip of AMD's, held by `radeon`."""
+    files, links = amd(RX7900)
+    console = {
+        path: str(text).replace("DRIVER=amdgpu", "DRIVER=radeon") if path.endswith("uevent") else text for path, text in files.items()
+    }
+
+    assert devices(console, links) == ()
+
+
+def test_an_arc_card_is_read_beside_the_processors_graphics() -> None:
+    (card,) = devices(*intel())
+
+    assert (card.vendor, card.name, card.bus_id, card.memory_total_bytes) == ("intel", "Intel Arc B580", "0000:03:00.0", 12 * GIB)
+    assert (card.clocks.sm_max_mhz, card.clocks.allowed_max_mhz, card.clocks.events) == (2850, 2850, ())
+    assert (card.power.limit_watts, card.power.default_limit_watts, card.thermal.celsius) == (190.0, 190.0, 38)
+    assert (card.bar1_total_bytes, card.pcie.width_lanes, card.pcie.slot_generation) == (16 * GIB, 8, 4)
+
+
+def test_reasons_of_a_throttled_arc_have_common_names() -> None:
+    (card,) = devices(*intel(**{"tile0/gt0/freq0/throttle/reason_thermal": "1\n", "tile0/gt0/freq0/throttle/reason_pl1": "1\n"}))
+
+    assert card.clocks.events == ("sw-power-cap", "hw-thermal")
+
+
+def test_makers_are_listed_behind_each_other(machine: MakeMachine) -> None:
+    """NVIDIA's keep NVML's numbers; a Radeon comes behind them."""
+    files, links = nvidia_files(2)
+    others, more = amd(RX7900)
+
+    found = collect(machine({**others, **files}, {**links, **more}, calls(H100, H100))).devices
+
+    assert [(card.index, card.vendor) for card in found or ()] == [(0, "nvidia"), (1, "nvidia"), (2, "amd")]
+
+
+@pytest.mark.parametrize(
+    ("bit", "event"), [(0, "sw-power-cap"), (17, "sw-power-cap"), (36, "sw-thermal"), (44, "hw-thermal"), (47, "hw-power-brake")]
+)
+def test_throttle_bits_have_common_names(bit: int, event: str) -> None:
+    assert throttled_by(metrics(1 << bit)) == (event,)
+
+
+def throttle(**states: str) -> str:
+    """What ``amd-smi metric --throttle --json`` says of two GPUs, the second of them in these states."""
+    calm = dict.fromkeys(("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal"), "NOT ACTIVE")
+    entries = [{f"{name}_violation_status": state for name, state in said.items()} for said in (calm, calm | states)]
+    return json.dumps([{"gpu": index, "throttle": said} for index, said in enumerate(entries)])
+
+
+def test_what_the_files_of_an_mi300x_do_not_tell_its_tool_does_under_deep() -> None:
+    """Revision 1.6 of its metrics has a status of the chip only; both forms of the tool's answer are read."""
+    files, links = amd(MI300X, MI300X)
+    for path in [path for path in files if path.endswith("/gpu_metrics")]:
+        files[path] = b"\x78\x00\x01\x06" + bytes(200)
+    listed = json.dumps([{"gpu": index, "bdf": bus_id(index)} for index in range(2)])
+    said = throttle(socket_thermal="ACTIVE", ppt="ACTIVE")
+    for answer in (said, json.dumps({"gpu_data": json.loads(said)})):
+        calls_made: dict[str, object] = {"run:amd-smi-list": listed, "run:amd-smi-throttle": answer}
+        found = collect(make_machine(files, links, calls_made, deep=True)).devices
+        assert [card.clocks.events for card in found or ()] == [(), ("sw-power-cap", "hw-thermal")]
+
+    assert [card.clocks.events for card in devices(files, links)] == [None, None], "not asked without --deep"
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[1, null]", '[{"gpu": 0, "throttle": "N/A"}]', '{"gpu_data": {}}', "[[[["])
+def test_a_tool_that_says_something_else_says_nothing(answer: str) -> None:
+    files, links = amd(MI300X)
+    files = {path: text for path, text in files.items() if not path.endswith("/gpu_metrics")}
+    calls_made: dict[str, object] = {"run:amd-smi-list": answer, "run:amd-smi-throttle": answer}
+
+    found = collect(make_machine(files, links, calls_made, deep=True)).devices
+
+    assert [card.clocks.events for card in found or ()] == [None]
+
+
+LOG = """\
+2026-11-20T12:00:00,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=12, emitted seq=14
+2026-11-20T12:00:01,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: GPU reset begin!
+2026-11-20T12:00:02,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: GPU reset(2) succeeded!
+2026-11-20T12:00:03,000001+00:00 amdgpu 0000:1c:00.0: amdgpu: socket: 1, die: 0, 3 uncorrectable hardware errors detected in umc block
+2026-11-20T12:00:04,000001+00:00 xe 0000:03:00.0: [drm] *ERROR* GT0: Engine reset: engine_class=rcs
+2026-11-20T12:00:05,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: Runtime PM not available
+"""
+
+
+def test_resets_and_broken_memory_are_told_apart() -> None:
+    """A reset may be a program's fault; an uncorrectable error and a lost device are the GPU's."""
+    faults = read_log(LOG)["faults"]
+
+    assert [(fault.bus_id, fault.lost) for fault in faults] == [
+        ("0000:0c:00.0", False), ("0000:0c:00.0", False), ("0000:1c:00.0", True), ("0000:03:00.0", False),
+    ]  # fmt: skip
+
+
+def test_metrics_that_do_not_tell_are_unknown() -> None:
+    """Another revision, one that is cut short, one that the firmware left empty."""
+    assert throttled_by(metrics(0)) == ()
+    assert throttled_by(b"\x78\x00\x01\x04" + bytes(200)) is None
+    assert throttled_by(metrics(1)[:100]) is None
+    assert throttled_by(metrics((1 << 64) - 1)) is None
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_no_file_breaks_the_collector(data: st.DataObject) -> None:
+    """A hostile capture writes anything into any file: nothing raises, the record stays encodable."""
+    files, links = amd(MI300X, RX7900, hive=7) if data.draw(st.booleans()) else intel()
+    changed = data.draw(
+        st.dictionaries(st.sampled_from(sorted(files)), st.binary(max_size=40) | st.just(b"-1") | st.just(b"9" * 30), max_size=8)
+    )
+
+    facts = collect(make_machine({**files, **changed}, links, {}))
+
+    json.loads(to_json(facts))
