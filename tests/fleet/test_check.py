@@ -247,6 +247,17 @@ def test_a_child_that_breaks_is_unknown() -> None:
     assert check.within(later, lambda *_: Checked(faults=(SICK,) * 3_000)).faults == (SICK,) * 3_000
 
 
+def test_the_configuration_for_node_problem_detector() -> None:
+    """Its command answers as it expects, within the time that it gives."""
+    (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs/fleet.md").read_text(), re.DOTALL)
+    config = json.loads(block)
+    (rule,) = config["rules"]
+
+    assert rule["condition"] in {condition["type"] for condition in config["conditions"]}
+    assert config["pluginConfig"]["max_output_length"] == MAX_NPD
+    assert sysperf(*rule["args"], "--no-agent").returncode in (0, 1, 2)
+
+
 @pytest.mark.parametrize("budget", ["0", "-1s", "1h", "nan", "1e3", "61s", ""])
 def test_budgets_that_are_none(budget: str) -> None:
     """They are refused with what is possible."""

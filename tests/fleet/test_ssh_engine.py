@@ -216,6 +216,29 @@ def test_ctrl_c_shows_what_is_there(hosts: Hosts) -> None:
     assert fleet["silent"][0]["state"] == "late"
 
 
+def test_two_fleets_at_once(hosts: Hosts) -> None:
+    """Two collectors ask the same nodes at the same time."""
+    words = (
+        "fleet",
+        "audit",
+        "--json",
+        "--fail-on",
+        "never",
+        "--hosts",
+        "h[2-3]",
+        "--sysperf",
+        str(hosts.folder / "sysperf"),
+        "--node-limit",
+        "60",
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-m", "sysperf", *words], env=hosts.environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        for _ in range(2)
+    ]
+
+    assert [json.loads(collector.communicate(timeout=120)[0])["answered"] for collector in both] == [2, 2]
+
+
 @pytest.mark.parametrize("path", ["-oProxyCommand=x", "a b", "x;y", "$(x)", ""])
 def test_only_our_verbs_run_there(path: str) -> None:
     """What is started on a node is sysperf and one of its verbs."""
