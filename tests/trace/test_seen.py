@@ -615,12 +615,13 @@ def test_modules_of_a_program_on_the_cpu_are_a_tree(tmp_path: Path) -> None:
 
     def step(machine: Machine) -> None:
         model = machine.now
+        machine.think(1)
         for number in range(12):
             layer = machine.now
             machine.think(1_000)
             machine.range("aten::mm", layer, "cpu_op")
             machine.range(f"nn.Module: Block_{number}", layer, "python_function")
-        machine.range("nn.Module: GPT_0", model - 1, "python_function")
+        machine.range("nn.Module: GPT_0", model, "python_function")
         machine.think(10)
 
     rows = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].modules
