@@ -13,7 +13,7 @@ from sysperf.engine.lint.workers import FILE_S, examine_all
 from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.subject import fingerprint, named
+from sysperf.evaluate.subject import fingerprint, with_subject
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import redact
 from sysperf.model.finding import Finding, Place, Report, SourceEdit, Subject, Tally
@@ -196,7 +196,7 @@ def _hypothesis(answer: Answer, script: Script, source: Source) -> Finding:
         end_line=(site.end_line or line) - line + line_in_cell, end_column=site.end_column or column,
     )  # fmt: skip
     name = fingerprint(answer.finding.rule, f"{source.path}\0{site.function}\0{code}")
-    finding = named(answer.finding, Subject("item", place.start))
+    finding = with_subject(answer.finding, Subject("item", place.start))
     return msgspec.structs.replace(finding, places=(place,), fingerprint=name, evidence=())
 
 
