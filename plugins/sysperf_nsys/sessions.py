@@ -9,7 +9,6 @@ from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.procfs import environ
 
-
 VARIABLE = "NSYS_PROFILING_SESSION_ID"
 MAX_LINES = 1_000
 _LINE = re.compile(r"\s*(\d+)\s+\S+\s+(\S+)\s+\d+\s+(\S.*?)\s*")
