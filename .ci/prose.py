@@ -27,7 +27,7 @@ LONG = {
     "docs/configuration.md": 1,
     "docs/dashboard.md": 6,
     "docs/diagnose.md": 4,
-    "docs/lint.md": 4,
+    "docs/lint.md": 2,
     "docs/rules.md": 3,
     "docs/seeds.md": 1,
     "docs/service.md": 3,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.model.finding import Finding, Place
 from sysperf.script import evaluation, makers
+from sysperf.script.calls import is_fallback
 from sysperf.script.edits import Change, Edit, add_keyword, newline, span, text_of
 from sysperf.script.file import File
 from sysperf.script.names import argument, dotted, is_open, keyword, last_name
@@ -269,7 +270,7 @@ def _with_device(file: File, call: ast.Call, name: str, device: str, rule: str) 
 def _renamed_import(file: File, used: ast.Name, rule: str) -> Edit | None:
     """The module of a `from … import`, where it brings nothing else and every use of its names is a call that changes too."""
     statements = [node for node in file.tree.of(ast.ImportFrom) if any((alias.asname or alias.name) == used.id for alias in node.names)]
-    if len(statements) != 1 or statements[0].module not in ("torch.cuda.amp", "torch.cpu.amp"):
+    if len(statements) != 1 or statements[0].module not in ("torch.cuda.amp", "torch.cpu.amp") or is_fallback(file, statements[0]):
         return None
     names = {alias.asname or alias.name for alias in statements[0].names}
     if not {alias.name for alias in statements[0].names} <= set(_AMP):

@@ -315,3 +315,10 @@ def test_a_sum_stays_where_the_device_may_have_no_doubles(line: str) -> None:
 
     assert ".double()" not in fixed(text)
     assert ".double()" in fixed(text.replace(line, "device = torch.device('cuda')"))
+
+
+def test_an_import_that_may_fail_stays() -> None:
+    """An older version has no such name, and the error tells what to install."""
+    text = "try:\n    from torch.cuda.amp import GradScaler\nexcept ImportError:\n    raise ImportError('PyTorch 1.6 is needed')\nscaler = GradScaler()\n"
+
+    assert fixed("import torch\n" + text) == "import torch\n" + text
