@@ -77,7 +77,7 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
     assert {run["arm"] for run in comparison["runs"]} == {"a", "b"}
     assert markdown.startswith("**B is 20.0 % faster than A**")
     assert "\\|'" in markdown
-    assert "<b>" not in page
+    assert "# <b>" not in page
     assert page.count("<circle") == len(comparison["runs"]) - 2
     assert "Content-Security-Policy" in page
 
