@@ -68,6 +68,9 @@ def verdict(report: Report) -> str:
     """The audit in one sentence. It says *healthy* only of what was read."""
     if report.source_files:
         return _places(report)
+    trace = report.snapshot.areas["trace"].facts if "trace" in report.snapshot.areas else None
+    if why := getattr(trace, "why", ""):
+        return f"{getattr(trace, 'verdict', '').capitalize()}: {why}."
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
