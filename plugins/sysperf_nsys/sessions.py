@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
 from sysperf.procfs import environ
-from sysperf.startup import lazy
 
 VARIABLE = "NSYS_PROFILING_SESSION_ID"
 MAX_LINES = 1_000
-_LINE = lazy(r"\s*(\d+)\s+\S+\s+(\S+)\s+\d+\s+(\S.*?)\s*")
-_NAME = lazy(r"[\w.\[][\w .\[\]-]{0,100}")
+_LINE = re.compile(r"\s*(\d+)\s+\S+\s+(\S+)\s+\d+\s+(\S.*?)\s*")
+_NAME = re.compile(r"[\w.\[][\w .\[\]-]{0,100}")
 """Names become an argument. That of a session that was given none is `[default]`."""
 
 
