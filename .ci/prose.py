@@ -26,15 +26,19 @@ LONG = {
     "docs/changes.md": 3,
     "docs/configuration.md": 1,
     "docs/dashboard.md": 6,
-    "docs/diagnose.md": 4,
+    "docs/diagnose.md": 3,
     "docs/lint.md": 2,
     "docs/rules.md": 3,
     "docs/seeds.md": 1,
     "docs/service.md": 3,
     "docs/trainer.md": 3,
-    "docs/tune.md": 7,
-    "docs/verify.md": 18,
-    "docs/wrap.md": 11,
+    "docs/tune.md": 4,
+    "docs/validation/diagnose.md": 1,
+    "docs/validation/tune.md": 3,
+    "docs/validation/verify.md": 12,
+    "docs/validation/wrap.md": 4,
+    "docs/verify.md": 6,
+    "docs/wrap.md": 7,
 }
 
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)

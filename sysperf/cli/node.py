@@ -6,6 +6,7 @@ Reads only; nothing is changed.
 examples:
   sysperf node record
   sysperf node bench --only memory
+  sysperf node bench --format prometheus --output /var/lib/node_exporter/textfile/sysperf-node.prom
   sysperf node record --output /shared/records/$(hostname).json
 """
 
@@ -21,6 +22,7 @@ from sysperf.engine.fleet import record
 from sysperf.fleet.names import is_name
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
+from sysperf.report import node as report
 
 MAX_RUNS = 1_000
 MIN_LIMIT_S, MAX_LIMIT_S = 0.1, 3_600.0
@@ -46,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _options.add_machine(action)
         _options.add_rule_files(action)
         action.add_argument("--config", metavar="FILE", help="use only this configuration file")
+        _options.add_format(action, "json", "prometheus")
         _options.add_output(action)
+        action.set_defaults(format="json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         if not 1 <= args.runs <= MAX_RUNS:
             raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number")
         said = record.with_ceilings(said, tuple(_options.listed([args.only])), args.runs)
-    _options.write(to_json(said).decode(), args)
+    _options.write(report.prometheus(said) if args.format == "prometheus" else to_json(said).decode(), args)
     return Exit.CLEAN
 
 
