@@ -28,7 +28,7 @@ _LIBRARY = lazy(
 )
 _SANITIZER = lazy(r"lib(?:clang_rt\.)?(asan|tsan|msan|ubsan|lsan)[-.\w]*|vgpreload_(memcheck|core|helgrind|drd)[-.\w]*")
 _PROFILER = lazy(r"lib(?:ToolsInjection|cuda-injection|ittnotify_collector)[-.\w]*")
-_CUDA_DEVICE = lazy(r"/dev/nvidia(?:[0-9]+|ctl|-uvm)|/dev/nvmap|/dev/dxg")
+_CUDA_DEVICE = lazy(r"/dev/kfd|/dev/nvidia(?:[0-9]+|ctl|-uvm)|/dev/nvmap|/dev/dxg")
 _NO_DATA = lazy(r"/(?:dev|proc|sys|memfd:|SYSV|usr|lib|lib64|opt|nix|gnu)(?:/|$)|.*\.(?:so|py|pyc|mo|ttf|cubin|fatbin)(?:$|\.[0-9])")
 _PACKAGE = lazy(r"/(?:site|dist)-packages/([A-Za-z0-9_]{1,64})[/.]")
 _COMPILED = lazy(r"c[a-z2-7]{51}(?:\.main)?\.so|__triton_launcher[-.\w]*\.so")

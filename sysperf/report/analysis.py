@@ -216,7 +216,7 @@ def _tables(page: Page, analysis: Analysis, verbose: bool) -> None:
         _table(page, "collectives by kind and size", EXCHANGE_HEADS, exchange_rows(rank)[:most])
 
     if rank.modules and verbose:
-        _table(page, "modules by the device's time of what they launch", MODULE_HEADS, module_rows(rank))
+        _table(page, "modules by the time of what they compute", MODULE_HEADS, module_rows(rank))
 
 
 def _table(page: Page, title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -122,7 +122,7 @@ def _tables(rank: Rank) -> Iterator[str]:
         yield "<h2>Collectives by kind and size</h2>" + frame.table(EXCHANGE_HEADS, exchange_rows(rank))
 
     if rank.modules:
-        yield "<h2>Modules by the device's time of what they launch</h2>" + frame.table(MODULE_HEADS, module_rows(rank))
+        yield "<h2>Modules by the time of what they compute</h2>" + frame.table(MODULE_HEADS, module_rows(rank))
 
 
 def _steps(rank: Rank) -> Iterator[str]:

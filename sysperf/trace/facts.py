@@ -178,9 +178,9 @@ class ModuleRow(Record, kw_only=True):
     name: str
     depth: int = 0
     calls: int = 0
-    share_pct: Annotated[float, fact("of the kernels' time in the window, with what it calls; the backward pass is outside of modules")] = (
-        0.0
-    )
+    share_pct: Annotated[
+        float, fact("of the kernels' time, on a CPU of the operators', with what it calls; the backward pass is outside")
+    ] = 0.0
 
 
 class ExchangeRow(Record, kw_only=True):

@@ -30,6 +30,7 @@ from sysperf.procfs.maps import Mapped, torch_mapped
 from sysperf.procfs.stat import Stat
 from tests.collect.programs import FAKE, LIBTORCH, LOADER, PYTHON, SITE, SMALL, VERSION, maps, process, running, stat, torch_library
 from tests.conftest import Dict, Files, MakeMachine, make_machine
+from tests.other_gpus import MI300X, amd, bus_id
 
 UPTIME: Files = {"/proc/uptime": "1000.50 3000.00\n"}
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
@@ -462,6 +463,20 @@ def test_gpus_come_from_the_driver_by_process_number(machine: MakeMachine) -> No
     assert only(collect(container)).gpu_bus_ids is None
     assert only(collect(newer)).gpu_bus_ids == ("0000:65:00.0",)
     assert only(collect(machine(files(process(70))))).gpu_bus_ids == ()
+
+
+def test_programs_on_amds_gpus_are_known_by_the_compute_driver(machine: MakeMachine) -> None:
+    """No library is asked; a program that waits and holds no memory has no context yet."""
+    gpu_files, gpu_links = amd(MI300X, MI300X)
+    held = {"/sys/class/kfd/kfd/proc/70/vram_1001": "4096\n", "/sys/class/kfd/kfd/proc/71/vram_1000": "0\n"}
+    parts = {**gpu_files, **held, **files(process(70, mapped=(LIBTORCH, "/dev/kfd")))}
+    own = {"/proc/self/ns/pid": "pid:[4026531836]"}
+
+    program = only(collect(machine(parts, links={**gpu_links, **own})))
+    unlisted = only(collect(machine({path: text for path, text in parts.items() if path not in held}, links={**gpu_links, **own})))
+
+    assert (program.cuda_used, program.gpu_bus_ids) == (True, (bus_id(1),))
+    assert unlisted.gpu_bus_ids is None
 
 
 def test_no_sign_of_a_driver_asks_no_driver(machine: MakeMachine) -> None:

@@ -199,3 +199,20 @@ def test_a_watch_looks_again_when_a_file_changes(folder: Path) -> None:
         (folder / "train.py").write_text("# above\n" + TRAINING)
         assert ":16:18:" in watching.stdout.readline()
         watching.terminate()
+
+
+def test_a_place_that_is_left_alone_is_named(folder: Path) -> None:
+    """Where no change can be made, those that have one by their rule."""
+    (folder / "train.py").write_text(TRAINING.replace("total = 0.0", "total = start()"))
+
+    assert "train.py:15:18: sync.per-step" in lint(folder, "train.py", "--diff", "--select", "sync")
+
+
+def test_a_folder_that_is_gone_is_no_clean_one(tmp_path: Path) -> None:
+    """It is said, and the exit code is that of a wrong command line."""
+    (tmp_path / "gone").mkdir()
+    command = ["sh", "-c", f"cd gone && rmdir ../gone && {' '.join(COMMAND)} ."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "is gone" in done.stderr) == (2, True)

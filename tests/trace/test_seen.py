@@ -300,6 +300,18 @@ def test_an_operator_on_the_cpu_decides_where_the_device_was_not_recorded(tmp_pa
     assert "activities=" not in finding.fixes[0].title
 
 
+def test_an_operator_that_may_start_the_device_decides_nothing(tmp_path: Path) -> None:
+    """The first tensor of a program takes seconds, and no call in it is recorded."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        machine.think(8_000)
+        machine.range("aten::empty", start, "cpu_op")
+        machine.call("cudaLaunchKernel", 2_000)
+
+    assert analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.verdict == "cannot-tell"
+
+
 def test_calls_without_their_kernels_are_no_matter_of_activities(tmp_path: Path) -> None:
     machine = steps(Machine(), 6, lambda machine: [machine.call("cudaLaunchKernel", 20) for _ in range(50)])
     result = analyzed(tmp_path, machine)
@@ -596,3 +608,23 @@ def test_as_many_traces_of_ranks_are_compared(tmp_path: Path, capsys: pytest.Cap
     assert main(["analyze", *new, "--against", *old, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["ranks"]) == 2
     assert main(["analyze", *new, "--against", old[0]]) == 2
+
+
+def test_modules_of_a_program_on_the_cpu_are_a_tree(tmp_path: Path) -> None:
+    """By the time of the operators in them."""
+
+    def step(machine: Machine) -> None:
+        model = machine.now
+        machine.think(1)
+        for number in range(12):
+            layer = machine.now
+            machine.think(1_000)
+            machine.range("aten::mm", layer, "cpu_op")
+            machine.range(f"nn.Module: Block_{number}", layer, "python_function")
+        machine.range("nn.Module: GPT_0", model, "python_function")
+        machine.think(10)
+
+    rows = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].modules
+
+    assert [(row.name, row.depth, row.calls) for row in rows] == [("GPT", 0, 5), ("Block", 1, 60)]
+    assert rows[1].share_pct == pytest.approx(100, abs=0.5)

@@ -12,8 +12,11 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink
 from sysperf.report.words import count
+from sysperf.script.codemods import CODEMODS
 from sysperf.script.hypothesis import Lint
 
+MAX_LEFT = 10
+"""Places that are named where nothing can be changed."""
 _STYLES = {"+": "good", "-": "error", "@": "info"}
 
 
@@ -25,7 +28,7 @@ def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> 
     if stdin is not None and args.fix:
         return _print(args, stdin, fixes)
     if not fixes:
-        _options.write("Nothing to change: no place is both understood and safe to change.", args)
+        _options.write("\n".join(["Nothing to change: no place is both understood and safe to change.", *_left_alone(result)]), args)
         return Exit.CLEAN
     ink = Ink(_options.wants_color(args))
     lines = lint_fix.diff(fixes).splitlines()
@@ -37,6 +40,15 @@ def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> 
     if not args.yes and not _confirmed(f"{count(number, 'change')} in {count(len(fixes), 'file')}"):
         return Exit.USAGE
     return _change(fixes)
+
+
+def _left_alone(result: Lint) -> list[str]:
+    """The places of rules that have a change, which these places do not fit."""
+    left = [each for each in result.hypotheses if each.rule in CODEMODS and each.source_fix is None]
+    lines = [f"  {neutral(each.about, 2_000)}: {each.rule}" for each in left[:MAX_LEFT]]
+    if len(left) > MAX_LEFT:
+        lines.append(f"  and {len(left) - MAX_LEFT} more")
+    return ["Left alone, since something of what docs/lint.md lists beside the rule holds there:", *lines] if left else []
 
 
 def _change(fixes: list[lint_fix.FileFix]) -> int:

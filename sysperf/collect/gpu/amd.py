@@ -18,20 +18,16 @@ from sysperf.collect.gpu.amd_smi import throttled
 from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
 from sysperf.collect.gpu.links import generation, lanes, slot
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
+from sysperf.collect.readers import kfd
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
-from sysperf.model.record import Record
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
 from sysperf.procfs.gpu_metrics import MAX_BYTES, throttled_by
 from sysperf.procfs.numbers import whole as number
 from sysperf.startup import lazy
 
-KFD = "/sys/class/kfd/kfd/topology/nodes"
-KFD_PROCESSES = "/sys/class/kfd/kfd/proc"
-MAX_NODES = 512
 MAX_LINKS = 64
-MAX_PROCESSES = 4_096
 XGMI = 11
 MODELS = {
     # by PCI device id: https://pci-ids.ucw.cz/read/PC/1002
@@ -59,21 +55,10 @@ _ERRORS = lazy(r"^(ue|ce):\s*([0-9]{1,18})\s*$", flags=re.MULTILINE)
 _BAD_PAGE = lazy(r"^0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : ([RPF])\s*$", flags=re.MULTILINE)
 
 
-class Node(Record):
-    """A node of the compute driver's topology that computes: a GPU, or a part of one."""
-
-    number: int
-    bus_id: str
-    gpu_id: int | None
-    target: str
-    hive: int
-    cus: int
-
-
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
     """The GPUs for computing among these cards, numbered from `first` on."""
     mine = [card for card in cards if card.vendor == "amd" and card.driver == "amdgpu"]
-    nodes = _nodes(host) if mine else []
+    nodes = kfd.nodes(host) if mine else []
     told = throttled(host) if mine and host.deep else {}
     found: list[Device] = []
     for card in mine:
@@ -93,32 +78,7 @@ def _computes(device: Device) -> bool:
     return (device.memory_total_bytes or 0) > SMALL_BYTES
 
 
-def _nodes(host: Host) -> list[Node]:
-    names = host.names(KFD) if host.exists(KFD) else ()
-    nodes = (_node(host, position) for name in (names or ())[:MAX_NODES] if (position := number(name)) is not None)
-    return [node for node in nodes if node is not None]
-
-
-def _node(host: Host, position: int) -> Node | None:
-    """A processor's node has no SIMD units."""
-    path = f"{KFD}/{position}"
-    said = host.pairs(f"{path}/properties", " ") or {}
-    version, place = number(said.get("gfx_target_version", "")), number(said.get("location_id", ""))
-    units = number(said.get("simd_count", "")) or 0
-    if not units or version is None or place is None:
-        return None
-    domain = number(said.get("domain", "")) or 0
-    return Node(
-        number=position,
-        bus_id=f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}",
-        gpu_id=optional(host, f"{path}/gpu_id"),
-        target=f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}",
-        hive=number(said.get("hive_id", "")) or 0,
-        cus=units // max(number(said.get("simd_per_cu", "")) or 1, 1),
-    )
-
-
-def _device(host: Host, card: Card, parts: list[Node], nodes: list[Node], index: int, hours: float | None) -> Device:
+def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node], index: int, hours: float | None) -> Device:
     folder, target = card.folder, parts[0].target if parts else None
     node = host.number(f"{PCI}/{card.bus_id}/numa_node")
     name = host.word(f"{folder}/product_name") if host.exists(f"{folder}/product_name") else ""
@@ -269,12 +229,12 @@ def _is_root(host: Host, bridge: str) -> bool:
     return len(pci.addresses_in(host.link(f"{PCI}/{bridge}") or "")) <= 1
 
 
-def _xgmi(host: Host, node: Node, nodes: list[Node]) -> Xgmi:
+def _xgmi(host: Host, node: kfd.Node, nodes: list[kfd.Node]) -> Xgmi:
     """How the GPU reaches the others of its hive: those that it should reach over xGMI, and those that it reaches over PCIe."""
     peers = {other.number for other in nodes if other.hive and other.hive == node.hive and other.bus_id != node.bus_id}
     if not peers:
         return Xgmi(peers=0, over_pcie=0)
-    folder = f"{KFD}/{node.number}/io_links"
+    folder = f"{kfd.NODES}/{node.number}/io_links"
     names = host.names(folder)
     if names is None:
         return Xgmi(peers=len(peers))
@@ -289,14 +249,5 @@ def _xgmi(host: Host, node: Node, nodes: list[Node]) -> Xgmi:
 
 def _processes(host: Host, gpu_ids: set[int | None]) -> tuple[Process, ...] | None:
     """Programs that hold memory of the GPU through the compute driver."""
-    names = host.names(KFD_PROCESSES) if host.exists(KFD_PROCESSES) else None
-    if names is None or None in gpu_ids or not gpu_ids:
-        return None
-    found = []
-    for name in names[:MAX_PROCESSES]:
-        held = [optional(host, f"{KFD_PROCESSES}/{name}/vram_{gpu_id}") for gpu_id in gpu_ids]
-        known = [amount for amount in held if amount is not None]
-        pid, used = number(name), sum(known)
-        if pid and used:
-            found.append(Process(pid, used))
-    return tuple(found)
+    held = kfd.held(host, {gpu_id for gpu_id in gpu_ids if gpu_id is not None})
+    return None if held is None or None in gpu_ids or not gpu_ids else tuple(Process(pid, sum(on.values())) for pid, on in held.items())

@@ -1,12 +1,13 @@
 """Which processes compute on which GPUs, as the driver lists them.
 
-Reads   NVML's list of compute processes  /proc/self/ns/pid
+Reads   NVML's list of compute processes  /sys/class/kfd/kfd/proc/*  /proc/self/ns/pid
 NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
 
-from sysperf.collect.driver import nvml_problem
+from sysperf.collect.driver import NO_DRIVER, nvml_problem
 from sysperf.collect.process.environment import MAX_VARIABLES
 from sysperf.collect.process.records import GPU_PROCESSES
+from sysperf.collect.readers import kfd
 from sysperf.host import Host
 from sysperf.procfs import pci
 
@@ -19,11 +20,24 @@ def gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | Non
 
     Inside a container only newer drivers say its own numbers; then all that they list are programs that we see on a GPU.
     """
-    bus_ids = _listed_by_driver(host)
+    bus_ids = _listed_by_drivers(host)
     if bus_ids is None or host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE or on_gpus.issuperset(bus_ids):
         return bus_ids
     host.refuse(GPU_PROCESSES, "the driver counts processes as the host does, not as this container does")
     return None
+
+
+def _listed_by_drivers(host: Host) -> dict[int, list[str]] | None:
+    """Ask NVIDIA's driver and AMD's. Where one of them is not there, the other knows all."""
+    nodes = kfd.nodes(host)
+    places = {node.gpu_id: node.bus_id for node in nodes if node.gpu_id is not None}
+    held = kfd.held(host, set(places)) if nodes else {}
+    listed = {} if nodes and nvml_problem(host) == NO_DRIVER else _listed_by_driver(host)
+    if held is None or listed is None:
+        return None
+    for pid, amounts in held.items():
+        listed[pid] = [*listed.get(pid, ()), *dict.fromkeys(places[gpu_id] for gpu_id in amounts)]
+    return listed
 
 
 def _listed_by_driver(host: Host) -> dict[int, list[str]] | None:

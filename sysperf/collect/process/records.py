@@ -11,6 +11,7 @@ from typing import Annotated
 from sysperf.collect.cgroup import Cgroup
 from sysperf.collect.process import stuck as stuck_tasks
 from sysperf.collect.process.stuck import Stuck
+from sysperf.collect.readers.kfd import KFD_PROCESSES
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, fact
 from sysperf.procfs.maps import MAPS, Library
@@ -60,8 +61,10 @@ class Process(Record, kw_only=True):
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
     torch_prefix: Annotated[str, fact("prefix of the Python environment of that PyTorch; empty for a C++ program", MAPS)] = ""
-    cuda_used: Annotated[bool, fact("it has a CUDA device open", MAPS)] = False
-    gpu_bus_ids: Annotated[tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, "/proc/self/ns/pid")] = None
+    cuda_used: Annotated[bool, fact("it has a device of CUDA or ROCm open", MAPS)] = False
+    gpu_bus_ids: Annotated[
+        tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, KFD_PROCESSES, "/proc/self/ns/pid")
+    ] = None
     libraries: Annotated[tuple[Library, ...], fact("CUDA, OpenMP and allocator libraries that it maps", MAPS)] = ()
     foreign_libraries: Annotated[tuple[str, ...], fact("CUDA libraries from elsewhere although the environment has its own", MAPS)] = ()
     cudnn_folders: Annotated[tuple[str, ...], fact("folders from which cuDNN is mapped", MAPS)] = ()

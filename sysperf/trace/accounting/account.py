@@ -123,7 +123,7 @@ class Accounting:
             sync_sites=host.sync_sites(timeline, times, self.threads),
             work=worked,
             busy=busy.table(times[0], used, rank.gpu) if times else (),
-            modules=modules.tree(times[0]) if times else (),
+            modules=modules.of_device(times[0]) if times else modules.of_cpu(timeline, window) if on_cpu else (),
             host=did,
             cpu=on_cpu,
             memory=self._memory(),

@@ -35,6 +35,10 @@ _COMPILING = lazy(
     r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
 )
 _COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
+_NO_COMPUTING = lazy(
+    r"aten::(?:empty|to$|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|_?pin_memory|is_pinned|resize_|set_)|c10d|nccl"
+)
+"""Operators in which a program also waits, or starts its device, without a call that is recorded."""
 _REGION = lazy(r"Torch-Compiled Region: (\d+)/")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
 _OWN_WORK = lazy(r"Optimizer\.|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
@@ -157,11 +161,12 @@ def _largest_operator(timeline: Timeline, window: Window, main: int | None) -> t
     rows, calls, (low, high) = timeline.ranges, timeline.calls, window.span
     called = sorted(start for start, thread in zip(calls.start, calls.thread, strict=True) if thread == main)
     took, last = Counter[int](), low
+    aside = ByName(timeline.names, lambda name: bool(_NO_COMPUTING.match(name)))
     ours = [index for index, kind in enumerate(rows.kind) if kind == OPERATOR and rows.thread[index] == main and rows.start[index] < high]
     for index in sorted(ours, key=lambda index: (rows.start[index], -rows.end[index])):
         start, end = rows.span(index)
         if start >= last and bisect_left(called, start) == bisect_left(called, end):
-            took[rows.name[index]] += min(end, high) - max(start, low)
+            took[rows.name[index]] += 0 if aside(rows.name[index]) else max(0, min(end, high) - max(start, low))
             last = end
     name, ns = max(took.items(), key=lambda item: item[1], default=(-1, 0))
     return (timeline.names.texts[name][:160], 100 * ns / window.duration) if ns else ("", 0.0)
