@@ -23,8 +23,12 @@ from sysperf_nsys import sessions
 
 COMMAND_S = 30.0
 EXPORT_S = 600.0
+STOP_S = 180.0
 DEFAULT_MS = 2_000
 MAX_MS = 60_000
+_WITHOUT_SAMPLES = "--sample=none", "--cpuctxsw=none", "--stats=false"
+"""Samples of the CPU need rights and slow the program down, and `sysperf analyze` reads none."""
+_TABLES = {*(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")), "NVTX_EVENTS", "OSRT_API"}
 _LAUNCH = "start it with: nsys launch --trace=cuda,nvtx,osrt python train.py"
 
 
@@ -46,10 +50,15 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
     duration_s = min(request.duration_ms or DEFAULT_MS, MAX_MS) / 1_000
     owner(host, request.pid)
     path, program, start = _path(request), _program(), time.monotonic()
-    session = sessions.name_of(sessions.number_of(host, request.pid) or "", _run(program, COMMAND_S, "sessions", "list"))
+    number = sessions.number_of(host, request.pid) or ""
+    session = sessions.name_of(number, _run(program, COMMAND_S, "sessions", "list"))
     with tempfile.TemporaryDirectory(prefix=".sysperf-nsys-", dir=os.path.dirname(path)) as folder:
         report = f"{folder}/report"
-        _collect(program, session, report, duration_s, progress)
+        _run(program, COMMAND_S, "start", f"--session={session}", f"--output={report}", *_WITHOUT_SAMPLES)
+        try:
+            _wait(host, request.pid, duration_s, progress)
+        finally:
+            _stop(program, session, number, report)
         progress("it is exported")
         _run(program, EXPORT_S, "export", "--type=sqlite", f"--output={folder}/export.sqlite", f"{report}.nsys-rep")
         events = count(f"{folder}/export.sqlite")
@@ -58,28 +67,36 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
 
 
 def count(path: str) -> int:
-    """The kernels, copies and calls in an export; tables that are empty are not in it."""
+    """The kernels, copies, calls and ranges in an export; tables that are empty are not in it."""
     events = 0
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as export:
             tables = {str(row[0]) for row in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            for table in sorted(tables & {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")}):
+            for table in sorted(tables & _TABLES):
                 events += int(export.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - a name of our own list
     except sqlite3.Error as error:
         raise SysperfError(f"what nsys exported is no SQLite file: {error}", "the disk may be full") from None
     return events
 
 
-def _collect(program: str, session: str, report: str, duration_s: float, progress: ReportProgress) -> None:
-    """Start and stop the collection; it is stopped, too, when this is interrupted."""
-    _run(program, COMMAND_S, "start", f"--session={session}", f"--output={report}", "--stats=false")
+def _wait(host: Host, pid: int, duration_s: float, progress: ReportProgress) -> None:
+    """Wait for so long, or until the program ends: nsys then stops by itself."""
     end = time.monotonic() + duration_s
+    while (left := end - time.monotonic()) > 0 and host.exists(f"/proc/{pid}"):
+        progress(f"the program is traced ({duration_s - left:.0f} s)")
+        time.sleep(min(0.5, left))
+
+
+def _stop(program: str, session: str, number: str, report: str) -> None:
+    """Stop the collection, also when this is interrupted. That of a program that ended has stopped already. Raises SysperfError."""
     try:
-        while (left := end - time.monotonic()) > 0:
-            progress(f"the program is traced ({duration_s - left:.0f} s)")
-            time.sleep(min(0.5, left))
-    finally:
-        _run(program, EXPORT_S, "stop", f"--session={session}")
+        _run(program, STOP_S, "stop", f"--session={session}")
+    except SysperfError:
+        end = time.monotonic() + COMMAND_S
+        while sessions.listed(number, _run(program, COMMAND_S, "sessions", "list")) and time.monotonic() < end:
+            time.sleep(0.5)
+        if not os.path.exists(f"{report}.nsys-rep"):
+            raise
 
 
 def _path(request: TraceRequest) -> str:

@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sysperf import paths
 from sysperf.cli import _options, _signals
@@ -55,18 +55,19 @@ def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def metric(args: argparse.Namespace) -> Metric:
-    """Return the metric that the options name. Raises UsageError."""
-    if args.steps and args.metric:
+def metric(args: argparse.Namespace, usual: Literal["", "optimizer"] = "") -> Metric:
+    """Return the metric that the options name; `usual` are the steps that are counted without `--steps`. Raises UsageError."""
+    steps: Literal["", "optimizer", "forward"] = args.steps or usual
+    if steps and args.metric:
         raise UsageError("--steps and --metric are two metrics", "choose one")
     if args.higher_is_better and not args.metric:
         raise UsageError("--higher-is-better goes with --metric", "a longer wall time is not better")
-    if args.max_steps < 0 or (args.max_steps and not args.steps):
+    if args.max_steps < 0 or (args.max_steps and not steps):
         raise UsageError("--max-steps goes with --steps, and is 1 or more", "--steps optimizer --max-steps 200")
-    if not 0 <= args.run_seconds < MAX_RUN_S or (args.run_seconds and (args.max_steps or not args.steps)):
+    if not 0 <= args.run_seconds < MAX_RUN_S or (args.run_seconds and (args.max_steps or not steps)):
         raise UsageError("--run-seconds goes with --steps, without --max-steps", "--steps optimizer --run-seconds 10")
-    if args.steps:
-        return Metric("steps per second", "steps/s", True, "", args.steps, args.max_steps, args.run_seconds)
+    if steps:
+        return Metric("steps per second", "steps/s", True, "", steps, args.max_steps, args.run_seconds)
     return Metric("the metric", "", args.higher_is_better, args.metric) if args.metric else Metric("wall time", "s")
 
 

@@ -244,6 +244,10 @@ def write(text: str, args: argparse.Namespace) -> None:
     """Print the report, or write it to `--output` in one step."""
     if text and not text.endswith("\n"):
         text += "\n"
+    if text.startswith("<!doctype html>"):
+        from sysperf.cli import _stamp  # noqa: PLC0415 - for web pages only
+
+        text = _stamp.stamped(text, args)
     if args.output is None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()  # before a question about it, or an error behind it

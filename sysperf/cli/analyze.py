@@ -1,7 +1,8 @@
 """Read a trace, say what took its time, and what each fix would gain.
 
 Takes traces of torch.profiler (.json, .json.gz), exports of Nsight Systems (.sqlite) and, where nsys is installed, its own
-reports (.nsys-rep). Several files are the ranks of one job; with --against, two files are one program before and after a change.
+reports (.nsys-rep). Several files are the ranks of one job. With --against, two files are one program before and after
+a change; several of both are its ranks.
 Shares are exposed time: what the device, or on a CPU the main thread, really waited. docs/analyze.md defines them.
 
 exit codes:
@@ -12,7 +13,7 @@ exit codes:
 examples:
   sysperf analyze step.json.gz                       the verdict and what costs most
   sysperf analyze rank*.json.gz                      the ranks of one job, and who is late
-  sysperf analyze new.json.gz --against old.json.gz  what a change did
+  sysperf analyze new.json.gz --against old.json.gz  what a change did; also of ranks: new*.json --against old*.json
   sysperf analyze step.json.gz --format html --output step.html
   sysperf analyze step.json.gz --annotate seen.json  for https://ui.perfetto.dev
 """
@@ -36,7 +37,12 @@ _OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="a trace, or one of each rank")
-    parser.add_argument("--against", metavar="TRACE", help="compare with this trace of the same program: what did the change do?")
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        metavar="TRACE",
+        help="compare with these traces of the same program, one for each, in the same order: what did the change do?",
+    )
     parser.add_argument("--annotate", metavar="FILE", help="also write the trace with the findings as rows of their own, for Perfetto")
     _options.add_rules(parser)
     _options.add_output(parser, verbose="all of each finding, and what the file cannot tell")
@@ -51,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
         return _print_schema(args)
     _keep(args)
     if not args.traces:
-        raise UsageError("no trace is named", "`sysperf trace PID` takes one of a running program")
+        hint = "name the new traces before --against" if args.against else "`sysperf trace PID` takes one of a running program"
+        raise UsageError("no trace is named", hint)
     select, ignore = _options.listed(args.select), _options.listed(args.ignore)
     ruleset = judging.trace_rules(read_config(args.config), args.rules, select=select, ignore=ignore)
     if args.against is not None:
@@ -69,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _keep(args: argparse.Namespace) -> None:
     """Raises UsageError where the report would replace a trace."""
-    for trace in filter(None, (*args.traces, args.against)):
+    for trace in (*args.traces, *(args.against or ())):
         if args.output and os.path.exists(args.output) and os.path.exists(trace) and os.path.samefile(args.output, trace):
             raise UsageError(f"--output {args.output}: is the trace itself", "name another file: the trace stays as it is")
 
@@ -111,24 +118,26 @@ def _annotate(args: argparse.Namespace, result: engine.Result) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    if len(args.traces) != 1:
-        raise UsageError("--against compares two traces", "sysperf analyze NEW --against OLD")
+    if len(args.traces) != len(args.against):
+        raise UsageError(
+            f"--against compares as many traces: {len(args.traces)} and {len(args.against)} are named",
+            "sysperf analyze NEW --against OLD; of a job's ranks, all of both: new*.json --against old*.json",
+        )
     if args.format not in ("text", "json"):
         raise UsageError(f"--against has no format {args.format}", "choose text or json")
     from sysperf.report import as_json, trace_difference  # noqa: PLC0415 - for this option only
-    from sysperf.trace.output.difference import compare  # noqa: PLC0415 - as above
+    from sysperf.trace.output.difference import Comparisons, compare  # noqa: PLC0415 - as above
 
     progress = Progress()
     try:
-        old, new = engine.account_for(args.against, progress), engine.account_for(args.traces[0], progress)
+        pairs = zip(args.against, args.traces, strict=True)
+        ranks = tuple(compare(engine.account_for(old, progress), engine.account_for(new, progress)) for old, new in pairs)
     finally:
         progress.close()
-    comparison = compare(old, new)
-    text = (
-        as_json.dump(comparison)
-        if args.format == "json"
-        else trace_difference.render(comparison, color=_options.wants_color(args), width=_options.width())
-    )
+    if args.format == "json":
+        text = as_json.dump(ranks[0] if len(ranks) == 1 else Comparisons(ranks=ranks))
+    else:
+        text = trace_difference.render(ranks, color=_options.wants_color(args), width=_options.width())
     _options.write(text, args)
     return Exit.CLEAN
 

@@ -1,4 +1,6 @@
-"""Tell a scheduler or a monitor whether this machine is bad, within a budget, and by the exit code that it expects.
+"""Tell a scheduler or a monitor whether this machine is bad.
+
+It keeps to a budget of time, and ends with the exit code that each expects:
 
   slurm-health  HealthCheckProgram: faults of the machine as lines for the log; always 0
   slurm-prolog  Prolog, TaskProlog: what makes a job impossible; always 0, with --refuse 1

@@ -1,8 +1,8 @@
-"""Answer an agent's questions by the Model Context Protocol: read-only, over standard input and output. A client starts it.
+"""Answer an agent's questions by the Model Context Protocol, read-only.
 
-It offers findings, explanations, programs, facts, reports of traces and scripts, plans, results and fleets. It changes nothing, starts no
-program of yours, opens no port, and reads files below the folders that you allow. It needs the
-official SDK: pip install 'mcp>=2.3,<3' beside sysperf.
+A client starts it, and speaks over standard input and output. It offers findings, explanations, programs, facts, reports of traces and
+scripts, plans, results and fleets. It changes nothing, starts no program of yours, opens no port, and reads files below the folders that
+you allow. It needs the official SDK: pip install 'mcp>=2.3,<3' beside sysperf.
 
 examples:
   sysperf mcp

@@ -4,7 +4,7 @@ examples:
   sysperf service install --print          what would be written, and how it differs from what is there
   sudo sysperf service install --now       write the units, enable and start them
   sudo sysperf service install --now --no-helper --with see-all-users
-  sysperf service status
+  sysperf service status --json
   sudo sysperf service uninstall           remove what was written
   sysperf service install --prefix "$DESTDIR" --program /usr/bin/sysperf      for a package
 
@@ -23,12 +23,14 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from sysperf import paths
 from sysperf.engine.service import remains, systemd, units
 from sysperf.model.errors import Exit, UsageError
+from sysperf.model.record import Record
 from sysperf.model.text import neutral
+from sysperf.report import as_json
 
 _KEPT = {
     "changed": "changed since sysperf wrote it (--force replaces it)",
@@ -39,6 +41,7 @@ _KEPT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "uninstall", "status"))
     parser.add_argument("--print", action="store_true", help="show what would be written or removed, and change nothing")
+    parser.add_argument("--json", action="store_true", help="with status: print JSON")
     parser.add_argument("--now", action="store_true", help="enable the units, and start them")
     parser.add_argument("--force", action="store_true", help="replace or remove files that somebody changed, too")
     parser.add_argument("--no-helper", action="store_true", help="without the helper that changes settings, which runs as root")
@@ -137,29 +140,50 @@ def _say_what_stays() -> None:
         sys.stderr.write(f"  still in force: transaction{'s' if len(live) > 1 else ''} {', '.join(live)} (`sudo sysperf undo --all`)\n")
 
 
-def _status(_args: argparse.Namespace) -> int:
+class _Unit(Record, omit_defaults=True):
+    """One unit, as systemd sees it."""
+
+    name: str
+    installed: bool = True
+    active: str = ""
+    enabled: str = ""
+    exposure: str = ""
+    differs: str = ""
+    """How its file differs from this version's."""
+    drop_ins: str = ""
+    says: str = ""
+    problem: str = ""
+
+
+def _status(args: argparse.Namespace) -> int:
     _needs_systemd()
     drift = {os.path.basename(file.path): file.state for file in systemd.drift()}
-    bad = False
-    for name in units.ALL:
-        facts = systemd.shown(name)
-        if facts.get("LoadState") == "not-found":
-            sys.stdout.write(f"{name:<24} not installed\n")
-            continue
-        problem = systemd.problem(facts)
-        bad |= bool(problem)
-        words = [f"{facts.get('ActiveState', '?')} ({facts.get('SubState', '?')})", facts.get("UnitFileState", "")]
-        words += [f"exposure {systemd.exposure(name)}"] if name.endswith(".service") else []
-        words += [_WORDS[drift[name]]] if drift.get(name) in _WORDS else []
-        words += [f"drop-ins: {facts['DropInPaths']}"] if facts.get("DropInPaths") else []
-        words += [neutral(facts["StatusText"], 200)] if facts.get("StatusText") else []
-        sys.stdout.write(f"{name:<24} {', '.join(word for word in words if word)}\n")
-        if problem:
-            sys.stdout.write(f"{'':<24} {problem}; why: journalctl -e -u {name}\n")
+    seen = [_unit(name, drift) for name in units.ALL]
     older = any(state == "older" for state in drift.values())
+    sys.stdout.write(as_json.dump({"units": seen, "older": older}) if args.json else "".join(_lines(unit) for unit in seen))
     if older:
         sys.stderr.write("  next: `sudo sysperf service install` brings the units to this version\n")
-    return Exit.FINDINGS if bad or older else Exit.CLEAN
+    return Exit.FINDINGS if older or any(unit.problem for unit in seen) else Exit.CLEAN
+
+
+def _unit(name: str, drift: Mapping[str, str]) -> _Unit:
+    facts = systemd.shown(name)
+    if facts.get("LoadState") == "not-found":
+        return _Unit(name, installed=False)
+    return _Unit(
+        name, active=f"{facts.get('ActiveState', '?')} ({facts.get('SubState', '?')})", enabled=facts.get("UnitFileState", ""),
+        exposure=systemd.exposure(name) if name.endswith(".service") else "", differs=_WORDS.get(drift.get(name, ""), ""),
+        drop_ins=facts.get("DropInPaths", ""), says=neutral(facts.get("StatusText", ""), 200), problem=systemd.problem(facts),
+    )  # fmt: skip
+
+
+def _lines(unit: _Unit) -> str:
+    if not unit.installed:
+        return f"{unit.name:<24} not installed\n"
+    words = [unit.active, unit.enabled, f"exposure {unit.exposure}" if unit.exposure else "", unit.differs]
+    words += [f"drop-ins: {unit.drop_ins}" if unit.drop_ins else "", unit.says]
+    problem = f"{'':<24} {unit.problem}; why: journalctl -e -u {unit.name}\n" if unit.problem else ""
+    return f"{unit.name:<24} {', '.join(word for word in words if word)}\n{problem}"
 
 
 _WORDS = {

@@ -8,6 +8,8 @@ examples:
   sysperf stacks 4242                where each thread is now
   sysperf stacks 4242 --seconds 5    shares of loader, forward, backward, optimizer in the main thread's time
   sysperf stacks 4242 --json
+  sysperf stacks 4242 --seconds 10 --format html --output flame.html         a flame graph
+  sysperf stacks 4242 --seconds 10 --format speedscope --output stacks.json  for https://www.speedscope.app
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ import argparse
 from sysperf import plugin
 from sysperf.cli import _options, plugins
 from sysperf.host import Host
-from sysperf.model.errors import Exit
+from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import Split, Stacks
-from sysperf.report import as_json, profile
+from sysperf.report import as_json, flame, profile
+
+SAMPLED = {"folded": flame.folded, "speedscope": flame.speedscope, "html": flame.page}
+"""Forms of samples, for viewers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=int, metavar="SECONDS", help="sample for so long, 50 times a second, and print the share of each phase"
     )
     plugins.add_choice(parser, plugin.STACKS)
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    _options.add_format(parser, "text", "json", *SAMPLED)
     _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.format in SAMPLED:
+        if args.seconds is None:
+            raise UsageError(f"--format {args.format} shows samples", "add --seconds 5")
+        samples = plugin.stack_taker(args.stacks_plugin).sample(Host(), args.pid, args.seconds)
+        _options.write(SAMPLED[args.format](samples), args)
+        return Exit.CLEAN
     stacks = taken(args.pid, args.seconds, args.stacks_plugin)
-    text = as_json.dump(stacks) if args.json else rendered(stacks, color=_options.wants_color(args), width=_options.width())
+    text = as_json.dump(stacks) if args.format == "json" else rendered(stacks, color=_options.wants_color(args), width=_options.width())
     _options.write(text, args)
     return Exit.CLEAN
 

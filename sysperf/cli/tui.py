@@ -4,6 +4,7 @@ It asks the agent of this machine where one runs, and samples by itself otherwis
 
 examples:
   sysperf                                 the dashboard (on a terminal)
+  sysperf tui --demo                      a recorded GPU server to learn on; nothing is real
   sysperf tui --connect ssh://gpu-7       another machine's agent, through ssh
   sysperf tui --root server.tar.zst       a captured machine
   sysperf tui --no-agent                  sample here although an agent runs
@@ -46,6 +47,7 @@ SWITCH_S = 0.0005
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
+    parser.add_argument("--demo", action="store_true", help="a recorded GPU server to learn on, with five cards; nothing of it is real")
     parser.add_argument("--read-only", action="store_true", help="show only: nothing can be changed or waived from here")
     parser.add_argument(
         "--theme", default=os.environ.get("SYSPERF_THEME", ""), metavar="NAME", help="colours, such as nord or textual-light"
@@ -74,14 +76,28 @@ def run(args: argparse.Namespace) -> int:
     _prepare()
     with contextlib.ExitStack() as stack:
         with startup.without_ssl():
-            origin = stack.enter_context(source(args))
             make = _imported()
-        app = make(actions(args, origin), theme=args.theme)
+            if getattr(args, "demo", False):
+                app = _demo(args, make, stack)
+            else:
+                origin = stack.enter_context(source(args))
+                app = make(actions(args, origin), theme=args.theme)
         app.run()
         _settled()
         if app.failure is not None:
             raise app.failure
         return app.return_code or Exit.CLEAN
+
+
+def _demo(args: argparse.Namespace, make: type[Dashboard], stack: contextlib.ExitStack) -> Dashboard:
+    """The dashboard on a recorded machine; its one setting and its journal are in a folder that ends with it."""
+    from sysperf.tui import demo  # noqa: PLC0415 - for this only
+    from sysperf.tui.actions import Actions  # noqa: PLC0415
+
+    folder = stack.enter_context(demo.folder())
+    played = demo.Demo(lambda: terms(args), folder)
+    does = Actions(played, lambda name: _rule(args, name), lambda: demo.DemoChanger(folder), diagnose=demo.diagnose)
+    return make(does, theme=args.theme, cards=demo.CARDS)
 
 
 def _no_terminal() -> str:
@@ -126,7 +142,8 @@ def _serve(args: argparse.Namespace) -> int:
         raise UsageError("--serve needs textual-serve", f"{sys.executable} -m pip install textual-serve") from None
     command = [sys.executable, "-c", _program(), "tui", "--read-only"]
     command += [f"--{name}={value}" for name in ("connect", "root", "theme", "config") if (value := getattr(args, name))]
-    command += [f"--rules={path}" for path in args.rules] + (["--no-agent"] if args.no_agent else [])
+    command += [f"--rules={path}" for path in args.rules]
+    command += [f"--{flag}" for flag, given in (("no-agent", args.no_agent), ("demo", args.demo)) if given]
     with _listener(args.port) as listener:
         browser = Browser(shlex.join(command), listener, f"sysperf: {args.connect or args.root or os.uname().nodename}")
         sys.stdout.write(f"{browser.address}\n\nWho has this address sees what you see. Ctrl-C ends it.\n")

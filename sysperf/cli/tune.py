@@ -128,7 +128,7 @@ def planned(args: argparse.Namespace) -> Plan:
     instances = _instances(args.instances)
     if instances and args.metric:
         raise UsageError("--instances goes with wall time or --steps", "what a pattern finds cannot be added up")
-    asked = space.Asked(_only(args), space.named(_options.listed(args.without), "--without"), instances, args.loader)
+    asked = space.Asked(_only(args), space.factors_named(_options.listed(args.without), "--without"), instances, args.loader)
     plan = tune_plan.plan_of(argv, _measuring.metric(args), asked)
     if args.max_runs < (least := tune_plan.least_runs(plan.factors)):
         raise UsageError(f"--max-runs {args.max_runs}: a search needs {least} runs or more", "leave it out: --minutes bounds the search")
@@ -147,7 +147,7 @@ def planned(args: argparse.Namespace) -> Plan:
 def _only(args: argparse.Namespace) -> tuple[str, ...]:
     """The factors that are searched alone: those that are named, or the one that a rule advises to choose. Raises UsageError."""
     if not args.fix:
-        return space.named(_options.listed(args.only), "--only")
+        return space.factors_named(_options.listed(args.only), "--only")
     if args.only:
         raise UsageError("--fix and --only both say what is searched", "give one of them")
     rule = trying.find(args.fix)

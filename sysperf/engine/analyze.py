@@ -13,7 +13,7 @@ from sysperf.engine.reading import now
 from sysperf.evaluate.judge import Answer, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
-from sysperf.evaluate.subject import named
+from sysperf.evaluate.subject import with_subject
 from sysperf.host.forked import end_with_parent
 from sysperf.model.errors import TraceError
 from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report
@@ -218,7 +218,7 @@ def _with_gains_of(answers: Sequence[Answer], trace: Trace, accounting: Accounti
 
 def _without_only_file(finding: Finding, trace: Trace) -> Finding:
     """A finding of a single trace is about that one, which the document names."""
-    return named(finding, MACHINE) if len(trace.ranks) == 1 else finding
+    return with_subject(finding, MACHINE) if len(trace.ranks) == 1 else finding
 
 
 def _places(fix: str, rank: Rank | None) -> tuple[Place, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.scope import Scope
-from sysperf.model.finding import Remedy, SourceFix, Start
+from sysperf.model.finding import Remedy, SourceEdit, SourceFix, Start
 from sysperf.model.knob import KNOBS, NVML_SETTINGS, SETTABLE, SYSFS
 from sysperf.model.rule import Advice, Affinity, AnyFix, Bind, Env, Fix, MigratePages, Nvml, Preload, SetKnob, Sysctl, Sysfs
 from sysperf.model.setting import Setting
@@ -27,10 +27,10 @@ def remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     return tuple(_remedy(fix, fill, scope) for fix in rule.fixes if rule.offers(fix, scope))
 
 
-def source_fix(file: str, rule: str) -> Remedy:
+def source_fix(file: str, rule: str, edits: tuple[SourceEdit, ...] = ()) -> Remedy:
     """What `sysperf lint --fix` changes in a source: it shows a diff, and asks."""
     command = f"sysperf lint {quoted(file)} --select {rule} --fix"
-    return Remedy("advice", "as a diff of the source, which is shown first", "caution", command, source=SourceFix(file, rule))
+    return Remedy("advice", "as a diff of the source, which is shown first", "caution", command, source=SourceFix(file, rule, edits))
 
 
 def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:

@@ -47,7 +47,7 @@ class Item(NamedTuple):
         return f"#{self.place}"
 
 
-def named(finding: Finding, subject: Subject) -> Finding:
+def with_subject(finding: Finding, subject: Subject) -> Finding:
     """The finding about this subject, with the names that follow from it."""
     name = fingerprint(finding.rule, subject.lasting_name)
     return msgspec.structs.replace(finding, subject=subject, key=f"{finding.rule}@{subject.identity}", fingerprint=name)

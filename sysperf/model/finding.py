@@ -53,11 +53,22 @@ class Start(Record):
         return " ".join(("env", *(f"-u {name}" for name in self.unset), *given, self.program))
 
 
+class SourceEdit(Record):
+    """A part of a source, from a position to the one behind its end, and what stands there instead."""
+
+    line: Annotated[int, fact("from 1")]
+    column: Annotated[int, fact("in characters, from 1")]
+    end_line: int
+    end_column: int
+    text: str
+
+
 class SourceFix(Record):
-    """A change of source that `sysperf lint --fix` makes."""
+    """A change of source that `sysperf lint --fix` makes: all of its edits, or none."""
 
     file: str
     rule: str
+    edits: tuple[SourceEdit, ...] = ()
 
 
 class Remedy(Record):
@@ -286,6 +297,7 @@ class Report(Record, kw_only=True):
     outcomes: tuple[Finding, ...]
     tally: Tally
     passed: Annotated[tuple[str, ...], fact("ids of the rules that could be checked, and found nothing in all that they are about")] = ()
+    source_files: Annotated[int, fact("files that a lint read; 0: no lint")] = 0
     rewraps: Annotated[tuple[Rewrap, ...], fact("running programs that wrap would have started otherwise; gains are unmeasured")] = ()
     took_ms: float = 0.0
 

@@ -106,6 +106,47 @@ class Fleet(Record, kw_only=True):
         return any(place <= limit for place in worst)
 
 
+class SlowNode(Record, kw_only=True):
+    """What fresh runs say of one figure of a node that looked slow."""
+
+    node: str
+    of_class: str
+    metric: str
+    verdict: Annotated[
+        Literal["slow", "slower", "usual", "unclear", "not measured"],
+        fact("slow: named; slower: by too little to be named; usual: as its class; unclear: runs scatter too much"),
+    ]
+    middle_pct: Annotated[float, fact("percent of its controls, below 0 where it is slower")] = 0.0
+    low_pct: Annotated[float, fact("lower end of the interval at 95 %")] = 0.0
+    high_pct: Annotated[float, fact("upper end")] = 0.0
+    runs: int = 0
+    beside: Annotated[Nodes, fact("the controls: nodes near the median of the class")] = ()
+    tells_from_pct: Annotated[float, fact("the least difference that such runs can tell; 100: none")] = 100.0
+
+
+class FleetBench(Record, kw_only=True):
+    """Which nodes are slow, by figures that were measured."""
+
+    schema: Literal[1] = 1
+    sysperf: str
+    taken_at: str
+    engine: str
+    asked: int
+    answered: int
+    silent: tuple[Silent, ...] = ()
+    classes: tuple[HardwareClass, ...] = ()
+    small: Annotated[tuple[str, ...], fact("classes of fewer than four nodes, of which nobody is named")] = ()
+    figures: Annotated[int, fact("measured figures of all nodes")] = 0
+    suspects: tuple[SlowNode, ...] = ()
+    interrupted: bool = False
+    took_ms: float = 0.0
+
+    @property
+    def slow(self) -> tuple[SlowNode, ...]:
+        """The nodes that are named."""
+        return tuple(suspect for suspect in self.suspects if suspect.verdict == "slow")
+
+
 class PolicyClass(Record, kw_only=True):
     """What nodes of one hardware should be like."""
 

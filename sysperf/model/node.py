@@ -15,7 +15,7 @@ MAX_NAME = 253
 NodeState = Literal["answered", "late", "unreachable", "refused", "busy", "drained"]
 """refused: it did not let us in, or what it sent is no record of it."""
 
-Verb = Literal["record", "bench", "pair", "ranks"]
+Verb = Literal["record", "bench"]
 """What may be asked of a node: never a command of the user's, so that a fleet is no remote shell."""
 
 
@@ -44,6 +44,8 @@ class Asked(Record):
     hosts: Annotated[tuple[str, ...], fact("names; empty: all that the engine knows")] = ()
     at_once: Annotated[int, fact("how many are asked at a time")] = 64
     node_limit_s: Annotated[float, fact("for one node")] = 20.0
+    runs: Annotated[int, fact("of each figure, for `bench`")] = 5
+    groups: Annotated[tuple[str, ...], fact("of figures, for `bench`")] = ("memory", "matmul", "gpu")
     command: Annotated[tuple[str, ...], fact("how sysperf is started on a node")] = ("sysperf",)
 
 
@@ -69,6 +71,7 @@ class NodeCeiling(Record, forbid_unknown_fields=False):
 
     metric: str
     unit: str
+    group: Annotated[str, fact("what of the machine it is about")] = ""
     values: Annotated[tuple[float, ...], fact("one of each short run")] = ()
 
 

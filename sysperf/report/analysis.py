@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysperf.model.finding import Finding
-from sysperf.model.text import neutral
+from sysperf.model.text import neutral, size
 from sysperf.report.as_text import MARKS
-from sysperf.report.terminal import Ink, Page, clip, pad
+from sysperf.report.terminal import Ink, Page, clip, pad, table
 from sysperf.report.words import count
-from sysperf.trace.accounting.verdict import MIN_CPU_OPERATORS, MIN_EXPOSED_PCT, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
+from sysperf.trace.accounting.verdict import (
+    MIN_BUSY_PCT,
+    MIN_CPU_OPERATORS,
+    MIN_EXPOSED_PCT,
+    MIN_KERNELS,
+    MIN_UNLAUNCHED_PCT,
+    unexplained_pct,
+)
 from sysperf.trace.facts import Cpu, Rank, Site
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 
 MOST_FINDINGS = 5
-MOST_RANKS = 8
+MOST_ROWS = 5
+LARGE = 999.5
+MIN_SPREAD_PCT = 0.1
 MOST_OPERATORS, MIN_OPERATOR_PCT = 4, 2.0
 BAR = 60
 PARTS = (
@@ -44,9 +55,11 @@ HEADLINES = {
 def render(analysis: Analysis, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
     """The whole analysis; without `verbose`, the findings that cost most, one line for each other."""
     page = Page(Ink(color), width)
-    for rank in analysis.trace.ranks[: None if verbose else MOST_RANKS]:
-        _rank(page, rank, several=len(analysis.trace.ranks) > 1)
-    if len(analysis.trace.ranks) > 1:
+    several = len(analysis.trace.ranks) > 1
+    for rank in analysis.trace.ranks if verbose or not several else ():
+        _rank(page, rank, several=several)
+    if several:
+        _matrix(page, analysis)
         _skew(page, analysis)
     page.line()
     word = analysis.trace.verdict
@@ -54,6 +67,7 @@ def render(analysis: Analysis, *, color: bool = False, width: int = 100, verbose
     joint = ", because" if word == "cannot-tell" else ":"
     page.paragraph(f"{HEADLINES[word]}{joint} {neutral(analysis.trace.why)}.", style)
     _findings(page, analysis, verbose)
+    _tables(page, analysis, verbose)
     _foot(page, analysis, verbose)
     return str(page)
 
@@ -135,12 +149,100 @@ def _skew(page: Page, analysis: Analysis) -> None:
         )
 
 
+def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(heads, a row for each rank): how busy it is, how long its steps, how long it waits for others, and what bounds it."""
+    rows = []
+    for number, rank in enumerate(analysis.trace.ranks):
+        figures, exchange = rank.figures, rank.collectives
+        busy = figures.gpu_busy_pct_mean if rank.has_device else rank.cpu.operator_pct if rank.cpu else None
+        shares = (busy, figures.nccl_pct, exchange.own_pct, exchange.waiting_pct)
+        step = "" if rank.steps.median_ms is None else f"{rank.steps.median_ms:.1f}"
+        name = str(number if rank.rank is None else rank.rank)
+        rows.append((name, step, *("" if share is None else f"{share:.1f}" for share in shares), HEADLINES[rank.verdict]))
+    return ("rank", "step ms", "busy %", "collectives %", "alone %", "waits %", "verdict"), rows
+
+
+def _matrix(page: Page, analysis: Analysis) -> None:
+    heads, rows = matrix(analysis)
+    for line in table(heads, rows, page.ink, page.width, right=range(6)):
+        page.line(f"  {line}")
+
+
+BUSY_HEADS = ("share", "launched", "TFLOP/s", "of peak", "GB/s", "bound", "operator, shapes")
+EXCHANGE_HEADS = ("share", "count", "bytes each", "median ms", "shortest ms", "bus GB/s", "collective")
+
+
+def busy_rows(rank: Rank) -> list[tuple[str, ...]]:
+    """The operators that the kernels' time goes to, a row for each shape."""
+    return [
+        (
+            f"{row.share_pct:.1f} %", f"{row.count:,}", _figure(row.tflops), _figure(row.peak_pct, " %"), _figure(row.gb_per_s), row.bound,
+            " ".join(filter(None, (neutral(row.operator, 80), neutral(row.shapes, 100)))),
+        )
+        for row in rank.busy
+    ]  # fmt: skip
+
+
+def exchange_rows(rank: Rank) -> list[tuple[str, ...]]:
+    """A rank's collectives, a row for each kind and size."""
+    return [
+        (
+            f"{row.share_pct:.1f} %", f"{row.count:,}", "" if row.bytes is None else size(row.bytes), f"{row.median_ms:.3f}",
+            f"{row.shortest_ms:.3f}", _figure(row.bus_gb_per_s), neutral(row.name, 60),
+        )
+        for row in rank.collectives.kinds
+    ]  # fmt: skip
+
+
+MODULE_HEADS = ("share", "calls", "module")
+
+
+def module_rows(rank: Rank) -> list[tuple[str, ...]]:
+    """The tree of modules, a row for each."""
+    return [(f"{row.share_pct:.1f} %", f"{row.calls:,}", "· " * row.depth + neutral(row.name, 60)) for row in rank.modules]
+
+
+def _figure(value: float | None, unit: str = "") -> str:
+    return "" if value is None else f"{value:.3g}{unit}" if value < LARGE else f"{value:,.0f}{unit}"
+
+
+def _tables(page: Page, analysis: Analysis, verbose: bool) -> None:
+    """Tables of what takes the kernels' time, of a device that is busy, and of collectives that take time."""
+    rank = analysis.trace.ranks[0]
+    most = None if verbose else MOST_ROWS
+    if rank.busy and (verbose or (rank.figures.kernel_busy_pct or 0.0) >= MIN_BUSY_PCT):
+        _table(page, "where the kernels' time goes", BUSY_HEADS, busy_rows(rank)[:most])
+    if rank.collectives.kinds and (verbose or (rank.figures.nccl_pct or 0.0) >= MIN_GAIN_PCT):
+        _table(page, "collectives by kind and size", EXCHANGE_HEADS, exchange_rows(rank)[:most])
+
+    if rank.modules and verbose:
+        _table(page, "modules by the time of what they compute", MODULE_HEADS, module_rows(rank))
+
+
+def _table(page: Page, title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    page.line()
+    page.line(page.ink("strong", title))
+    for line in table(heads, rows, page.ink, page.width - 2, right=range(len(heads) - 1)):
+        page.line(f"  {line}")
+
+
+def grouped(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
+    """Findings of one rule about several ranks as one, the one that costs or gains most, with all of them."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule, finding.severity), []).append(finding)
+    return [(group[0], group) for group in groups.values()]
+
+
 def _findings(page: Page, analysis: Analysis, verbose: bool) -> None:
-    serious = [finding for finding in analysis.findings if _is_worth_a_look(finding)]
+    groups = grouped(analysis.findings)
+    serious = [finding for finding, _ in groups if _is_worth_a_look(finding)]
     listed = list(analysis.findings) if verbose else serious[:MOST_FINDINGS]
+    ranks = len(analysis.trace.ranks)
     for finding in listed:
-        _finding(page, finding, verbose)
-    rest = [finding for finding in analysis.findings if finding not in listed]
+        group = [] if verbose else next(group for first, group in groups if first is finding)
+        _finding(page, finding, verbose, of_ranks(group, ranks))
+    rest = [] if verbose else [finding for finding, _ in groups if finding not in listed]
     if rest:
         page.line()
     column = min(30, max((len(finding.rule) for finding in rest), default=0))
@@ -163,10 +265,20 @@ def _line(finding: Finding) -> str:
     return f"{subject}{neutral(finding.message)}"
 
 
-def _finding(page: Page, finding: Finding, verbose: bool) -> None:
+def of_ranks(group: Sequence[Finding], ranks: int) -> str:
+    """What findings of one rule say of several ranks: how many, and what it costs them."""
+    if ranks < 2 or not group or not group[0].about:
+        return ""
+    costs = [cost for finding in group if (cost := finding.cost_pct if finding.cost_pct is not None else finding.work_pct) is not None]
+    spread = f", {min(costs):.1f} to {max(costs):.1f} %" if len(costs) > 1 and max(costs) - min(costs) >= MIN_SPREAD_PCT else ""
+    return f"{len(group)} of {ranks} ranks{spread}"
+
+
+def _finding(page: Page, finding: Finding, verbose: bool, ranks: str = "") -> None:
     ink = page.ink
     page.line()
-    cost = f"  costs {finding.cost_pct:.1f} %" if finding.cost_pct is not None else ""
+    cost = f"  {ranks}" if ranks else ""
+    cost += f"  costs {finding.cost_pct:.1f} %" if finding.cost_pct is not None else ""
     cost += f"  busy with it {finding.work_pct:.1f} %" if finding.work_pct is not None else ""
     gain = f"  gains {finding.gain.interval}" if finding.gain.interval else ""
     mark = ink(finding.severity, MARKS[finding.severity])
@@ -212,18 +324,25 @@ def _next_step(analysis: Analysis) -> str:
 
 def _lacking(rank: Rank) -> str:
     """What would tell what one file does not, where more steps of the same would not; else empty."""
-    trust = rank.trust
-    if trust.mixed_programs:
-        return "analyze the file that the profiler wrote for each program, together where they are ranks of one job"
-    if (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "profile the replays: start the profiler behind the capture, and record several steps"
-    if trust.device_missing and trust.calls_recorded:
-        return "let the profiler observe the device, as `sysperf explain trust.device-events-missing` tells"
-    if trust.device_missing:
-        return "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-    if rank.steps.steady and (rank.figures.idle_queued_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND"
-    return ""
+    trust, queued = rank.trust, rank.figures.idle_queued_pct or 0.0
+    known = (
+        (trust.mixed_programs, "analyze the file that the profiler wrote for each program, together where they are ranks of one job"),
+        (
+            (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT,
+            "profile the replays: start the profiler behind the capture, and record several steps",
+        ),
+        (
+            trust.device_missing and trust.calls_recorded,
+            "let the profiler observe the device, as `sysperf explain trust.device-events-missing` tells",
+        ),
+        (trust.device_missing and rank.form == "nsys", "record the device, too: nsys profile --trace cuda,nvtx,osrt COMMAND"),
+        (trust.device_missing, "profile with the device's activity, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"),
+        (
+            rank.steps.steady and queued >= MIN_EXPOSED_PCT,
+            "analyze the traces of all ranks together, or one of Nsight Systems: nsys profile --trace cuda,nvtx,osrt COMMAND",
+        ),
+    )
+    return next((text for is_so, text in known if is_so), "")
 
 
 def _tells_enough(rank: Rank) -> bool:

@@ -18,9 +18,11 @@ COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "info":
 def render(report: Report) -> str:
     """One annotation a finding, what costs most first (GitHub shows ten of each kind a step), then the verdict.
 
+    Hints about a source are in its count only: they would take the place of what costs more.
     Every line is a command: a line of foreign text could be taken for one.
     """
-    lines = [_finding(outcome) for outcome in report.findings()]
+    shown = [outcome for outcome in report.findings() if not report.source_files or outcome.severity != "hint"]
+    lines = [_finding(outcome) for outcome in shown]
     lines += _unread(report)
     lines.append(_command("notice", "sysperf", f"{words.verdict(report)}\n{words.tally(report)}"))
     return "\n".join([*lines, ""])
@@ -30,7 +32,7 @@ def _command(name: str, title: str, text: str, place: Place | None = None) -> st
     """`place` puts the annotation beside the lines of a source."""
     at = ""
     if place is not None and place.file and not place.package:
-        numbers = {"line": place.line, "col": place.column, "endLine": place.end_line}
+        numbers = {"line": place.line, "col": place.column, "endLine": place.end_line, "endColumn": place.end_column}
         known = "".join(f"{name}={number}," for name, number in numbers.items() if number)  # a trace has no columns
         at = f"file={_property(neutral(place.file, 4_000))},{known}"
     return f"::{name} {at}title={_property(title)}::{_data(text)}"
@@ -45,7 +47,8 @@ def _property(text: str) -> str:
 
 
 def _finding(outcome: Finding) -> str:
-    subject = f" ({neutral(outcome.about)})" if outcome.about else ""
+    in_source = outcome.place is not None and outcome.place.file and not outcome.place.package
+    subject = f" ({neutral(outcome.about)})" if outcome.about and not in_source else ""
     return _command(COMMANDS[outcome.severity], f"{neutral(outcome.rule)}{subject}", "\n".join(_lines(outcome)), outcome.place)
 
 
@@ -58,7 +61,8 @@ def _lines(outcome: Finding) -> Iterator[str]:
     for fix in outcome.fixes:
         yield f"fix: {neutral(fix.title)} ({words.terms(fix)})"
         yield from words.command(fix.command)
-    yield f"gain: {words.gain(outcome)}"
+    if outcome.scope != "script":  # nobody has measured a place of a source
+        yield f"gain: {words.gain(outcome)}"
 
 
 def _unread(report: Report) -> Iterator[str]:

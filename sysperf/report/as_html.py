@@ -1,8 +1,8 @@
-"""One web page that needs nothing else: no script, no font, no picture from elsewhere; light, dark and on paper."""
+"""One web page that needs nothing else: no font, no picture from elsewhere; its only script copies commands. Light, dark and on paper."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sysperf.model.finding import Evidence, Finding, Remedy, Report
 from sysperf.model.rule import SEVERITIES, Severity
@@ -44,6 +44,8 @@ def _head(report: Report) -> Iterator[str]:
     yield from _bar(report)
     yield '<nav aria-label="severities">'
     yield from (f'<label for="show-{name}" class="{name}">{NAMES[name]} <b>{len(group)}</b></label>' for name, group in groups.items())
+    yield f'<span class="unknown">unknown <b>{report.tally.unknown}</b></span>' if report.tally.unknown else ""
+    yield f'<span class="good">passed <b>{report.tally.passed}</b></span>' if report.tally.passed else ""
     yield "</nav><dl>"
     yield from (f"<dt>{_text(label)}</dt><dd>{_text(which)}</dd>" for label, which in described(report.snapshot))
     yield "</dl></header>"
@@ -57,33 +59,51 @@ def _bar(report: Report) -> Iterator[str]:
 
 
 def _findings(report: Report) -> Iterator[str]:
+    """A card for each rule: what it says of several programs or GPUs stands in one."""
     for severity, outcomes in words.by_severity(report.findings()).items():
-        yield f'<section class="{severity}"><h2>{NAMES[severity]} <span>{len(outcomes)}</span></h2>'
-        rules_shown: set[str] = set()
+        rules: dict[str, list[Finding]] = {}
         for outcome in outcomes:
-            yield from _finding(outcome, opened=severity in _OPEN and outcome.rule not in rules_shown)
-            rules_shown.add(outcome.rule)
+            rules.setdefault(outcome.rule_key, []).append(outcome)
+        yield f'<section class="{severity}"><h2>{NAMES[severity]} <span>{len(rules)}</span></h2>'
+        for alike in rules.values():
+            yield from _finding(alike[0], alike[1:], opened=severity in _OPEN)
         yield "</section>"
 
 
-def _finding(outcome: Finding, *, opened: bool) -> Iterator[str]:
-    subject = f' <span class="subject">{_text(outcome.about)}</span>' if outcome.about else ""
+def _finding(outcome: Finding, also: Sequence[Finding], *, opened: bool) -> Iterator[str]:
+    """What was seen, the fix, why, what it gains; the evidence is folded behind them."""
+    about = f"{outcome.about} and {len(also)} more" if also else outcome.about
+    subject = f' <span class="subject">{_text(about)}</span>' if about else ""
+    link = next((ref for ref in outcome.refs if words.is_link(ref)), "")
+    name = f'<a href="{_text(link)}" rel="noreferrer noopener">{_text(outcome.rule)}</a>' if link else _text(outcome.rule)
     yield f"<details{' open' if opened else ''}><summary>"
-    yield f'<i aria-label="{outcome.severity}">{MARKS[outcome.severity]}</i><code>{_text(outcome.rule)}</code>{subject}'
+    yield f'<i aria-label="{outcome.severity}">{MARKS[outcome.severity]}</i><code>{name}</code>{subject}'
     yield f"<p>{_text(words.message(outcome))}</p></summary>"
-    if outcome.evidence:
-        yield "<h3>Observed</h3><table>"
-        yield from map(_evidence, outcome.evidence)
-        yield "</table>"
+    for fix in outcome.fixes:
+        yield from _fix(fix)
+    yield from _also(also)
     if outcome.why:
         yield "<h3>Why it matters</h3>"
         yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(outcome.why))
-    for fix in outcome.fixes:
-        yield from _fix(fix)
     gain = f"gain {words.gain(outcome)}" if outcome.gain.basis != "measured" else words.gain(outcome)
     yield f'<p class="gain {outcome.gain.basis}"><span>{_text(gain)}</span><span>confidence {outcome.confidence}</span></p>'
+    if outcome.evidence:
+        yield f'<details class="behind"><summary>Observed: {words.count(len(outcome.evidence), "fact")}</summary><table>'
+        yield from map(_evidence, outcome.evidence)
+        yield "</table></details>"
     if outcome.refs:
         yield f'<p class="refs">{" ".join(map(_link, outcome.refs))}</p>'
+    yield "</details>"
+
+
+def _also(also: Sequence[Finding]) -> Iterator[str]:
+    """The others of the same rule: what differs is what was seen of them and their commands."""
+    if not also:
+        return
+    yield f'<details class="behind"><summary>The same of {len(also)} more</summary>'
+    for outcome in also:
+        yield f"<p><b>{_text(outcome.about)}</b> {_text(words.message(outcome))}</p>"
+        yield from (frame.command(fix.command) for fix in outcome.fixes if fix.command)
     yield "</details>"
 
 
@@ -95,17 +115,12 @@ def _evidence(evidence: Evidence) -> str:
 def _fix(fix: Remedy) -> Iterator[str]:
     yield f'<h3>Fix <span class="terms {fix.safety}">{_text(words.terms(fix))}</span></h3>'
     yield f"<p>{_text(fix.title[:1].upper() + fix.title[1:])}</p>" if fix.title else ""
-    yield _command(fix.command)
+    yield frame.command(fix.command)
     yield from (f"<p>{_text(paragraph)}</p>" for paragraph in words.paragraphs(fix.note))
     if fix.undo:
-        yield f'<h3 class="undo">Undo</h3>{_command(fix.undo)}'
+        yield f'<h3 class="undo">Undo</h3>{frame.command(fix.undo)}'
     if fix.undo_text:
         yield f'<h3 class="undo">Undo</h3><p>{_text(fix.undo_text)}</p>'
-
-
-def _command(text: str) -> str:
-    lines = "\n".join(_text(line) for line in words.command(text))
-    return f"<pre>{lines}</pre>" if lines else ""
 
 
 def _link(ref: str) -> str:

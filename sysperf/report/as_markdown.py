@@ -63,6 +63,8 @@ def _foot(report: Report) -> str:
 
 
 def _machine(report: Report) -> Iterator[str]:
+    if set(report.snapshot.areas) == {"trace"}:
+        return
     rows = (f"| {escape(label)} | {escape(which)} |" for label, which in described(report.snapshot))
     yield "\n".join(["| Machine | |", "|---|---|", *rows])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from sysperf.model.finding import Finding, Gap, Place, Report
+from sysperf.model.finding import Finding, Gap, Place, Report, SourceFix
 from sysperf.model.record import plain
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
@@ -87,6 +87,8 @@ def _result(outcome: Finding, places: dict[str, int]) -> dict[str, object]:
         "partialFingerprints": _fingerprints(outcome),
         "properties": _properties(outcome),
     }
+    if outcome.source_fix is not None and outcome.source_fix.edits:
+        result["fixes"] = [_change(outcome.source_fix)]
     if outcome.severity == "hint":  # §3.27.10: the level is none where the kind is not fail
         result["kind"] = "informational"
     if outcome.state == "suppressed":
@@ -94,10 +96,31 @@ def _result(outcome: Finding, places: dict[str, int]) -> dict[str, object]:
     return result
 
 
+def _change(fix: SourceFix) -> dict[str, object]:
+    """The edits of a change, which are made together (§3.55)."""
+    replacements = [
+        {
+            "deletedRegion": {"startLine": edit.line, "startColumn": edit.column, "endLine": edit.end_line, "endColumn": edit.end_column},
+            "insertedContent": {"text": edit.text},
+        }
+        for edit in fix.edits
+    ]
+    changes = [{"artifactLocation": {"uri": _uri(fix.file)}, "replacements": replacements}]
+    return {"description": {"text": text(f"what sysperf lint --fix changes for {neutral(fix.rule)}")}, "artifactChanges": changes}
+
+
+def _uri(path: str) -> str:
+    return quote(neutral(path, 4_000).removeprefix("./").lstrip("/") or "-")
+
+
 def _message(outcome: Finding) -> str:
-    subject = f"{neutral(outcome.about)}: " if outcome.about else ""
+    subject = f"{neutral(outcome.about)}: " if outcome.about and not _in_a_source(outcome) else ""  # the region says it
     commands = [f"Fix: {line}" for fix in outcome.fixes for line in words.command(fix.command)]
-    return "\n".join([subject + words.message(outcome), *commands])
+    return "\n".join([subject + words.message(outcome), *(commands if not _in_a_source(outcome) else ())])
+
+
+def _in_a_source(outcome: Finding) -> bool:
+    return outcome.place is not None and bool(outcome.place.file) and not outcome.place.package
 
 
 def _fingerprints(outcome: Finding) -> dict[str, str]:
@@ -108,7 +131,7 @@ def _fingerprints(outcome: Finding) -> dict[str, str]:
 
 def _location(outcome: Finding) -> dict[str, object]:
     """The place in a source, or the first file that shows it. Code scanning wants a relative path and a line for every result."""
-    if outcome.place is not None and outcome.place.file and not outcome.place.package:
+    if outcome.place is not None and _in_a_source(outcome):
         return _in_source(outcome.place)
     files = [evidence.source for evidence in outcome.evidence if evidence.source.startswith("/")]
     path = neutral(files[0]) if files else f"/sysperf/{neutral(outcome.rule)}"
@@ -121,8 +144,7 @@ def _location(outcome: Finding) -> dict[str, object]:
 def _in_source(place: Place) -> dict[str, object]:
     given = {"startLine": place.line or 1, "startColumn": place.column, "endLine": place.end_line, "endColumn": place.end_column}
     region = {name: number for name, number in given.items() if number}  # a trace has no columns
-    path = neutral(place.file, 4_000).removeprefix("./")
-    return {"physicalLocation": {"artifactLocation": {"uri": quote(path.lstrip("/") or "-")}, "region": region}}
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(place.file)}, "region": region}}
 
 
 def _properties(outcome: Finding) -> dict[str, object]:

@@ -105,7 +105,7 @@ def text(comparison: Comparison, *, color: bool = False, width: int = 100) -> st
 def tried(fixes: Sequence[TriedFix], *, color: bool = False, width: int = 100) -> str:
     """Return what each fix was promised to gain and what it gave here."""
     page = Page(Ink(color), width)
-    rows = [(named(fix), gave(fix), neutral(fix.promised, 300)) for fix in fixes]
+    rows = [(names_of(fix), gave(fix), neutral(fix.promised, 300)) for fix in fixes]
     for line in table(("fix", "gave here", "promised"), rows, page.ink, width):
         page.line(line)
     page.line()
@@ -122,7 +122,7 @@ def tried_markdown(fixes: Sequence[TriedFix]) -> str:
     return f"| fix | gave here | promised |\n|---|---|---|\n{rows}{unclear}"
 
 
-def named(fix: TriedFix) -> str:
+def names_of(fix: TriedFix) -> str:
     """Return the fix's rule, or how many were tried together."""
     return fix.rules[0] if len(fix.rules) == 1 else f"all {len(fix.rules)} together"
 
@@ -132,7 +132,7 @@ def reasons(fixes: Sequence[TriedFix]) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for fix in fixes:
         if fix.comparison and fix.comparison.verdict == "unclear" and fix.comparison.reason:
-            names.setdefault(neutral(fix.comparison.reason, 200), []).append(named(fix))
+            names.setdefault(neutral(fix.comparison.reason, 200), []).append(names_of(fix))
     return names
 
 

@@ -1,16 +1,15 @@
-"""Results of `verify` as self-contained pages: every run of a comparison as a dot, tables of several."""
+"""Results of `verify` as self-contained pages: the interval and each pair of a comparison, tables of several."""
 
 from __future__ import annotations
 
-import html
 import shlex
 from collections.abc import Sequence
 
-from sysperf.model.comparison import Arm, Comparison, Run, TriedFix
+from sysperf.model.comparison import Comparison, TriedFix
 from sysperf.model.text import neutral
-from sysperf.report.comparison import arms, basis, gave, number, reasons, remarks, verdict
-from sysperf.report.frame import framed, paragraphs, table, text
-from sysperf.report.terminal import clip
+from sysperf.report.comparison import arms, basis, gave, interval, number, percent, reasons, remarks, verdict
+from sysperf.report.frame import behind, command, framed, paragraphs, table, text
+from sysperf.report.intervals import Row, picture
 
 
 def page(comparison: Comparison) -> str:
@@ -27,41 +26,43 @@ def tried_page(fixes: Sequence[TriedFix]) -> str:
 
 
 def _body(comparison: Comparison) -> str:
-    """Return what stands below the verdict: what it rests on, the runs, the commands. HTML."""
-    rows = (
-        (neutral(variant.name), f"{number(middle)} {comparison.metric.unit}", shlex.join(variant.argv))
+    """Return what stands below the verdict: what it rests on, the picture with its runs, the commands. HTML."""
+    unit = comparison.metric.unit
+    variants = "".join(
+        f"<h2>{text(variant.name)} <span>median {text(number(middle))} {text(unit)}</span></h2>{command(shlex.join(variant.argv))}"
         for _, variant, middle in arms(comparison)
     )
-    notes = paragraphs(basis(comparison), comparison.reason, *remarks(comparison))
-    return "".join((*notes, _dots(comparison), table(("variant", "median", "command"), rows)))
+    return "".join((*paragraphs(basis(comparison), comparison.reason, *remarks(comparison)), _picture(comparison), variants))
 
 
-_WIDTH, _HEIGHT, _MARGIN = 800, 120, 110
-
-
-def _dots(comparison: Comparison) -> str:
-    """Every run but those of the first pair, on one axis; disturbed ones in grey."""
-    runs = [run for run in comparison.runs if run.pair]
-    if not runs:
+def _picture(comparison: Comparison) -> str:
+    """The interval beside the line of no change, each pair as a dot, and the runs as a table behind them."""
+    pairs = _pairs(comparison)
+    if not pairs:
         return ""
-    low, high = min(run.value for run in runs), max(run.value for run in runs)
-    labels = "".join(
-        f'<text x="0" y="{_y(arm, 0) + 4}">{html.escape(clip(neutral(variant.name), 16))}</text>' for arm, variant, _ in arms(comparison)
+    a, b = comparison.a.name, comparison.b.name
+    dots = [(ratio, f"pair {pair}: {percent(ratio)} %{f', {why}' if why else ''}", not why) for pair, _, _, ratio, why in pairs]
+    says = f"{percent(comparison.ratio)} % ({interval(comparison)})" if comparison.ratio is not None else "not known yet"
+    left_out = sum(not dot[2] for dot in dots)
+    rows = [
+        Row(f"{b} against {a}", comparison.low, comparison.ratio, comparison.high, says),
+        Row("each pair", says=f"{left_out} disturbed, not counted" if left_out else "", dots=dots),
+    ]
+    unit = comparison.metric.unit
+    figures = [(str(pair), f"{of_a:.6g}", f"{of_b:.6g}", f"{percent(ratio)} %", why) for pair, of_a, of_b, ratio, why in pairs]
+    head = ("pair", f"{neutral(a, 40)}, {unit}", f"{neutral(b, 40)}, {unit}", "speed", "disturbed by")
+    return behind(
+        f"The runs as a table ({len(pairs)} pairs)", picture(f"{verdict(comparison)}: {basis(comparison)}", rows), table(head, figures)
     )
-    axis = (
-        f'<text x="{_MARGIN}" y="{_HEIGHT - 4}">{low:.4g}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{high:.4g} {html.escape(comparison.metric.unit)}</text>'
-    )
-    dots = "".join(_dot(run, low, high) for run in runs)
-    return f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{labels}{axis}{dots}</svg>'
 
 
-def _dot(run: Run, low: float, high: float) -> str:
-    x = _MARGIN + 6 + (run.value - low) / ((high - low) or 1) * (_WIDTH - _MARGIN - 12)
-    kind = "no" if run.disturbed else run.arm
-    title = f"pair {run.pair}: {run.value:.6g}{'; ' + run.disturbed if run.disturbed else ''}"
-    return f'<circle class="{kind}" cx="{x:.1f}" cy="{_y(run.arm, run.pair)}" r="4"><title>{html.escape(title)}</title></circle>'
-
-
-def _y(arm: Arm, pair: int) -> int:
-    return (30 if arm == "a" else 75) + pair * 7 % 21 - 10 * bool(pair)
+def _pairs(comparison: Comparison) -> list[tuple[int, float, float, float, str]]:
+    """(number, A, B, speed of B over A's, what disturbed it) of each whole pair but the first, which warms up."""
+    runs = {(run.pair, run.arm): run for run in comparison.runs if run.pair and run.value > 0}
+    out = []
+    for pair in sorted({pair for pair, _ in runs}):
+        first, second = runs.get((pair, "a")), runs.get((pair, "b"))
+        if first is not None and second is not None:
+            ratio = second.value / first.value if comparison.metric.higher_is_better else first.value / second.value
+            out.append((pair, first.value, second.value, ratio, first.disturbed or second.disturbed))
+    return out

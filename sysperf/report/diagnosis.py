@@ -133,18 +133,29 @@ def _row(cause: Finding) -> str:
 
 def page(verdict: Verdict) -> str:
     """One self-contained page that loads nothing."""
-    lines = (f"<h1>{_text(verdict.sentence)}</h1><p><code>{_text(verdict.command)}</code></p>", *_sections(verdict))
-    return frame.framed(verdict.sentence, lines)
+    about = f'<p class="about"><code>{_text(verdict.command)}</code></p>' if verdict.command else ""
+    head = f"<header><h1>{_text(verdict.sentence)}</h1>{about}</header><main>"
+    return frame.framed(verdict.sentence, (head, *_sections(verdict), "</main>"))
 
 
 def _sections(verdict: Verdict) -> Iterator[str]:
     for cause in verdict.causes:
-        yield f'<section class="cause {STATES[cause.state]}"><h2>{_text(cause.title)}</h2><p>{cause.state}{_text(gain(cause))}</p>'
+        yield f'<section class="cause {STATES[cause.state]}"><h2>{_text(cause.title)} <span>{cause.state}</span></h2>'
+        yield from _share(cause)
         yield f"<p>{_text(cause.message)}</p>"
+        for fix in cause.fixes:
+            yield f"<h3>Fix</h3><p>{_text(_title(fix))}</p>{frame.command(fix.command)}"
+        yield f"<h3>Keep the source before you change it</h3>{frame.command(cause.keep)}" if cause.keep else ""
+        yield f"<h3>Prove it</h3>{frame.command(cause.verify)}" if cause.verify else ""
         yield from (f"<p><code>{_text(place.text)}</code></p>" for place in cause.places)
-        yield f"<ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul>"
-        yield from (f"<p>{_text(_title(fix))} <code>{_text(fix.command)}</code></p>" for fix in cause.fixes)
-        yield f"<p>Keep the source before you change it: <code>{_text(cause.keep)}</code></p>" if cause.keep else ""
-        yield f"<p>Prove it: <code>{_text(cause.verify)}</code></p></section>" if cause.verify else "</section>"
-    yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small>" for cause in verdict.dropped if cause.because)
-    yield "".join(f"<p><small>Not seen: {_text(note)}</small>" for note in verdict.notes)
+        yield f"<h3>Signals</h3><ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul></section>"
+    yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small></p>" for cause in verdict.dropped if cause.because)
+    yield "".join(f"<p><small>Not seen: {_text(note)}</small></p>" for note in verdict.notes)
+
+
+def _share(cause: Finding) -> Iterator[str]:
+    """What acting would save, as a bar and in words."""
+    if (said := gain(cause).strip()) and cause.gain.middle is not None:
+        share = min(100.0, cause.gain.middle)
+        yield from frame.bar((("tinted", share), ("rest", 100 - share)))
+        yield f"<p><b>{_text(said[:1].upper() + said[1:])}</b></p>"

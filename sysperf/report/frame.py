@@ -12,19 +12,31 @@ from sysperf.model.text import neutral
 from sysperf.report import words
 
 CSS = Path(__file__).with_name("page.css")
+COPY = Path(__file__).with_name("copy.js")
+MADE = "<!--made-->"
+"""Where `stamped` writes who made the page, when and how."""
 
 
 def framed(title: str, lines: Iterable[str], *, script: str = "") -> str:
     """A page around what it shows. It needs nothing else and asks nobody; foreign text in it is text only."""
     style = CSS.read_text(encoding="utf-8")
-    policy = f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    body = "\n".join(lines)
+    scripts = [each for each in (script, COPY.read_text(encoding="utf-8") if "<pre" in body else "") if each]
+    allowed = f"; script-src {' '.join(map(_hash, scripts))}" if scripts else ""
+    policy = f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{allowed}"
     head = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}{f"; script-src {_hash(script)}" if script else ""}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">',
-        f"<title>{text(title)}</title><style>{style}</style></head><body>",
+        f"<title>{text(title)}</title><style>{style}</style></head><body>{MADE}",
     ]
-    return "\n".join([*head, *lines, *([f"<script>{script}</script>"] if script else []), "</body></html>", ""])
+    return "\n".join([*head, body, *(f"<script>{each}</script>" for each in scripts), "</body></html>", ""])
+
+
+def stamped(page: str, facts: Iterable[tuple[str, str]]) -> str:
+    """The page with a line above it: on which machine it was made, when, in which time, by which command."""
+    line = "".join(f"<span>{text(name)} <b>{text(value)}</b></span>" for name, value in facts if value)
+    return page.replace(MADE, f'<p class="made">{line}</p>', 1)
 
 
 def text(foreign: str, limit: int = words.MAX_COMMAND) -> str:
@@ -42,6 +54,17 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     names = "".join(f"<th>{text(name)}</th>" for name in head)
     cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{names}</tr>{cells}</table>"
+
+
+def behind(summary: str, picture: str, *tables: str) -> str:
+    """A picture with its figures as a table that is folded away: for screen readers, mail and those who want the numbers."""
+    return f'<figure>{picture}<details class="behind"><summary>{text(summary)}</summary>{"".join(tables)}</details></figure>'
+
+
+def command(lines: str) -> str:
+    """Commands as a block, whole, with a button that copies them."""
+    shown = "\n".join(text(line) for line in words.command(lines))
+    return f"<pre>{shown}</pre>" if shown else ""
 
 
 def sections(tables: Iterable[tuple[str, Iterable[str], Iterable[Iterable[str]]]]) -> Iterator[str]:

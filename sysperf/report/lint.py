@@ -22,6 +22,7 @@ def render(result: Lint, *, color: bool = False, width: int = 100, verbose: bool
     page = Page(Ink(color), width)
     for _, in_file in groupby(result.hypotheses, key=lambda hypothesis: _place(hypothesis).file):
         _file(page, [*in_file], verbose)
+    _notes(page, result)
     _unread(page, result, verbose)
     _foot(page, result, verbose)
     return str(page)
@@ -67,6 +68,15 @@ def _place(hypothesis: Finding) -> Place:
     return hypothesis.place or Place()
 
 
+def _notes(page: Page, result: Lint) -> None:
+    """The comments that do nothing."""
+    if result.notes:
+        page.line(page.ink("unknown", f"Comments `# sysperf: ignore` without effect ({len(result.notes)})"))
+        for note in result.notes:
+            page.paragraph(f"? {neutral(note.file)}:{note.line}: {neutral(note.text)}", indent="  ")
+        page.line()
+
+
 def _unread(page: Page, result: Lint, verbose: bool) -> None:
     if not result.unread:
         return
@@ -90,6 +100,8 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
         f"{sentence}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines "
         f"in {result.took_ms / 1e3:.1f} s"
         + (f"; {result.ignored} accepted" if result.ignored else "")
+        + (f"; {result.skipped} skipped (tests, builds; name them to read them)" if result.skipped else "")
+        + (f"; {result.excluded} excluded" if result.excluded else "")
         + (f"; {count(result.undecided, 'check')} not decided by the source" if result.undecided and verbose else "")
         + "."
     )

@@ -86,6 +86,10 @@
     if (event.key === "-") zoom(LABEL + (width - LABEL) / 2, 2);
     if (event.key === "0") { from = 0; to = data.duration; later(); }
   });
+  for (const button of document.querySelectorAll("[data-from]")) button.addEventListener("click", () => {
+    from = Math.max(0, Number(button.dataset.from)); to = Math.min(data.duration, Number(button.dataset.to)); canvas.scrollIntoView({ block: "center" }); later();
+  });
+  for (const mark of document.querySelectorAll("[data-color]")) mark.style.background = COLORS[Number(mark.dataset.color)];
   window.addEventListener("resize", later);
   const began = performance.now(); draw(); document.body.dataset.drawnMs = (performance.now() - began).toFixed(1);
 })();

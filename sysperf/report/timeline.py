@@ -12,12 +12,29 @@ from sysperf.model.finding import Finding
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.report import frame
-from sysperf.report.analysis import HEADLINES, longest_operators
+from sysperf.report.analysis import (
+    BUSY_HEADS,
+    EXCHANGE_HEADS,
+    HEADLINES,
+    MODULE_HEADS,
+    busy_rows,
+    exchange_rows,
+    grouped,
+    longest_operators,
+    matrix,
+    module_rows,
+    of_ranks,
+)
+from sysperf.report.as_html import MARKS
 from sysperf.report.frame import text as _text
 from sysperf.trace.facts import Rank
 from sysperf.trace.output.analysis import Analysis
-from sysperf.trace.output.drawing import CAUSES, Drawing
+from sysperf.trace.output.drawing import CAUSES, KINDS, Drawing
 
+MAX_STEPS = 400
+_OPEN = ("error", "warning")
+_OF_GAPS = {"sync": ("synchronisation", "copy calls"), "dataloader": ("loader",), "program": ("host",), "device": ("host",)}
+"""Which gaps a cause of an area makes."""
 SCRIPT = Path(__file__).with_name("timeline.js")
 
 
@@ -28,9 +45,12 @@ def render(analysis: Analysis, drawing: Drawing) -> str:
         f"<h1>{_text(HEADLINES[analysis.trace.verdict])}: {_text(analysis.trace.why)}</h1>",
         f'<p class="about">{_text(_about(rank))}</p>',
         *_bar(rank),
+        *_ranks(analysis),
         *_findings(analysis),
+        *_tables(rank),
         *_operators(rank),
-        *_drawing(drawing),
+        *_steps(rank),
+        *_drawing(drawing, several=len(analysis.trace.ranks) > 1),
         f'<script type="application/json" id="data">{_data(drawing)}</script>',
     )
     title = f"sysperf: {analysis.trace.verdict}, {rank.file.rpartition('/')[2]}"
@@ -80,31 +100,97 @@ def _operators(rank: Rank) -> Iterator[str]:
     yield "</table>"
 
 
+def _ranks(analysis: Analysis) -> Iterator[str]:
+    """Each rank's time in a bar of its own, and what it waits for the others."""
+    if len(analysis.trace.ranks) < 2:
+        return
+    heads, rows = matrix(analysis)
+    yield "<h2>Ranks</h2>"
+    for rank, row in zip(analysis.trace.ranks, rows, strict=True):
+        own, waits = rank.collectives.own_pct or 0.0, rank.collectives.waiting_pct or 0.0
+        busy = max(0.0, (rank.figures.gpu_busy_pct_mean or 0.0) - own - waits)
+        yield f'<p class="about">rank {_text(row[0])}: computes {busy:.0f} %, exchanges {own:.0f} %, waits for others {waits:.0f} %</p>'
+        yield from frame.bar((("c0", busy), ("c3", own), ("c1", waits), ("c5", max(0.0, 100 - busy - own - waits))))
+    yield frame.table(heads, rows)
+
+
+def _tables(rank: Rank) -> Iterator[str]:
+    """Tables of what takes the kernels' time, and of the collectives."""
+    if rank.busy:
+        yield "<h2>Where the kernels' time goes</h2>" + frame.table(BUSY_HEADS, busy_rows(rank))
+    if rank.collectives.kinds:
+        yield "<h2>Collectives by kind and size</h2>" + frame.table(EXCHANGE_HEADS, exchange_rows(rank))
+
+    if rank.modules:
+        yield "<h2>Modules by the time of what they compute</h2>" + frame.table(MODULE_HEADS, module_rows(rank))
+
+
+def _steps(rank: Rank) -> Iterator[str]:
+    """The length of each step: one that took longer stands out."""
+    lengths = (rank.step_ms or ())[:MAX_STEPS]
+    if len(lengths) < 2:
+        return
+    longest, wide = max(lengths) or 1.0, 100 / len(lengths)
+    yield f'<h2>Steps</h2><p class="about">{len(lengths)} steps, {min(lengths):.1f} to {max(lengths):.1f} ms</p>'
+    yield f'<svg viewBox="0 0 100 20" preserveAspectRatio="none" width="100%" height="80" role="img" aria-label="{len(lengths)} steps">'
+    for number, length in enumerate(lengths):
+        high = 20 * length / longest
+        title = f"<title>step {number}: {length:.1f} ms</title>"
+        yield f'<rect class="c3" x="{number * wide:.3f}" y="{20 - high:.3f}" width="{wide * 0.9:.3f}" height="{high:.3f}">{title}</rect>'
+    yield "</svg>"
+
+
 def _findings(analysis: Analysis) -> Iterator[str]:
     if not analysis.findings:
         return
-    yield "<h2>Findings</h2><table><tr><th>severity</th><th>finding</th><th>exposed</th><th>busy</th><th>gains by replay</th></tr>"
-    yield from (_finding(finding) for finding in analysis.findings)
-    yield "</table>"
+    yield "<h2>Findings</h2>"
+    ranks = len(analysis.trace.ranks)
+    for finding, group in grouped(analysis.findings):
+        yield from _finding(finding, of_ranks(group, ranks), analysis)
     if analysis.together is not None:
         yield f"<p>Together: {_text(analysis.together.text())} of the step; {_text(analysis.together.assumes)}.</p>"
 
 
-def _finding(finding: Finding) -> str:
-    cost, busy = ("" if share is None else f"{share:.1f} %" for share in (finding.cost_pct, finding.work_pct))
-    gain = f"{_text(finding.gain.interval)}<small>{_text(finding.gain.assumes)}</small>" if finding.gain.interval else ""
-    notes = (*(place.text for place in finding.places), *(fix.title or fix.note for fix in finding.fixes))
-    beside = "".join(f"<small>{_text(text)}</small>" for text in notes)
-    about = f"<b>{_text(finding.rule)}</b> {_text(finding.about)}<br>{_text(finding.message)}{beside}"
-    numbers = "".join(f'<td class="n">{number}</td>' for number in (cost, busy))
-    return f'<tr><td class="n">{_text(finding.severity)}</td><td>{about}</td>{numbers}<td>{gain}</td></tr>'
+def _finding(finding: Finding, ranks: str, analysis: Analysis) -> Iterator[str]:
+    """One finding as a block, which is as wide as the page: what it costs and gains stands beside its name."""
+    costs = (("costs", finding.cost_pct), ("busy with it", finding.work_pct))
+    numbers = (ranks, *(f"{word} {share:.1f} %" for word, share in costs if share is not None), f"gains {finding.gain.interval}")
+    beside = " · ".join(number for number in numbers if number and number != "gains ")
+    about = f"{finding.about}: {finding.message}" if finding.about else finding.message
+    yield f'<section class="{finding.severity}"><details{" open" if finding.severity in _OPEN else ""}><summary>'
+    yield f'<i aria-label="{finding.severity}">{MARKS[finding.severity]}</i><code>{_text(finding.rule)}</code>'
+    yield f' <span class="subject">{_text(beside)}</span><p>{_text(about)}</p></summary>'
+    if finding.gain.assumes:
+        yield f"<p>Gains if: {_text(finding.gain.assumes)}</p>"
+    yield from (f"<p>Where: {_text(place.text)}</p>" for place in finding.places)
+    yield from (f"<p>Fix: {_text(fix.title or fix.note)}</p>" for fix in finding.fixes)
+    yield from _place(finding, analysis)
+    yield "</details></section>"
 
 
-def _drawing(drawing: Drawing) -> Iterator[str]:
+def _place(finding: Finding, analysis: Analysis) -> Iterator[str]:
+    """A button that shows the longest gap of such a cause in the timeline."""
+    rank = analysis.trace.ranks[0]
+    if len(analysis.trace.ranks) > 1 or finding.rule.partition(".")[0] not in _OF_GAPS or rank.window_start_us is None:
+        return
+    causes = _OF_GAPS[finding.rule.partition(".")[0]]
+    gap = next((gap for device in rank.devices for gap in device.longest_gaps if gap.cause in causes), None)
+    if gap is not None:
+        start, length = 1e3 * (gap.start_us - rank.window_start_us), 1e6 * gap.ms
+        span = f'data-from="{start - length:.0f}" data-to="{start + 2 * length:.0f}"'
+        yield f'<p><button type="button" {span}>show its longest gap</button></p>'
+
+
+def _drawing(drawing: Drawing, *, several: bool) -> Iterator[str]:
     if not drawing.rows:
         return
     left = f"; {drawing.left_out} of the shortest events are not drawn" if drawing.left_out else ""
-    yield f'<h2>Timeline</h2><p class="about">Wheel or + and − zoom, dragging or arrows move, 0 shows all{left}.</p>'
+    yield f"<h2>Timeline{' of the first file' if several else ''}</h2>"
+    yield f'<p class="about">Wheel or + and − zoom, dragging or arrows move, 0 shows all{left}.</p>'
+    used = sorted({color for row in drawing.rows for color in {event.color for event in row.events}})
+    yield '<ul class="legend">'
+    yield from (f'<li><i data-color="{color}"></i>{_text(KINDS[color])}</li>' for color in used)
+    yield "</ul>"
     yield '<canvas id="timeline" tabindex="0" role="img" aria-label="timeline of the window"></canvas><div id="hint" hidden></div>'
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, table
 from sysperf.trace.output.difference import Change, Comparison
@@ -10,9 +12,16 @@ MAX_NAME = 70
 _STYLES = {"faster": "good", "slower": "error", "no difference": "strong", "cannot tell": "unknown"}
 
 
-def render(comparison: Comparison, *, color: bool = False, width: int = 100) -> str:
-    """The comparison as text."""
+def render(ranks: Sequence[Comparison], *, color: bool = False, width: int = 100) -> str:
+    """The comparison as text; of several ranks a row for each, and the whole of the one that changed most."""
     page = Page(Ink(color), width)
+    comparison = max(ranks, key=_change)
+    if len(ranks) > 1:
+        cells = [[str(number), _ms(one.step_ms_before), _ms(one.step_ms_after), one.verdict] for number, one in enumerate(ranks)]
+        for line in table(("rank", "before ms", "after ms", "a step is"), cells, page.ink, page.width, right=(0, 1, 2)):
+            page.line(line)
+        page.line()
+        page.line(page.ink("strong", f"rank {ranks.index(comparison)}, which changed most"))
     page.line(page.ink("dim", f"before  {neutral(comparison.before)}"))
     page.line(page.ink("dim", f"after   {neutral(comparison.after)}"))
     page.line()
@@ -22,6 +31,11 @@ def render(comparison: Comparison, *, color: bool = False, width: int = 100) -> 
     if comparison.kernels:
         _table(page, "what runs", comparison.kernels)
     return str(page)
+
+
+def _change(comparison: Comparison) -> float:
+    before, after = comparison.step_ms_before, comparison.step_ms_after
+    return abs(after - before) / before if before and after is not None else -1.0
 
 
 def _headline(comparison: Comparison) -> str:

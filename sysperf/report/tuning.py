@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from sysperf.model.text import neutral
 from sysperf.model.tuning import FactorEffect, LevelEffect, Tuning
 from sysperf.report import comparison
-from sysperf.report.frame import framed, paragraphs
+from sysperf.report.frame import behind, command, framed, paragraphs, table
 from sysperf.report.frame import text as _text
+from sysperf.report.intervals import Row, picture
 from sysperf.report.terminal import Ink, Page, clip, pad
 
 STYLE = {"confirmed": "good", "nothing": "plain", "unconfirmed": "unknown"}
@@ -114,32 +115,27 @@ def page(tuning: Tuning) -> str:
         f"<h2>What mattered</h2>{_effects(tuning.effects)}<h2>Runs</h2>{_runs(tuning)}",
         *paragraphs(f"left as it is: {left}"),
         f"<h2>Profile</h2><pre>{html.escape(tuning.profile)}</pre>" if tuning.profile else "",
-        f"<p><code>{_text(shlex.join(tuning.argv), 2_000)}</code></p>",
+        f"<h2>The plain program</h2>{command(shlex.join(tuning.argv))}",
     )
     return framed(verdict(tuning), lines)
 
 
-_WIDTH, _ROW, _LABEL, _MIDDLE, _REACH = 800, 18, 260, 530, 250
+_WIDTH = 800
 
 
 def _effects(effects: Sequence[FactorEffect]) -> str:
-    """Bars of every level around the plain program, with a line of one standard error each way."""
+    """Every level beside the plain program, with one standard error each way, and the same as a table."""
     rows = [(effect, level) for effect in effects for level in effect.levels[1:] if level.runs]
-    top = max((max(abs(level.high - 1), abs(level.low - 1)) for _, level in rows), default=0.0) or 1.0
-    drawn = "".join(_bar(effect, level, top, place) for place, (effect, level) in enumerate(rows))
-    return f'<svg class="chart" viewBox="0 0 {_WIDTH} {_ROW * max(1, len(rows))}" role="img">{drawn}</svg>'
-
-
-def _bar(effect: FactorEffect, level: LevelEffect, top: float, place: int) -> str:
-    y, reach = place * _ROW, (level.ratio - 1) / top * _REACH
-    low, high = (_MIDDLE + (edge - 1) / top * _REACH for edge in (level.low, level.high))
-    kind = ' class="slower"' if level.ratio < 1 else ""
-    label = html.escape(clip(f"{effect.name}: {level.name}", 40))
-    title = f"{(level.ratio - 1) * 100:+.1f} % ± {_error(level) * 100:.1f}, {level.runs} runs"
-    return (
-        f'<text x="0" y="{y + 13}">{label}</text><rect{kind} x="{_MIDDLE + min(0.0, reach):.1f}" y="{y + 3}" width="{abs(reach):.1f}" '
-        f'height="12"><title>{title}</title></rect><line x1="{low:.1f}" x2="{high:.1f}" y1="{y + 9}" y2="{y + 9}"/>'
-        f'<text x="{_WIDTH}" y="{y + 13}" text-anchor="end">{(level.ratio - 1) * 100:+.1f} %</text>'
+    if not rows:
+        return "<p>Nothing was tried often enough to say.</p>"
+    says = [f"{(level.ratio - 1) * 100:+.1f} % ± {_error(level) * 100:.1f}" for _, level in rows]
+    drawn = [
+        Row(f"{effect.name}: {level.name}", level.low, level.ratio, level.high, said)
+        for (effect, level), said in zip(rows, says, strict=True)
+    ]
+    figures = [(effect.name, level.name, said, str(level.runs)) for (effect, level), said in zip(rows, says, strict=True)]
+    return behind(
+        "The same as a table", picture("what each level does to the speed", drawn), table(("factor", "level", "speed", "runs"), figures)
     )
 
 
@@ -157,4 +153,7 @@ def _runs(tuning: Tuning) -> str:
         for run, value in zip(runs, values, strict=True)
     )
     unit = html.escape(tuning.metric.unit)
-    return f'<svg class="chart" viewBox="0 0 {_WIDTH} 140" role="img"><text x="0" y="12">{max(values):.4g} {unit}</text>{dots}</svg>'
+    ends = f'<text x="0" y="12">{max(values):.4g} {unit}</text><text x="0" y="138">{low:.4g}</text>'
+    drawn = f'<svg class="chart" viewBox="0 0 {_WIDTH} 140" role="img" aria-label="every run in its order">{ends}{dots}</svg>'
+    figures = [(str(run.number), run.phase, f"{run.value:.5g}") for run in runs]
+    return behind("The runs as a table", drawn, table(("run", "phase", f"{tuning.metric.name}, {tuning.metric.unit}"), figures))

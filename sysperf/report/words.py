@@ -66,6 +66,11 @@ def of_state(report: Report, state: str) -> list[Finding]:
 
 def verdict(report: Report) -> str:
     """The audit in one sentence. It says *healthy* only of what was read."""
+    if report.source_files:
+        return _places(report)
+    trace = report.snapshot.areas["trace"].facts if "trace" in report.snapshot.areas else None
+    if why := getattr(trace, "why", ""):
+        return f"{getattr(trace, 'verdict', '').capitalize()}: {why}."
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
@@ -80,6 +85,12 @@ def verdict(report: Report) -> str:
     if small:
         return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
     return _clean(report)
+
+
+def _places(report: Report) -> str:
+    """A lint in one sentence: what a source shows are hypotheses."""
+    by = [f"{len(group)} {severity}" for severity, group in by_severity(report.findings()).items()]
+    return f"{count(len(report.findings()), 'place')} to look at ({listed(by)})." if by else "Nothing to look at."
 
 
 def mood(report: Report) -> str:

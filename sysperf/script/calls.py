@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Call, Layer, Setting
 from sysperf.script.file import OPEN, File
-from sysperf.script.names import argument, dotted, last_name
+from sysperf.script.names import argument, dotted, keyword, last_name
 from sysperf.script.syntax import within
+from sysperf.script.values import FACTORIES
+from sysperf.startup import lazy
 
 WATCHED = frozenset(
     (
@@ -94,7 +96,11 @@ METHODS = frozenset(
     )
 )
 _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
-_OF_DATASETS = ("shuffle", "select", "filter")
+_WRITES_ROWS = frozenset(("map", "flatten_indices", "to_iterable_dataset", "save_to_disk", "train_test_split", "filter", "set_transform"))
+_CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
+"""Options for which texts of one length are wanted."""
+_PROMPTS = lazy(r"(?i)\w*(clip|t5|text_encoder|prompt)\w*")
+"""Encoders of prompts, which take texts of a fixed length."""
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 _CONVS = ("Conv1d", "Conv2d", "Conv3d")
 _VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_")
@@ -109,6 +115,8 @@ def calls(file: File) -> Iterator[Call]:
                 if file.loops.where(call).often != "sample" or (key := (file.function_name(call), what in LISTERS)) in reading:
                     continue
                 reading.add(key)
+            if what in (".set_format", ".with_format") and file.words & {"set_transform", "with_transform"}:
+                continue
             if what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call):
                 continue
             arguments = tuple(file.text(given) for given in call.args[:6])
@@ -126,6 +134,8 @@ def _repeats_by_tensor(file: File, call: ast.Call) -> bool:
     """Whether the numbers of repetitions are a tensor, whose sum decides on the size of the result."""
     by_function = file.names.qualified(call.func) == "torch.repeat_interleave"
     given = argument(call, "repeats", 1 if by_function else 0)
+    if isinstance(given, ast.Call) and file.names.qualified(given.func) in FACTORIES and keyword(given, "device") is None:
+        return False  # on the CPU, where nobody waits
     return given is not None and file.values.is_a(given, "tensor", "output", "batch")
 
 
@@ -165,17 +175,51 @@ def _watched(file: File, call: ast.Call) -> str:
     name = file.names.qualified(call.func)
     if name in WATCHED or name.startswith(PREFIXES):
         return name
-    method = last_name(call.func)
-    if isinstance(call.func, ast.Attribute):
-        if method in METHODS:
-            return f".{method}"
-        if method in _OF_DATASETS and file.values.is_a(call.func.value, "hf-dataset"):
-            return f"datasets.{method}"
-        if method in ("eval", "train") and file.values.is_a(call.func.value, "model"):
-            return f"model.{method}"
-    if method == "Trainer" and file.values.is_a(call, "lightning-trainer"):
+    if isinstance(call.func, ast.Attribute) and (what := _method(file, call, call.func)):
+        return what
+    if last_name(call.func) == "Trainer" and file.values.is_a(call, "lightning-trainer"):
         return "lightning.Trainer"
-    return "tokenizer" if file.text(argument(call, "padding", 99)) == "max_length" else ""
+    return "tokenizer" if file.text(argument(call, "padding", 99)) == "max_length" and not _wants_one_length(file, call) else ""
+
+
+def _method(file: File, call: ast.Call, method: ast.Attribute) -> str:
+    """What a method is by its name, and by what it is called on."""
+    if method.attr in METHODS:
+        return f".{method.attr}"
+    kinds = file.values.kinds(method.value)
+    if method.attr == "shuffle" and "hf-dataset" in kinds and _is_read_in_order(file, call):
+        return "datasets.shuffle"
+    if method.attr in ("log", "log_metric", "log_metrics") and (run := kinds & {"wandb", "comet"}):
+        return f"{run.pop()}.{'log' if method.attr == 'log' else 'log_metric'}"
+    return f"model.{method.attr}" if method.attr in ("eval", "train") and "model" in kinds else ""
+
+
+def _wants_one_length(file: File, call: ast.Call) -> bool:
+    """Whether texts are prompts of a model of images, or somebody chose that they have one length."""
+    if "diffusers" in {name.partition(".")[0] for name in file.names.imports.values()} or any(
+        _PROMPTS.fullmatch(word) for word in (*file.words, *file.names.imports)
+    ):
+        return True
+    tests = [parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If | ast.IfExp)]
+    return any(_CHOICES.fullmatch(last_name(part)) for test in tests for part in within(test))
+
+
+def _is_read_in_order(file: File, call: ast.Call) -> bool:
+    """Whether nothing writes the rows of a shuffled data set anew, or reads them in an order of its own."""
+    parent = file.tree.parents.get(call)
+    statement = file.tree.statement_of(call)
+    names = {dotted(target) for target in statement.targets} if isinstance(statement, ast.Assign) else set()
+    later = (other.func for other in file.tree.of(ast.Call) if isinstance(other.func, ast.Attribute))
+    if any(method.attr in _WRITES_ROWS and dotted(method.value) in names for method in later):
+        return False
+    samples = any(file.text(argument(other, "shuffle", 2)) == "True" for other in file.tree.of(ast.Call))
+    return not (isinstance(parent, ast.Attribute) and parent.attr in (*_WRITES_ROWS, "select")) and not samples and not hands_over(file)
+
+
+def hands_over(file: File) -> bool:
+    """Whether a model is given to the trainer of a framework."""
+    trainers = (call for call in file.tree.of(ast.Call) if last_name(call.func).endswith("Trainer"))
+    return any(file.values.is_a(call, "lightning-trainer", "hf-trainer") for call in trainers)
 
 
 def settings(file: File) -> Iterator[Setting]:

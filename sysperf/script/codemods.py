@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.model.finding import Finding, Place
 from sysperf.script import evaluation, makers
+from sysperf.script.calls import is_fallback
 from sysperf.script.edits import Change, Edit, add_keyword, newline, span, text_of
 from sysperf.script.file import File
 from sysperf.script.names import argument, dotted, is_open, keyword, last_name
@@ -269,7 +270,7 @@ def _with_device(file: File, call: ast.Call, name: str, device: str, rule: str) 
 def _renamed_import(file: File, used: ast.Name, rule: str) -> Edit | None:
     """The module of a `from … import`, where it brings nothing else and every use of its names is a call that changes too."""
     statements = [node for node in file.tree.of(ast.ImportFrom) if any((alias.asname or alias.name) == used.id for alias in node.names)]
-    if len(statements) != 1 or statements[0].module not in ("torch.cuda.amp", "torch.cpu.amp"):
+    if len(statements) != 1 or statements[0].module not in ("torch.cuda.amp", "torch.cpu.amp") or is_fallback(file, statements[0]):
         return None
     names = {alias.asname or alias.name for alias in statements[0].names}
     if not {alias.name for alias in statements[0].names} <= set(_AMP):
@@ -366,12 +367,20 @@ def _is_plain_sum(file: File, statement: ast.AugAssign, loop: ast.For, name: str
     if any(isinstance(part, ast.Name) and part.id == name and file.tree.function_of(part) is not function for part in everywhere):
         return False
     block = _block(file.tree.parents[loop], loop)
-    before = [
-        earlier
-        for earlier in block[: block.index(loop)]
-        if isinstance(earlier, ast.Assign) and [dotted(place) for place in earlier.targets] == [name]
-    ]
-    return bool(before) and isinstance(before[-1].value, ast.Constant) and before[-1].value.value == 0
+    begun = [value for earlier in block[: block.index(loop)] if isinstance(earlier, ast.Assign) for value in _given_to(earlier, name)]
+    return bool(begun) and isinstance(begun[-1], ast.Constant) and begun[-1].value == 0
+
+
+def _given_to(statement: ast.Assign, name: str) -> Iterator[ast.expr | None]:
+    """What an assignment gives to a name, also as a part of a tuple; None where that is not written there."""
+    for target in statement.targets:
+        if dotted(target) == name:
+            yield statement.value
+        elif isinstance(target, ast.Tuple):
+            places = [number for number, part in enumerate(target.elts) if dotted(part) == name]
+            parts = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
+            plain = len(parts) == len(target.elts) and not any(isinstance(part, ast.Starred) for part in (*parts, *target.elts))
+            yield from (parts[place] if plain else None for place in places)
 
 
 def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:

@@ -20,7 +20,6 @@ _PRECISION_WORDS = lazy(
     r"(?i)(\w*_)?(autocast\w*|amp|b?f(p|loat)?16|half|mixed\w*|apex|precision|grad_?scaler|set_default_dtype|dtype_\w+|\w+_dtype)(_\w+)?"
 )
 """Names and options that say that the number format is chosen somewhere."""
-_TRAINERS = ("lightning-trainer", "hf-trainer")
 
 
 def is_relevant(source: Source) -> bool:
@@ -55,6 +54,7 @@ def facts(file: File) -> Script:
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
         simulates=bool({name.partition(".")[0] for name in file.names.imports.values()} & SIMULATORS),
+        makes_model=calls.uses_products(file) or calls.uses_convolutions(file) or _makes_model(file),
         multiplies=calls.uses_products(file),
         collects_garbage=bool({"gc.collect", "gc.enable"} & names),
         freezes_garbage="gc.freeze" in names,
@@ -86,16 +86,21 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     names = (file.names.qualified(node) for node in file.tree.of(ast.Attribute))
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
-    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or _hands_over(file) else ""
+    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or calls.hands_over(file) else ""
 
 
-def _hands_over(file: File) -> bool:
-    """Whether a model is given to the trainer of a framework."""
-    return any(file.values.is_a(call, *_TRAINERS) for call in file.tree.of(ast.Call) if last_name(call.func).endswith("Trainer"))
+def _makes_model(file: File) -> bool:
+    """Whether a class of this file is a model, or a library's is made or loaded."""
+    if any(file.values.base_of(node) in ("model", "lightning") for node in file.names.classes.values()):
+        return True
+    names = (file.names.qualified(call.func) for call in file.tree.of(ast.Call))
+    return any(
+        name.startswith(("torchvision.models.", "timm.create_model", "torch.hub.load", "segmentation_models_pytorch.")) for name in names
+    )
 
 
 def _trains(file: File) -> bool:
-    return bool(file.loops.steps or file.loops.step_functions) or _hands_over(file)
+    return bool(file.loops.steps or file.loops.step_functions) or calls.hands_over(file)
 
 
 _AUTOCASTS = (

@@ -128,6 +128,7 @@ class Script(Record, kw_only=True):
     compiles: Annotated[bool | None, fact("it uses torch.compile; null: it names something of the kind")] = None
     convolutions: Annotated[bool | None, fact("it makes or loads two-dimensional convolutions")] = None
     multiplies: Annotated[bool | None, fact("it makes or loads linear layers, attention or whole models")] = None
+    makes_model: Annotated[bool | None, fact("it defines or loads a model: one that it is given may be of any size")] = None
     simulates: Annotated[bool | None, fact("it imports environments of reinforcement learning")] = None
     channels_last: bool | None = None
     distributed: Annotated[bool | None, fact("it wraps a model in DistributedDataParallel")] = None

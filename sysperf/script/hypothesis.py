@@ -16,6 +16,14 @@ class Unread(Record):
     reason: str
 
 
+class Note(Record):
+    """A comment `# sysperf: ignore` that does nothing, and why."""
+
+    file: str
+    line: int
+    text: str
+
+
 class Examined(Record, kw_only=True):
     """One file, judged."""
 
@@ -24,6 +32,7 @@ class Examined(Record, kw_only=True):
     hypotheses: tuple[Finding, ...] = ()
     ignored: int = 0
     undecided: int = 0
+    notes: tuple[Note, ...] = ()
     unread: Unread | None = None
 
 
@@ -38,6 +47,9 @@ class Lint(Record, kw_only=True):
     hypotheses: tuple[Finding, ...] = ()
     ignored: Annotated[int, fact("hits that a comment (`# sysperf: ignore[RULE]`), a waiver or a baseline accepts")] = 0
     undecided: Annotated[int, fact("checks that the source does not decide, such as a number of workers that is computed")] = 0
+    notes: Annotated[tuple[Note, ...], fact("comments that accept nothing, or name no rule")] = ()
+    skipped: Annotated[int, fact("tests, and folders of builds and environments, below the folders that were named")] = 0
+    excluded: Annotated[int, fact("files and folders that the project or --exclude leaves out")] = 0
     unread: tuple[Unread, ...] = ()
     took_ms: float = 0.0
 

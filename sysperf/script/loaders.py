@@ -10,12 +10,12 @@ from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.names import last_name
 from sysperf.script.syntax import Loop
-from sysperf.script.transfers import is_to_device
+from sysperf.script.transfers import is_to_device, prepared
 from sysperf.script.values import LOADERS
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")
-_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer)")
+_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|calib\w*|dummy|export|demo|plot|vis)")
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
@@ -73,6 +73,9 @@ def _trains(file: File, loop: Loop) -> bool:
 
 def _by_name(file: File, call: ast.Call) -> bool | None:
     """Whether a loader that no loop of the file iterates is for training, by what it is called; None where that does not tell."""
+    parent = file.tree.parents.get(call)
+    if isinstance(parent, ast.Call) and last_name(parent.func) == "iter":
+        return False  # the first batch, to look at
     statement = file.tree.statement_of(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     function = file.tree.function_of(call)
@@ -91,10 +94,8 @@ def _in_epochs(file: File, loop: Loop) -> bool:
 
 def _moved(file: File) -> set[ast.AST]:
     """The loaders whose batches are copied to a device in this file."""
-    loaders: set[ast.AST] = set()
+    loaders = prepared(file)
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call):
             loaders |= {value.origin for value in file.values.of(call.func.value) if value.kind == "batch" and value.origin is not None}
-        elif last_name(call.func) in ("prepare", "setup_dataloaders"):
-            loaders |= {value.origin for part in call.args for value in file.values.of(part) if value.kind == "loader" and value.origin}
     return loaders

@@ -25,7 +25,7 @@ _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config
 """What is repeated as a whole, training included."""
 _WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(test|warm_?up|bench|example|check)\w*)")
 """Functions that train once and for all, as a rule."""
-_MEASURES = lazy(r"\w*(profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
+_MEASURES = lazy(r"\w*(probe|profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
@@ -175,7 +175,12 @@ class Loops:
 
     def is_whole(self, loop: Loop) -> bool:
         """Whether a step is a whole epoch: a loop over epochs that trains without another one inside."""
-        return isinstance(loop, ast.For | ast.AsyncFor) and bool(_EPOCH.fullmatch(dotted(loop.target)))
+        counters = (
+            [loop.target]
+            if isinstance(loop, ast.For | ast.AsyncFor)
+            else [part for part in within(loop.test) if isinstance(part, ast.Name)]
+        )
+        return any(_EPOCH.fullmatch(dotted(counter)) for counter in counters)
 
     def _evaluates(self, loop: Loop) -> bool:
         """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
@@ -254,7 +259,7 @@ class Loops:
             if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
                 return True
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
-            if self.conditions.seldom(parent.test, otherwise):
+            if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and _is_first_use(parent)):
                 return True
         return self._left_before(parent, child)
 
@@ -282,6 +287,15 @@ def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
                 yield from (part for one in inner for part in _outside_loops(one))
             else:
                 yield from within(child)
+
+
+def _is_first_use(statement: ast.If) -> bool:
+    """``if self.made is None: self.made = …``: once."""
+    test = statement.test
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Is) or not dotted(test.left).startswith("self."):
+        return False
+    made = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
+    return dotted(test.left) in {dotted(target) for target in made}
 
 
 def _leaves(statement: ast.If) -> bool:

@@ -232,7 +232,7 @@ class Names:
         """The default of an option (``args.workers``), or the one value that callers give to a parameter."""
         if not bindings:
             owner, _, option = name.rpartition(".")
-            return self.options.get(option) if _OPTIONS.fullmatch(owner) or owner in self.classes else None
+            return self.options.get(option) if _OPTIONS.fullmatch(owner) or owner in self.classes or self._is_parsed(owner) else None
         if len(bindings) > 1 or bindings[0].parameter is None:
             return None
         given = self.arguments(bindings[0].parameter)
@@ -240,6 +240,11 @@ class Names:
             given.append(default)
         values = [self.constant(argument, depth - 1) for argument in given]
         return values[0] if values and all(value == values[0] for value in values) else None
+
+    def _is_parsed(self, name: str) -> bool:
+        """Whether a name stands for the options of the command line: ``a = parser.parse_args()``."""
+        values = (binding.value for (_, bound), bindings in self.bindings.items() if bound == name and name for binding in bindings)
+        return any(isinstance(value, ast.Call) and last_name(value.func) in ("parse_args", "parse_known_args", "cli") for value in values)
 
     def spread(self, node: ast.expr, depth: int = 4) -> dict[str, ast.expr] | None:
         """The items of a dictionary with what is added to it later; None where not all of its keys are written in the file."""

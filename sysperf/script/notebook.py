@@ -27,6 +27,8 @@ class Notebook(Source):
         self.encoding = "utf-8"
         self._firsts: list[int] = []
         self._numbers: list[int] = []
+        self.problem = ""
+        """The first cell that is no Python, and why."""
         self.text = self._joined(_cells(raw))
 
     def _joined(self, cells: list[tuple[int, str]]) -> str:
@@ -35,9 +37,19 @@ class Notebook(Source):
         for number, text in cells:
             self._firsts.append(line)
             self._numbers.append(number)
-            parts.append(_python(text) + "\n")
+            parts.append(self._python(number, text) + "\n")
             line += parts[-1].count("\n")
         return "".join(parts)
+
+    def _python(self, number: int, text: str) -> str:
+        """A cell as Python; one that is none is blank, and named."""
+        python = _translated(text)
+        try:
+            parse(python)
+        except Unreadable as error:
+            self.problem = self.problem or f"cell {number}, line {error.line} is {error.reason}; the other cells were read"
+            return "\n" * text.count("\n")
+        return python
 
     def cell(self, line: int) -> tuple[int, int]:
         """(number of the cell, line in it) of a line of the joined text."""
@@ -61,13 +73,12 @@ def _text(source: Json) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
-def _python(text: str) -> str:
-    """A cell as Python, line by line: magics and shell commands become `pass`; a cell that is none all the same is blank."""
+def _translated(text: str) -> str:
+    """A cell line by line: magics and shell commands become `pass`; a cell of another language (``%%bash``) is blank."""
     lines = text.split("\n")
-    blank = "\n" * (len(lines) - 1)
     first = next((line.strip() for line in lines if line.strip()), "")
     if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%capture", "%%prun"):
-        return blank
+        return "\n" * (len(lines) - 1)
     kept: list[str] = []
     continues = False
     for line in lines:
@@ -77,11 +88,7 @@ def _python(text: str) -> str:
             continues = line.endswith("\\")
         else:
             kept.append(line)
-    try:
-        parse(python := "\n".join(kept))
-    except Unreadable:
-        return blank
-    return python
+    return "\n".join(kept)
 
 
 def _is_percent(bare: str, above: list[str]) -> bool:

@@ -33,20 +33,17 @@ def _attention(file: File) -> Iterator[Pattern]:
         scores = _argument(file, call)
         function = file.tree.function_of(call)
         if scores is not None and function is not None and _is_scores(file, scores, MAX_DEPTH):
-            if _is_used_elsewhere(file, call, function):
-                continue
-            products = sum(_is_product(part) for part in within(function))
-            fused = any(last_name(part) == "scaled_dot_product_attention" for part in within(function))  # where that is possible
-            if products >= 2 and not fused:
+            fused = "scaled_dot_product_attention" in file.words  # where that is possible
+            if not fused and _is_multiplied_once(file, call, function):
                 yield Pattern(**file.site(call), what="attention")
 
 
-def _is_used_elsewhere(file: File, call: ast.Call, function: Function) -> bool:
-    """Whether the weights are also returned, kept, or used in another product, which a fused kernel does not give."""
-    names: set[str] = set()
+def _is_multiplied_once(file: File, call: ast.Call, function: Function) -> bool:
+    """Whether the weights go into one product and nowhere else: a fused kernel does not give them."""
+    if any(_is_product(parent) for parent in file.tree.ancestors(call) if isinstance(parent, ast.expr)):
+        return True
     statement = file.tree.statement_of(call)
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    names |= {dotted(target) for target in targets} - {""}
+    names = {dotted(target) for target in statement.targets} - {""} if isinstance(statement, ast.Assign) else set()
     for later in within(function):
         if (
             isinstance(later, ast.Assign)
@@ -56,16 +53,14 @@ def _is_used_elsewhere(file: File, call: ast.Call, function: Function) -> bool:
         ):
             used = {dotted(part) for part in within(later.value) if isinstance(part, ast.Name | ast.Attribute)}
             names |= {dotted(target) for target in later.targets if used & names} - {""}
-    if any(name.startswith("self.") for name in names):
-        return True
     products = 0
     for part in within(function):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.lineno > call.lineno and part.id in names:
             multiplied = any(_is_product(parent) for parent in file.tree.ancestors(part) if isinstance(parent, ast.expr))
             products += multiplied
             if isinstance(file.tree.statement_of(part), ast.Return) and not multiplied:
-                return True
-    return products > 1
+                return False
+    return products == 1 and not any(name.startswith("self.") for name in names)
 
 
 def _argument(file: File, call: ast.Call) -> ast.expr | None:
@@ -133,9 +128,14 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
 def _recurs(loop: ast.For) -> bool:
     """Whether a round needs the result of the one before: ``h = cell(x[t], h)``."""
     for statement in (part for one in loop.body for part in within(one) if isinstance(part, ast.Assign)):
-        given = {dotted(part) for part in within(statement.value) if isinstance(part, ast.Name | ast.Attribute)}
-        made = {dotted(part) for target in statement.targets for part in within(target) if isinstance(part, ast.Name | ast.Attribute)}
-        if isinstance(statement.value, ast.Call) and given & made - {""}:
+        given = {part.id for part in within(statement.value) if isinstance(part, ast.Name)}
+        made = {
+            part.id
+            for target in statement.targets
+            for part in within(target)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        }
+        if given & made:
             return True
     return False
 

@@ -30,7 +30,9 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 **site,
                 kind="evaluation",
                 by="loop",
-                no_grad=without_gradients(file, loop) or _models_without(file, loop),
+                no_grad=without_gradients(file, loop)
+                or _models_without(file, loop)
+                or (None if _is_called_elsewhere(file, loop) else False),
                 calls_model=_calls_model(file, loop),
                 accumulates=False,
             )
@@ -60,11 +62,19 @@ def without_gradients(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool
     return _switches_off(file.tree.module)
 
 
+def _is_called_elsewhere(file: File, loop: Loop) -> bool:
+    """Whether only another file, which may turn gradients off, calls the function around a loop, and that has no `eval()`."""
+    function = file.tree.function_of(loop)
+    if function is None or file.names.call_sites(function):
+        return False
+    return not any(isinstance(part, ast.Call) and last_name(part.func) == "eval" for part in within(function))
+
+
 def _is_no_grad(node: ast.expr) -> bool:
     called = node.func if isinstance(node, ast.Call) else node
     if last_name(called) == "set_grad_enabled" and isinstance(node, ast.Call):
         return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
-    return any(name in last_name(called) for name in _NO_GRAD)
+    return any(name in last_name(called) for name in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad"))
 
 
 def _models_without(file: File, loop: Loop) -> bool:
@@ -74,10 +84,18 @@ def _models_without(file: File, loop: Loop) -> bool:
 
 
 def _switches_off(scope: ast.AST) -> bool:
+    """Whether a statement turns gradients off: ``torch.set_grad_enabled(False)``, ``stack.enter_context(torch.no_grad())``."""
+    calls = (part.value for part in within(scope) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
     return any(
-        isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and last_name(part.value.func) == "set_grad_enabled"
-        for part in within(scope)
+        last_name(call.func) == "set_grad_enabled"
+        or (last_name(call.func) == "enter_context" and any(_is_no_grad(part) for given in call.args for part in _operands(given)))
+        for call in calls
     )
+
+
+def _operands(node: ast.expr) -> tuple[ast.expr, ...]:
+    """Both sides of ``no_grad() if on else nullcontext()``, or an expression itself."""
+    return (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,)
 
 
 def _calls_model(file: File, loop: Loop) -> bool:
@@ -122,7 +140,10 @@ def optimizers(file: File) -> Iterator[Optimizer]:
 def _few_parameters(call: ast.Call) -> bool:
     """Whether an optimizer has parameters that somebody counts one by one: ``Adam([log_alpha])``, one kernel more or less."""
     given = argument(call, "params", 0)
-    return isinstance(given, ast.List | ast.Tuple) and bool(given.elts) and all(dotted(part) for part in given.elts)
+    if isinstance(given, ast.List | ast.Tuple):
+        return bool(given.elts) and all(dotted(part) for part in given.elts)
+    words = [last_name(part).lower() for part in within(given)] if given is not None else []
+    return any("temperature" in word or "alpha" in word for word in words)
 
 
 def accumulations(file: File) -> Iterator[Accumulation]:
@@ -131,7 +152,7 @@ def accumulations(file: File) -> Iterator[Accumulation]:
         name = dotted(statement.target)
         if isinstance(statement.op, ast.Add) and name and file.values.is_a(statement.value, "loss", "detached"):
             where = file.loops.where(statement)
-            if where.often == "step" and not _is_differentiated(file, name, statement):
+            if where.often == "step" and not _is_differentiated(file, name, statement) and not without_gradients(file, statement, 0):
                 keeps = not file.values.is_a(statement.value, "detached", "number")
                 yield Accumulation(**file.site(statement, where), name=name, keeps_graph=keeps, into="sum")
     for call in file.tree.of(ast.Call):

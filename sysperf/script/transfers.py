@@ -40,8 +40,16 @@ def target(file: File, call: ast.Call) -> str:
     return device_text(file.names, argument(call, "device", 0))
 
 
+def prepared(file: File) -> set[ast.AST]:
+    """The loaders that a framework was given: it moves their batches itself."""
+    calls = (call for call in file.tree.of(ast.Call) if last_name(call.func) in ("prepare", "setup_dataloaders"))
+    given = (value for call in calls for part in call.args for value in file.values.of(part))
+    return {value.origin for value in given if value.kind == "loader" and value.origin is not None}
+
+
 def transfers(file: File) -> Iterator[Transfer]:
     """All copies of batches, models and new tensors."""
+    moved_already = prepared(file)
     for call in file.tree.of(ast.Call):
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda", "cpu"):
             continue
@@ -49,7 +57,7 @@ def transfers(file: File) -> Iterator[Transfer]:
         owner = call.func.value
         pinned_here = isinstance(owner, ast.Call) and last_name(owner.func) == "pin_memory"
         of = _moves(file, owner) or ("tensor" if pinned_here else "")
-        if to and of:
+        if to and of and not (of == "batch" and any(value.origin in moved_already for value in file.values.of(owner))):
             yield Transfer(
                 **file.site(call),
                 of=of,
@@ -136,25 +144,34 @@ def syncs(file: File) -> Iterator[Sync]:
 
 
 def _is_part(file: File, call: ast.Call) -> bool:
-    """``x.cpu()`` of ``x.cpu().numpy()``: one wait, told once."""
-    parent = file.tree.parents.get(call)
-    while isinstance(parent, ast.Attribute) and isinstance(call := file.tree.parents[parent], ast.Call):  # type: ignore[assignment]
-        if parent.attr in _READS:
+    """``x.cpu()`` of ``x.cpu().data.numpy()``: one wait, told once."""
+    node: ast.AST | None = file.tree.parents.get(call)
+    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        if isinstance(node, ast.Attribute) and node.attr in _READS and isinstance(file.tree.parents.get(node), ast.Call):
             return True
-        parent = file.tree.parents.get(call)
+        parent = file.tree.parents.get(node)
+        if isinstance(parent, ast.Call) and parent.func is not node:
+            return False  # an argument of another call
+        node = parent
     return False
 
 
 def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
-    """What kind of tensor ``x.item()`` reads; where that is not known, by the method: nothing else has `item` where torch is used."""
-    kinds = file.values.kinds(method.value)
-    if of := _tensor(file, method.value):
-        return of if of != "batch" or _is_moved(file, method.value) else ""
-    if "number" in kinds and dotted(method.value) not in file.names.augmented:
+    """What kind of tensor ``x.cpu().item()`` reads; where that is not known, by the method: nothing else has `item` where torch is used."""
+    owner, chain = method.value, {method.attr}
+    while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in (*_READS, *_CHAINED):
+        if file.names.qualified(owner.func).startswith(("numpy.", "torch.")):
+            break
+        chain.add(owner.func.attr)
+        owner = owner.func.value
+    kinds = file.values.kinds(owner)
+    if of := _tensor(file, owner):
+        return of if of != "batch" or _is_moved(file, owner) else ""
+    if "number" in kinds and dotted(owner) not in file.names.augmented:
         return ""
-    if kinds & {"array", "model", "object", "lightning", "batch"} or _is_of_numpy(file, method.value):
+    if kinds & {"array", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
         return ""
-    chain = {last_name(part.func) for part in within(method.value) if isinstance(part, ast.Call)}
+    chain |= {last_name(part.func) for part in within(owner) if isinstance(part, ast.Call)}
     evident = (
         method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
     )

@@ -9,7 +9,7 @@ from sysperf.script.names import Binding, Names, argument, dotted, keyword, last
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
-MAX_DEPTH = 10
+MAX_DEPTH = 16
 MAX_VALUES = 8
 
 LOADERS = frozenset(
@@ -247,7 +247,8 @@ class Values:
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
         if kind := self._kind_of_call(name):
-            return [Value(kind, call)]
+            streams = kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True
+            return [Value("iterable-dataset" if streams else kind, call)]
         if name in WRAPPERS or last in PASSED_ON or last == "next" or (last == "prepare" and len(call.args) == 1):
             passed = list(self.of(call.args[0], depth - 1)) if call.args else []
             return [_element_of(value) for value in passed] if last == "next" else passed
@@ -343,6 +344,9 @@ def _element_of(value: Value) -> Value:
     return value._replace(kind=kinds.get(value.kind, value.kind))
 
 
+_NAMED = {"accelerate.Accelerator": "accelerator", "wandb.init": "wandb", "comet_ml.Experiment": "comet", "comet_ml.start": "comet"}
+
+
 def _made_by(name: str) -> str:
     """The kind of what a library's class or function makes; empty for what is not known."""
     if name.startswith(("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")):
@@ -351,8 +355,8 @@ def _made_by(name: str) -> str:
         return "optimizer"
     if name.endswith((".GradScaler", ".ShardedGradScaler")):
         return "scaler"
-    if name == "accelerate.Accelerator":
-        return "accelerator"
+    if name in _NAMED:
+        return _NAMED[name]
     if _LOSS_CALLS.fullmatch(name) and name.endswith("Loss"):
         return "criterion"
     return DATASETS.get(name) or _library_kind(name) or ("model" if _is_model(name) else "")

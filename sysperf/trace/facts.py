@@ -93,6 +93,7 @@ class Trust(Record, kw_only=True):
     ] = False
     calls_recorded: Annotated[bool, fact("the program's calls of the device's runtime are in the file")] = False
     device_use: Annotated[str, fact("the call or operator that tells so; empty: the file lacks the tables that would tell")] = ""
+    reasons: Annotated[tuple[str, ...], fact("why something may be missing, in the profiler's own words")] = ()
     unrecorded: Annotated[tuple[str, ...], fact("what the program did, or may have done, and the file does not hold")] = ()
 
 
@@ -149,10 +150,49 @@ class Work(Record, kw_only=True):
     )
     small_wave_pct: Annotated[float | None, fact("kernels, but collectives, with less than half a thread block per multiprocessor")] = None
     small_wave_kernels: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
-    misaligned_pct: Annotated[float | None, fact("16-bit matmuls with a dimension that is no multiple of 8")] = None
+    misaligned_pct: Annotated[float | None, fact("the kernels' time in 16-bit products with a dimension that is no multiple of 8")] = None
+    misaligned: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None
     tflops: Annotated[float | None, fact("floating-point operations of matmuls by their shapes, per second of the window, in 1e12")] = None
     mfu_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak")] = None
+
+
+class BusyRow(Record, kw_only=True):
+    """What one operator, with inputs of one shape, takes of the kernels' time; a kernel without an operator stands for itself."""
+
+    operator: str
+    shapes: Annotated[str, fact("of its inputs, where the file has them")] = ""
+    kernel: Annotated[str, fact("the kernel that takes most of it")] = ""
+    count: int = 0
+    share_pct: Annotated[float, fact("of the kernels' time in the window")] = 0.0
+    ms: float = 0.0
+    tflops: Annotated[float | None, fact("of products, by their shapes")] = None
+    peak_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak, of 16-bit products")] = None
+    gb_per_s: Annotated[float | None, fact("what it reads and writes at least")] = None
+    bound: Annotated[str, fact("compute or memory, by the roofline; exchange: a collective; launch: below 10 µs; empty: unknown")] = ""
+
+
+class ModuleRow(Record, kw_only=True):
+    """Modules of one class in one place of the model's tree."""
+
+    name: str
+    depth: int = 0
+    calls: int = 0
+    share_pct: Annotated[
+        float, fact("of the kernels' time, on a CPU of the operators', with what it calls; the backward pass is outside")
+    ] = 0.0
+
+
+class ExchangeRow(Record, kw_only=True):
+    """Collectives of one kind and size."""
+
+    name: str
+    bytes: int | None = None
+    count: int = 0
+    median_ms: float = 0.0
+    shortest_ms: Annotated[float, fact("the shortest of them, which waits least for other ranks; of several files, over all ranks")] = 0.0
+    bus_gb_per_s: Annotated[float | None, fact("bandwidth of the links by the shortest, as nccl-tests counts it")] = None
+    share_pct: Annotated[float, fact("of the window")] = 0.0
 
 
 class HostWork(Record, kw_only=True):
@@ -179,6 +219,8 @@ class HostWork(Record, kw_only=True):
     gil_wait_pct: float | None = None
     operator: Annotated[str, fact("of the launching thread, the operator that takes most without a call to a device in it")] = ""
     operator_pct: float | None = None
+    system_call: Annotated[str, fact("of the main thread's calls of the operating system, the one that takes most; of Nsight Systems")] = ""
+    system_call_pct: float | None = None
     capture_pct: Annotated[float | None, fact("time in which a graph is captured: what is launched then does not run")] = None
     start_up: Annotated[str, fact("of the calls that start-ups have, the one that the device waits for most; empty: none")] = ""
     start_up_pct: Annotated[float | None, fact("how long the device waits for these calls, and for launches of 10 ms and more")] = None
@@ -243,6 +285,10 @@ class CollectiveFacts(Record, kw_only=True):
     per_step: float | None = None
     small_share: Annotated[float | None, fact("collectives of less than 1 MB, in percent of their number")] = None
     slow_pct: Annotated[float | None, fact("time lost where collectives took more than 1.25 times the median of their kind and size")] = (
+        None
+    )
+    kinds: Annotated[tuple[ExchangeRow, ...], fact("by kind and size, those that take most first")] = ()
+    waiting_pct: Annotated[float | None, fact("time in collectives that the rank waits for later ones; null: ranks were not compared")] = (
         None
     )
     own_pct: Annotated[
@@ -312,6 +358,8 @@ class Rank(Record, kw_only=True):
     ] = None
     loader_sites: Annotated[tuple[Site, ...], fact("where the program makes batches or waits for them, as far as that is exposed")] = ()
     work: Work = Work()
+    busy: Annotated[tuple[BusyRow, ...], fact("where the kernels' time goes, the first device's, most first")] = ()
+    modules: Annotated[tuple[ModuleRow, ...], fact("the tree of nn.Module calls, where the file has them")] = ()
     host: HostWork = HostWork()
     cpu: Cpu | None = None
     memory: Memory = Memory()

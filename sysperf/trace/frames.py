@@ -18,6 +18,8 @@ from sysperf.startup import lazy
 _FRAME = lazy(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
 _INSTALLED = lazy(r".*/(?:site|dist)-packages/([^/]+?)(?:\.py)?(?:/.*)?")
 _STANDARD = lazy(r".*/lib/python3[^/]*/.*")
+_GENERATED = lazy(r"(?:^|/)torchinductor_[^/]*/|(?:^|/)torch_compile_debug/|(?:^|/)inductor_cache/")
+"""What torch.compile wrote is nobody's line."""
 TORCH = ("torch", "functorch", "torchgen")
 PACKAGES = frozenset((
     "PIL", "absl", "accelerate", "aiohttp", "albumentations", "apex", "av", "bitsandbytes", "boto3", "botocore", "click", "cloudpickle",
@@ -60,6 +62,8 @@ def line(frame: str, *, numbered: bool = True) -> Place | None:
         return None
     path = parts["file"]
     top = _top(path)
+    if _GENERATED.search(path):
+        return None
     if top in TORCH or top in sys.stdlib_module_names or (not top and _STANDARD.fullmatch(path)):
         return None
     is_installed = top in PACKAGES or bool(_INSTALLED.fullmatch(path))

@@ -122,6 +122,11 @@ def is_optimizer(name: str) -> bool:
     return any(word in name for word in _OPTIMIZER)
 
 
+def is_page_migration(name: str) -> bool:
+    """Whether a copy is one that unified memory makes by itself: no call launches it."""
+    return " unified " in name
+
+
 def is_memory_pageable(name: str) -> bool:
     return "Pageable" in name
 

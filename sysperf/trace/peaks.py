@@ -10,6 +10,20 @@ _PEAKS = (
 )  # fmt: skip
 
 
+_BANDWIDTHS = (
+    ("B200", 8000.0), ("GB200", 8000.0), ("H100 PCIe", 2039.0), ("H100 NVL", 3938.0), ("H100", 3352.0), ("H200", 4800.0),
+    ("GH200", 4000.0), ("A100-SXM4-80GB", 2039.0), ("A100 80GB", 1935.0), ("A100", 1555.0), ("A40", 696.0), ("A30", 933.0),
+    ("A10G", 600.0), ("A10", 600.0), ("L40S", 864.0), ("L40", 864.0), ("L4", 300.0), ("V100", 900.0), ("T4", 320.0),
+    ("RTX 4090", 1008.0), ("RTX 3090", 936.0), ("RTX 3080", 760.0), ("MI250", 3277.0), ("MI300X", 5300.0),
+)  # fmt: skip
+"""GB/s of the devices' memory, as the vendors' data sheets say."""
+
+
+def bandwidth_gb_s(name: str | None) -> float | None:
+    """The bandwidth of a device's memory by its name; None where the name is not known."""
+    return next((speed for part, speed in _BANDWIDTHS if name and part in name), None)
+
+
 def dense_16bit(name: str | None) -> float | None:
     """The peak of a device by its name; None where the name is not known."""
     return next((peak for part, peak in _PEAKS if name and part in name), None)

@@ -19,7 +19,7 @@ from sysperf.trace.accounting.exposed import members
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import Rank, Skew, Trace
+from sysperf.trace.facts import ExchangeRow, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
 
@@ -106,10 +106,10 @@ def _key(accounting: Accounting, index: int, name: str) -> str:
 
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
-    own = _own(each)
     compared = []
-    for rank, share in zip(ranks, own, strict=True):
-        told = msgspec.structs.replace(rank, collectives=msgspec.structs.replace(rank.collectives, own_pct=share))
+    for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
+        collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
+        told = msgspec.structs.replace(rank, collectives=collectives)
         word, why = of_rank(told)
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
     return Trace(ranks=tuple(compared), skew=compare(each, ranks))
@@ -128,6 +128,26 @@ def _own(each: list[RankSummary]) -> list[float | None]:
         own = union(span for entry, took in zip(summary.collectives, least, strict=True) for span in entry.working(took))
         shares.append(100 * length(own) / summary.window_ns if summary.window_ns else None)
     return shares
+
+
+def _waiting(each: list[RankSummary]) -> list[float | None]:
+    """Return, by rank, the percentage of its window that it waits in collectives for ranks that come later."""
+    matched = _matched(each)
+    if len(matched) < MIN_MATCHED:
+        return [None] * len(each)
+    waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
+    spans = [_compared_ns(summary, len(matched)) for summary in each]
+    return [100 * wait / span if span else None for wait, span in zip(waited, spans, strict=True)]
+
+
+def _kinds(rank: Rank, ranks: tuple[Rank, ...]) -> tuple[ExchangeRow, ...]:
+    """A rank's collectives by kind and size, with the shortest of all ranks: it waited least, so it tells most of the links."""
+    shortest: dict[tuple[str, int | None], ExchangeRow] = {}
+    for row in (row for one in ranks for row in one.collectives.kinds):
+        best = shortest.setdefault((row.name, row.bytes), row)
+        shortest[row.name, row.bytes] = min(best, row, key=lambda one: one.shortest_ms)
+    best_of = ((row, shortest[row.name, row.bytes]) for row in rank.collectives.kinds)
+    return tuple(msgspec.structs.replace(row, shortest_ms=best.shortest_ms, bus_gb_per_s=best.bus_gb_per_s) for row, best in best_of)
 
 
 def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:

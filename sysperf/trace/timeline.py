@@ -138,6 +138,8 @@ class Collective(NamedTuple):
     bytes: int
     group: str
     sequence: int
+    ranks: int = 0
+    """How many take part; 0: unknown."""
 
 
 class Device(NamedTuple):
@@ -158,7 +160,7 @@ class Damage:
         self.truncated = ""  # why the file ends early
         self.is_open = False  # the text ends before all that it opened is closed
         self.dropped = 0  # events that the profiler says it lost
-        self.notes: list[str] = []
+        self.reasons: list[str] = []  # what the profiler itself says that it could not record
 
 
 class Timeline:
@@ -172,6 +174,7 @@ class Timeline:
         self.stacks = Names()
         self.operations = Operations()
         self.calls = Calls()
+        self.system_calls = Calls()  # of the operating system's libraries, as Nsight Systems records them
         self.ranges = Ranges()
         self.accelerator = Spans()  # operations of devices that are no GPU (MTIA and others)
         self.threads: list[tuple[int, int]] = []  # (process, thread) by number
@@ -193,6 +196,7 @@ class Timeline:
         self.page_faults: int | None = None
         self.absent: set[str] = set()  # what the file has no table or column for
         self.damage = Damage()
+        self.unknown_kinds: set[str] = set()  # categories of events that are not used, some of them
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.short_functions = 0  # Python functions that were left out, because there were too many
         self.other_programs = 0  # processes with steps of their own that were in the file, and left out

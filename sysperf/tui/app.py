@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -44,6 +44,8 @@ class Dashboard(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(number), f"show({name!r})", name.capitalize(), show=False) for number, name in enumerate(TABS, 1)),
         Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("n", "turn_card(1)", "Next card", show=False),
+        Binding("N", "turn_card(-1)", "Card before", show=False),
         Binding("s", "save_picture", "Picture", show=False),
         Binding("t", "change_theme", "Theme", show=False),
         Binding("q", "quit", "Quit"),
@@ -58,9 +60,11 @@ class Dashboard(App[None]):
             super().__init__()
             self.news = news
 
-    def __init__(self, actions: Actions, *, theme: str = "", first: str = "overview") -> None:
+    def __init__(self, actions: Actions, *, theme: str = "", first: str = "overview", cards: Sequence[str] = ()) -> None:
+        """`cards` are sentences for a newcomer, of which one is shown above the footer."""
         super().__init__()
         self.actions = actions
+        self.cards, self.card = cards, 0
         self.now = Now()
         self.now.origin, self.now.here = actions.source.name, actions.source.local
         self._first = first
@@ -149,6 +153,12 @@ class Dashboard(App[None]):
 
     def on_tabs_chosen(self, message: Tabs.Chosen) -> None:
         self.action_show(message.name)
+
+    def action_turn_card(self, step: int) -> None:
+        """The next card of the tour; behind the last one there is none."""
+        self.card = min(len(self.cards), max(0, self.card + step))
+        if (view := self.view) is not None and self.cards:
+            view.redraw()
 
     def action_open_finding(self, key: str) -> None:
         """The findings, this one selected."""

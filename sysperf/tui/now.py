@@ -19,6 +19,7 @@ from sysperf.model.change import Transaction
 from sysperf.model.finding import Finding, Report
 from sysperf.model.snapshot import Snapshot
 from sysperf.report.changes import duration
+from sysperf.tui.cure import Cure
 from sysperf.tui.source import Changed, Facts, Load, Meters, Neighbour, Past, Problem, SourceUpdate
 
 KEPT = 240
@@ -57,6 +58,8 @@ class Now:
         self.problem = ""
         self.fixed: dict[str, int] = {}
         """Findings that were fixed from here: key to transaction, until the source looks again."""
+        self.cures: list[Cure] = []
+        """What was changed from here, and the meters since."""
         self.waived: dict[str, str] = {}
         """Findings that were waived from here: key to reason."""
         self.derived: dict[tuple[object, ...], Any] = {}  # any: each widget keeps what it works out under a key of its own
@@ -124,6 +127,8 @@ class Now:
         self.meters = {**{name: before[name] for name in older}, **meters}
         self._read_at = {**{name: self._read_at[name] for name in older}, **dict.fromkeys(meters, at)}
         self.at = at
+        for cure in self.cures:
+            cure.take(meters)
         for name in self.past.keys() - self.meters.keys():
             del self.past[name]
         for name in self.past.keys() & meters.keys():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.cli import service as service_command
+from sysperf.engine.service import systemd
 from sysperf.engine.service import units as _units
 from tests.privileges import real_root
 
@@ -28,6 +32,31 @@ def install(root: Path, program: str = "/usr/bin/sysperf") -> None:
 
 def states(root: Path, program: str = "/usr/bin/sysperf") -> set[str]:
     return {file.state for file in _units.wanted(program, drop_ins=_units.DROP_INS, root=str(root))}
+
+
+def test_status_says_the_same_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A unit that failed, one of another version, and one that is not there."""
+    shown = {
+        "sysperf-agent.service": {"LoadState": "loaded", "ActiveState": "failed", "SubState": "failed", "UnitFileState": "enabled"},
+        "sysperf-audit.timer": {"LoadState": "loaded", "ActiveState": "active", "SubState": "waiting", "StatusText": "\x1b[31mred"},
+    }
+    monkeypatch.setattr(service_command, "_needs_systemd", lambda: None)
+    monkeypatch.setattr(systemd, "drift", list)
+    monkeypatch.setattr(systemd, "exposure", lambda _: "1.4 OK")
+    monkeypatch.setattr(systemd, "shown", lambda name: shown.get(name, {"LoadState": "not-found"}))
+    codes = []
+    for words in (["status"], ["status", "--json"]):
+        parser = argparse.ArgumentParser()
+        service_command.add_arguments(parser)
+        codes.append(service_command.run(parser.parse_args(words)))
+    text, _, document = capsys.readouterr().out.partition("{")
+    units = {unit["name"]: unit for unit in json.loads("{" + document)["units"]}
+
+    assert codes == [1, 1]
+    assert "sysperf-agent.service    failed (failed), enabled, exposure 1.4 OK\n" in text
+    assert units["sysperf-agent.service"]["problem"]
+    assert units["sysperf-audit.timer"] == {"name": "sysperf-audit.timer", "active": "active (waiting)", "says": "\\x1b[31mred"}
+    assert [name for name, unit in units.items() if not unit.get("installed", True)]
 
 
 @pytest.mark.skipif(RUNS, reason="systemd runs here")

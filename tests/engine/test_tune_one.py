@@ -133,14 +133,14 @@ def test_one_worker_that_fails_leaves_the_usual_numbers(tmp_path: Path, monkeypa
 
 def test_factors_are_named_as_words_too() -> None:
     """Those of a command line need no quotes."""
-    assert space.named(("loader-workers", "MKL's own choice of threads", "Threads", "loader workers"), "--only") == (
+    assert space.factors_named(("loader-workers", "MKL's own choice of threads", "Threads", "loader workers"), "--only") == (
         "loader workers",
         "MKL's own choice of threads",
         "threads",
     )
-    assert space.named(space.WORDS, "--only") == space.NAMES
+    assert space.factors_named(space.WORDS, "--only") == space.NAMES
     with pytest.raises(UsageError, match="--without luck: no such factor"):
-        space.named(("luck",), "--without")
+        space.factors_named(("luck",), "--without")
 
 
 def test_no_run_is_lost_between_two_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,8 +220,9 @@ def test_ctrl_c_shows_what_is_there(hosts: Hosts) -> None:
 def test_only_our_verbs_run_there(path: str) -> None:
     """What is started on a node is sysperf and one of its verbs."""
     assert sysperf("fleet", "audit", "--hosts", "h1", f"--sysperf={path}").returncode == 2
-    with pytest.raises(UsageError):
-        ssh.command("h1", "bench", Asked())
+    measured = ("--runs", "5", "--only", "memory,matmul,gpu")
+    assert ssh.command("h1", "bench", Asked()) == ("sysperf", "node", "bench", *measured, "--limit", "20", "--node", "h1")
+    assert ssh.command("h1", "record", Asked()) == ("sysperf", "node", "record", "--limit", "20", "--node", "h1")
     assert ssh.nodes(Asked(hosts=("a", "b"))) == (Node("a"), Node("b"))
 
 

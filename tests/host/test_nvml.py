@@ -313,3 +313,18 @@ def test_waiting_ends_by_itself() -> None:
     with pytest.raises(OSError, match="did not answer"):
         door.ask("DeviceGetName", (0,))
     assert time.monotonic() - start < 2
+
+
+REAL = sorted(Path("/usr/lib/x86_64-linux-gnu").glob("libnvidia-ml.so.1"))
+
+
+@pytest.mark.skipif(not REAL, reason="needs NVML's library: Debian's package libnvidia-ml1, as .ci/run installs it")
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="needs a machine without NVIDIA's driver")
+def test_the_real_library_without_a_driver_says_so() -> None:
+    """No GPU is known, and why: that is neither an error nor fine."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sysperf", "facts", "gpu"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+    )
+
+    assert "gpu.nvml" in done.stdout
+    assert "no NVIDIA driver is loaded" in done.stdout

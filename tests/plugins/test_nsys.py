@@ -1,11 +1,17 @@
-"""`sysperf trace --with nsys`: what it says where nsys is absent, refuses, or prints something else. nsys itself is not here."""
+"""`sysperf trace --with nsys`: with nsys itself where it is installed, and what it says where nsys is absent, refuses, or prints otherwise."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import os
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sysperf_nsys import sessions
 
+from sysperf.engine.analyze import analyze
+from sysperf.engine.judging import load_rules
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import TraceRequest
@@ -84,8 +92,10 @@ def test_steps_are_not_counted(stand_in: Path, launched: int) -> None:
 
 
 def test_the_session_is_found_by_its_number() -> None:
-    """Its name is the last column."""
+    """Its name is the last column, with brackets where the session was given none, and may have several words."""
     assert sessions.name_of("4711", LISTED) == "profile-4711"
+    assert sessions.name_of("12", LISTED + "     12   00:04   Launched   1  [default]  \n") == "[default]"
+    assert sessions.name_of("12", LISTED + "     12   00:04   Launched   1  my own run\n") == "my own run"
     with pytest.raises(SysperfError, match="no session 12"):
         sessions.name_of("12", LISTED)
 
@@ -98,7 +108,7 @@ def test_whatever_is_printed_a_name_is_harmless(printed: str, number: str) -> No
     except SysperfError:
         return
     assert not name.startswith("-")
-    assert not set(name) & set(" /='\"$;")
+    assert not set(name) & set("/='\"$;`\n")
 
 
 def test_events_of_an_export_are_counted(tmp_path: Path) -> None:
@@ -111,6 +121,101 @@ def test_events_of_an_export_are_counted(tmp_path: Path) -> None:
     assert sysperf_nsys.count(str(tmp_path / "export.sqlite")) == 2
     with pytest.raises(SysperfError):
         sysperf_nsys.count(str(tmp_path / "none"))
+
+
+def installed() -> bool:
+    """Whether nsys is here, and can write a report by itself."""
+    return shutil.which("nsys") is not None and bool(glob.glob("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64/QdstrmImporter"))
+
+
+with_nsys = pytest.mark.skipif(not installed(), reason="needs nsys: Debian's package nsight-systems, as .ci/run installs it")
+LAUNCHES, LAUNCH_S = 3, 20
+PROGRAM = "import time; end = time.time() + float({!r})\nwhile time.time() < end: sum(range(20_000)); time.sleep(0.01)"
+
+
+@pytest.fixture(name="alone")
+def make_alone() -> Iterator[None]:
+    """Nobody else uses nsys: sessions without a name are one session."""
+    with open(f"{tempfile.gettempdir()}/sysperf-test-nsys-{os.geteuid()}", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def started(seconds: float, name: str = "") -> Iterator[int]:
+    """A program that nsys launched, in a session of this name; its process. Nsys now and then starts nothing: then it is asked again."""
+    session, found = name or "[default]", list[int]()
+    named = [f"--session-new={name}"] if name else []
+    for _ in range(LAUNCHES):
+        token = f"# {time.monotonic_ns()}"
+        command = ("nsys", "launch", *named, "--trace=nvtx,osrt", sys.executable, "-c", PROGRAM.format(seconds) + token)
+        nsys = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        end = time.monotonic() + LAUNCH_S
+        while not (found := processes(token)) and time.monotonic() < end and nsys.poll() is None:
+            time.sleep(0.1)
+        if found:
+            break
+        ended(nsys, session)
+    try:
+        yield found[0]
+    finally:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended(nsys, session)
+
+
+def ended(nsys: subprocess.Popen[bytes], session: str) -> None:
+    """End a launch and its session."""
+    nsys.kill()
+    nsys.wait()
+    subprocess.run(("nsys", "shutdown", f"--session={session}"), capture_output=True, timeout=60, check=False)
+
+
+def processes(token: str) -> list[int]:
+    """Those with this text in their command that nsys has prepared: it starts them by an agent of its own."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if token.encode() in path.read_bytes() and sessions.number_of(Host(), int(path.parent.name)):
+                found.append(int(path.parent.name))
+    return found
+
+
+@with_nsys
+@pytest.mark.usefixtures("alone")
+def test_a_program_that_nsys_launched_is_traced(tmp_path: Path) -> None:
+    """As the hint says, without a name for the session. What is exported can be analyzed."""
+    with started(60) as pid:
+        path = str(tmp_path / "trace.sqlite")
+        taken = sysperf_nsys.trace(Host(), TraceRequest(pid, duration_ms=1_000, output=path), lambda _: None)
+        rank = analyze([path], load_rules()).analysis.trace.ranks[0]
+
+    assert taken.events > 10
+    assert rank.host.system_call == "clock_nanosleep"
+    assert 20 < (rank.host.system_call_pct or 0) <= 100
+
+
+@with_nsys
+@pytest.mark.usefixtures("alone")
+def test_each_of_two_sessions_is_found() -> None:
+    """By the number that nsys gave its programs."""
+    with started(60) as first, started(60, "my.run") as second:
+        printed = subprocess.run(("nsys", "sessions", "list"), capture_output=True, text=True, timeout=30, check=True).stdout
+        names = [sessions.name_of(sessions.number_of(Host(), pid) or "", printed) for pid in (first, second)]
+
+    assert names == ["[default]", "my.run"]
+
+
+@with_nsys
+@pytest.mark.usefixtures("alone")
+def test_a_program_that_ends_meanwhile_leaves_its_trace(tmp_path: Path) -> None:
+    """Nsys stops by itself then."""
+    with started(4) as pid:
+        taken = sysperf_nsys.trace(Host(), TraceRequest(pid, duration_ms=30_000, output=str(tmp_path / "trace.sqlite")), lambda _: None)
+
+    assert taken.events > 10
+    assert taken.took_s < 25
 
 
 WORKING = """#!/bin/sh

@@ -27,8 +27,8 @@ QUIET = [
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium")
 @pytest.mark.parametrize("machine", ["sick", "hostile"])
-def test_a_browser_shows_the_findings_and_runs_nothing(machine: str, tmp_path: Path) -> None:
-    """Chromium shows every finding's rule; markup in a finding stays text; a screenshot is not blank."""
+def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str, tmp_path: Path) -> None:
+    """Chromium shows every finding's rule; markup in a finding stays text; commands have a button; a screenshot is not blank."""
     report = reports.MACHINES[machine]()
     page, picture = tmp_path / "report.html", tmp_path / "report.png"
     page.write_text(render(report, "html"), encoding="utf-8")
@@ -41,6 +41,7 @@ def test_a_browser_shows_the_findings_and_runs_nothing(machine: str, tmp_path: P
 
     for outcome in report.findings():
         assert outcome.rule in dom or machine == "hostile"
-    assert "<script" not in dom.lower()
+    assert dom.lower().count("<script") == 1
+    assert ">copy</button>" in dom
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 10_000

@@ -7,8 +7,12 @@ import hashlib
 import re
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 import sysperf.report
-from sysperf.report.frame import bar, framed, paragraphs, table
+from sysperf.report.frame import bar, command, framed, paragraphs, stamped, table
+from sysperf.report.intervals import WIDTH, Row, picture
 
 FOLDER = Path(sysperf.report.__file__).parent
 
@@ -54,3 +58,29 @@ def test_a_bar_is_as_wide_as_the_whole() -> None:
         ("c2", "25.000", "75.000"),
     ]
     assert "".join(bar([("c0", 0.0)])) == ""
+
+
+def test_a_page_says_where_when_and_how_it_was_made() -> None:
+    """In one line above it; text of a command is text."""
+    page = stamped(framed("title", ["<p>one</p>"]), [("on", "gpu-7"), ("made", ""), ("by", "sysperf audit '<b>'")])
+
+    assert "<span>on <b>gpu-7</b></span><span>by <b>sysperf audit &#x27;&lt;b&gt;&#x27;</b></span>" in page
+    assert "made" not in re.sub(r"<style>.*</style>|class=\"made\"", "", page, flags=re.DOTALL)
+
+
+def test_commands_are_copied_by_a_script_that_the_policy_names() -> None:
+    """Only pages with commands have it."""
+    assert "script-src" in framed("title", [command("sysctl -w a=1")])
+    assert command("") == ""
+    assert "<pre>a &lt;b&gt;\nc</pre>" in command("a <b>\nc")
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=5))
+def test_ratios_are_drawn_beside_no_change(values: list[float]) -> None:
+    """The line of no change is always there, ticks are few and round, and nothing is drawn beyond the picture."""
+    drawn = picture("faster", [Row("a", min(values), values[0], max(values), "says", [(value, "pair", True) for value in values])])
+
+    assert drawn.count('class="none"') == 1
+    assert 'aria-label="faster"' in drawn
+    assert all(0 <= float(x) <= WIDTH for x in re.findall(r' (?:cx|x1|x2)="([-\d.]+)"', drawn))
+    assert 2 <= len(re.findall(r'text-anchor="middle"', drawn)) <= 12

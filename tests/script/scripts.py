@@ -36,6 +36,7 @@ def train(model, loader, optimizer, device):
 def main(dataset, model):
     device = torch.device("cuda")
     loader = make_loader(dataset)
+    model = torch.nn.Linear(8, 2).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for epoch in range(10):
         train(model, loader, optimizer, device)

@@ -315,3 +315,20 @@ def test_a_sum_stays_where_the_device_may_have_no_doubles(line: str) -> None:
 
     assert ".double()" not in fixed(text)
     assert ".double()" in fixed(text.replace(line, "device = torch.device('cuda')"))
+
+
+def test_an_import_that_may_fail_stays() -> None:
+    """An older version has no such name, and the error tells what to install."""
+    text = "try:\n    from torch.cuda.amp import GradScaler\nexcept ImportError:\n    raise ImportError('PyTorch 1.6 is needed')\nscaler = GradScaler()\n"
+
+    assert fixed("import torch\n" + text) == "import torch\n" + text
+
+
+@pytest.mark.parametrize(
+    ("begin", "changed"), [("start, seen, total = now(), 0, 0.0", True), ("seen, total = read()", False), ("total, seen = 1, 0", False)]
+)
+def test_a_sum_may_begin_beside_others(begin: str, changed: bool) -> None:
+    """In a tuple, as long as it begins at 0."""
+    text = f"import torch\nmodel.cuda()\n{begin}\nfor x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    total += loss.item()\n"
+
+    assert (".double()" in fixed(text)) == changed

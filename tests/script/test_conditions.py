@@ -92,6 +92,7 @@ def test_a_remainder_of_an_option_that_is_one_is_no_guard() -> None:
 
     assert "program.logging" in hits(option.format(1) + step)
     assert "program.logging" not in hits(option.format(50) + step)
+    assert "program.logging" in hits((option.format(1) + step).replace("args = parser", "a = parser").replace("args.every", "a.every"))
 
 
 @pytest.mark.parametrize(

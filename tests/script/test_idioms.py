@@ -117,7 +117,7 @@ def test_an_epoch_of_one_step_and_a_warm_up_are_no_steps() -> None:
 
 def test_hints_about_a_file_come_once() -> None:
     """However many loops it trains in."""
-    step = "for x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+    step = "model = torch.nn.Linear(8, 2).cuda()\nfor x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
 
     assert len(hits("import torch\n" + step * 3)["compile.not-compiled"]) == 1
 
@@ -134,7 +134,7 @@ def test_hints_about_a_file_come_once() -> None:
 )
 def test_not_everything_called_compile_is_torch_compile(line: str, shown: bool) -> None:
     """A regular expression is compiled, too; an option of that name may stand for it."""
-    step = "for x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+    step = "model = torch.nn.Linear(8, 2).cuda()\nfor x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
     assert ("compile.not-compiled" in hits(f"import re\nimport torch\n{line}\n{step}")) == shown
 
 
@@ -199,3 +199,130 @@ def test_packages_named_build_are_read_and_tests_are_not(tmp_path: Path) -> None
     found = engine.lint([str(tmp_path)], shipped())
     assert {place.file for hypothesis in found.hypotheses for place in hypothesis.places} == {str(tmp_path / "env/a.py")}
     assert len(engine.lint([str(tmp_path / "tests")], shipped()).hypotheses) > 1
+
+
+TOKENS = (
+    "from transformers import AutoTokenizer{}\nfor texts in loader:\n    {}\n    model(**batch).loss.backward()\n    optimizer.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("imported", "line", "shown"),
+    [
+        ("", "batch = tokenizer(texts, padding='max_length')", True),
+        (", CLIPTextModel", "batch = tokenizer(texts, padding='max_length')", False),
+        ("\nimport diffusers", "batch = tokenizer(texts, padding='max_length')", False),
+        ("", "if is_xla:\n        batch = tokenizer(texts, padding='max_length')", False),
+        ("", "batch = tokenizer(texts, padding='max_length' if args.pad_to_max_length else 'longest')", False),
+    ],
+)
+def test_prompts_and_choices_are_no_waste(imported: str, line: str, shown: bool) -> None:
+    """Text encoders of image models take one length; so do programs that are compiled for one."""
+    assert ("program.padded-to-maximum" in hits(TOKENS.format(imported, line))) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("data = load_dataset('text').shuffle(seed=1)", True),
+        ("data = load_dataset('text').shuffle(seed=1).map(f)", False),
+        ("data = load_dataset('text').shuffle(seed=1)\ndata = data.map(f)", False),
+        ("data = load_dataset('text').select(range(1000))", False),
+        ("data = load_dataset('text', streaming=True).shuffle(seed=1)", False),
+        ("data = load_dataset('text').shuffle(seed=1)\nloader = DataLoader(data, shuffle=True)", False),
+    ],
+)
+def test_rows_are_mapped_where_nothing_writes_them_anew(line: str, shown: bool) -> None:
+    """A range of rows lies in order; `map` writes new ones; a sampler jumps anyhow."""
+    text = (
+        f"from datasets import load_dataset\n{line}\nfor batch in data.iter(8):\n    model(**batch).loss.backward()\n    optimizer.step()\n"
+    )
+    assert ("dataloader.dataset-indices-mapped" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        ("def evaluate(model, loader):\n    model.eval()\n    stack.enter_context(torch.no_grad())", False),
+        ("def evaluate(model, loader):\n    model.eval()", True),
+        ("def evaluate(model, loader):\n    pass", False),
+    ],
+)
+def test_gradients_are_off_where_a_stack_or_a_caller_turns_them_off(head: str, shown: bool) -> None:
+    """A function that only other files call is not judged, unless it turns the model to evaluation itself."""
+    text = f"import torch\n{head}\n    for x in loader:\n        show(model(x))\n"
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+def test_a_loop_over_loaders_is_no_evaluation() -> None:
+    """Each round has a loader, and no batch."""
+    text = "import torch\ndef test(model, train_loader, test_loader):\n    model.eval()\n    for loader in (train_loader, test_loader):\n        run(model(loader))\n"
+    assert "program.gradients-in-evaluation" not in hits(text)
+
+
+def test_a_run_object_logs() -> None:
+    """What `wandb.init` gives back is wandb."""
+    text = "import torch, wandb\nrun = wandb.init()\nfor x in loader:\n    model(x).mean().backward()\n    optimizer.step()\n    run.log({'x': 1})\n"
+    assert hits(text)["program.logging"] == [6]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("losses.append(loss)", True),
+        ("losses.append(loss)\n    total = torch.stack(losses)", False),
+        ("total += loss", True),
+        ("total += loss.detach()", False),
+    ],
+)
+def test_a_list_of_losses_that_becomes_one_is_no_leak(line: str, shown: bool) -> None:
+    """Only what grows keeps the graphs."""
+    text = f"import torch\nlosses, total = [], 0\nfor x in loader:\n    loss = criterion(model(x))\n    loss.backward()\n    optimizer.step()\n    {line}\n"
+    assert ("program.loss-keeps-graph" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("class Net(torch.nn.Module):\n    def forward(self, x):\n        return x[x > 0]\n", "sync.boolean-index"),
+        (
+            "for x in loader:\n    x = x.pin_memory().to('cuda', non_blocking=True)\n    model(x).backward()\n    optimizer.step()\n",
+            "transfer.pinned-by-hand",
+        ),
+        (
+            "class D(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return sorted(glob.glob(self.root))[i]\n",
+            "dataloader.decoding-in-getitem",
+        ),
+        (
+            "for x in loader:\n    loss_value = model(x).mean()\n    loss_value.backward()\n    optimizer.step()\n    print(loss_value.item())\n",
+            "sync.per-step",
+        ),
+        ("for x in loader:\n    model(x).backward()\n    optimizer.step()\n    right += p.eq(y).sum().item()\n", "sync.per-step"),
+        (
+            "for x in loader:\n    loss = f(model(x))\n    loss.backward()\n    optimizer.step()\n    if torch.isnan(loss): fail()\n",
+            "sync.branch-on-loss",
+        ),
+        (
+            "def update(self, batch):\n    loss = f(batch)\n    loss.backward()\n    self.optimizer.step()\n    return loss.item()\n",
+            "sync.per-step",
+        ),
+    ],
+)
+def test_what_a_careful_reader_finds(text: str, rule: str) -> None:
+    """By what is done with a value, whatever its name."""
+    assert rule in hits("import glob\nimport torch\n" + text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for x in loader:\n    model(x).backward()\n    optimizer.step()\n    if args.val_loss_every > 0: print('x')\n",
+        "for x in loader:\n    model(x).backward()\n    optimizer.step()\n    if epoch < kl_loss_start_epoch: print('x')\n",
+        "for x in loader:\n    model(x).backward()\n    optimizer.step()\n    n += np.sum(rewards).item()\n",
+        "def main():\n    def step(engine, batch):\n        model(batch).backward()\n        optimizer.step()\n    torch.cuda.empty_cache()\nmain()\n",
+    ],
+)
+def test_what_a_careful_reader_does_not_say(text: str) -> None:
+    """Settings named after losses, numbers of NumPy, a function that only defines the step."""
+    found = hits("import torch\nimport numpy as np\n" + text)
+    assert not {rule for rule in found if rule.startswith("sync.")}

@@ -116,7 +116,7 @@ def test_github_annotates_the_line(folder: Path) -> None:
     """A notice beside the place."""
     text = lint(folder, "train.py", "--format", "github", "--select", "sync.per-step")
 
-    assert text.startswith("::notice file=train.py,line=15,col=18,endLine=15,title=sync.per-step")
+    assert text.startswith("::notice file=train.py,line=15,col=18,endLine=15,endColumn=29,title=sync.per-step")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sysperf.cli import main
 from sysperf.engine.analyze import Result, analyze
+from sysperf.model.errors import TraceError
+from sysperf.report.analysis import render
 from sysperf.trace import kernels
 from sysperf.trace.accounting.account import _bounded
 from sysperf.trace.facts import HostWork, Rank
@@ -296,6 +300,18 @@ def test_an_operator_on_the_cpu_decides_where_the_device_was_not_recorded(tmp_pa
     assert "activities=" not in finding.fixes[0].title
 
 
+def test_an_operator_that_may_start_the_device_decides_nothing(tmp_path: Path) -> None:
+    """The first tensor of a program takes seconds, and no call in it is recorded."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        machine.think(8_000)
+        machine.range("aten::empty", start, "cpu_op")
+        machine.call("cudaLaunchKernel", 2_000)
+
+    assert analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.verdict == "cannot-tell"
+
+
 def test_calls_without_their_kernels_are_no_matter_of_activities(tmp_path: Path) -> None:
     machine = steps(Machine(), 6, lambda machine: [machine.call("cudaLaunchKernel", 20) for _ in range(50)])
     result = analyzed(tmp_path, machine)
@@ -456,3 +472,159 @@ def test_compiled_frames_are_counted_and_not_their_calls(tmp_path: Path) -> None
 
     assert result.analysis.trace.ranks[0].host.graph_breaks == 2
     assert "compile.graph-breaks" not in found(result)
+
+
+# ---------------------------------------------------------------------- where the busy time goes
+
+HALF = "c10::BFloat16"
+
+
+def launched(machine: Machine, name: str, kernel: str, us: float, shapes: list[list[int]]) -> None:
+    """An operator of 16-bit inputs that launches one kernel."""
+    start = machine.now
+    machine.kernel(us, kernel)
+    described: dict[str, Any] = {"Input Dims": shapes, "Input type": [HALF] * len(shapes)}
+    machine.event("cpu_op", name, start, machine.now - start, **described)
+
+
+def products(machine: Machine) -> float:
+    """Two products of 16-bit numbers, one with an odd dimension, and an addition, each launched by its operator."""
+    launched(machine, "aten::mm", "nvjet_hsh_128x128_64x4", 200, [[4_096, 4_096], [4_096, 4_096]])
+    launched(machine, "aten::mm", "nvjet_hsh_128x128_64x4", 2_600, [[4_096, 4_096], [4_096, 50_257]])
+    kernel = "void at::native::vectorized_elementwise_kernel<4, AddFunctor>(int)"
+    launched(machine, "aten::add", kernel, 100, [[4_096, 4_096], [4_096, 4_096]])
+    return machine.synchronize()
+
+
+def test_the_busy_time_is_told_by_operator_and_shape(tmp_path: Path) -> None:
+    """A product's operations a second and what that is of the peak, and an elementwise operator's bytes a second, by their shapes."""
+    result = analyzed(tmp_path, steps(Machine(), 6, products))
+    rank = result.analysis.trace.ranks[0]
+    odd, even, add = rank.busy
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "kernels.sizes-not-aligned"]
+
+    assert (odd.operator, odd.shapes, odd.count) == ("aten::mm", "4096×4096, 4096×50257", 5)
+    assert odd.share_pct == pytest.approx(100 * 2_600 / 2_900, abs=0.1)
+    assert even.tflops == pytest.approx(2 * 4_096**3 / 200e-6 / 1e12, rel=0.01)
+    assert (even.peak_pct, even.bound) == (None, "compute")  # more than the peak of an A100 is no share of it
+    assert add.gb_per_s == pytest.approx(3 * 4_096 * 4_096 * 2 / 100e-6 / 1e9, rel=0.01)
+    assert add.bound == "memory"
+    assert "50257" in finding.message
+    assert rank.work.misaligned_pct == pytest.approx(odd.share_pct, abs=0.1)
+
+
+def test_collectives_are_told_by_kind_and_size_with_the_bandwidth_of_the_links(tmp_path: Path) -> None:
+    """64 MB in 1 ms over 8 ranks: 2 · 7 / 8 of it crosses each link. The shortest counts: the others wait."""
+
+    def step(machine: Machine) -> None:
+        for us in (1_000, 1_500):
+            sized: dict[str, Any] = {"Collective name": "allreduce", "In msg nelems": 32_000_000, "dtype": "BFloat16", "Group size": 8}
+            machine.kernel(us, COLLECTIVES[0], **sized)
+        busy(machine)
+        machine.synchronize()
+
+    rank = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0]
+    (row,) = rank.collectives.kinds
+
+    assert (row.name, row.bytes, row.count) == ("allreduce", 64_000_000, 10)
+    assert (row.shortest_ms, row.median_ms) == (1.0, 1.25)
+    assert row.bus_gb_per_s == pytest.approx(64 * 2 * 7 / 8, rel=0.01)
+
+
+def test_ranks_are_a_table_and_their_findings_one_line_a_rule(tmp_path: Path) -> None:
+    text = render(analyze(late(tmp_path, who=1), rules()).analysis)
+
+    assert "waits %" in text
+    assert text.count("ddp.communication") == 1
+    assert "4 of 4 ranks" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"traceEvents":[{"ph":"X","cat":"devtools.timeline","name":"x","pid":1,"tid":1,"ts":1,"dur":2}]}', "a browser's trace"),
+        ('{"traceEvents":[{"ph":"X","cat":"tokio","name":"x","pid":1,"tid":1,"ts":1,"dur":2}]}', "another program"),
+    ],
+)
+def test_a_trace_of_another_program_is_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(TraceError, match=says):
+        analyze([written(tmp_path, text)], rules())
+
+
+def test_a_file_in_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("{}", encoding="utf-16")
+    with pytest.raises(TraceError, match="UTF-16"):
+        analyze([str(path)], rules())
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+@pytest.mark.parametrize("steps_of", [6, 60])
+def test_a_second_trace_in_one_file_is_left_out_and_told(tmp_path: Path, steps_of: int, as_list: bool) -> None:
+    """Two files that were joined; the first is read as it is alone."""
+    machine = steps(Machine(), steps_of, lambda machine: (busy(machine), machine.synchronize()))
+    text = json.dumps(machine.events if as_list else machine.trace())
+    both, alone = (analyze([written(tmp_path, content)], rules()) for content in (text + text, text))
+
+    assert "another trace" in both.analysis.trace.ranks[0].trust.truncated
+    assert both.analysis.trace.ranks[0].figures == alone.analysis.trace.ranks[0].figures
+
+
+def test_one_description_of_a_device_is_that_of_all(tmp_path: Path) -> None:
+    """Kernels of device 2 beside the properties of device 0."""
+    machine = steps(Machine(device=2), 6, busy)
+    rank = analyzed(tmp_path, machine, deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X"}]).analysis.trace.ranks[0]
+
+    assert rank.gpu == "AMD Instinct MI300X"
+
+
+def test_modules_are_a_tree(tmp_path: Path) -> None:
+    """Layers of one class in one place are one line, below the model that calls them."""
+
+    def step(machine: Machine) -> float:
+        model = machine.now
+        for number in range(4):
+            layer = machine.now
+            machine.kernel(100)
+            machine.range(f"nn.Module: Block_{number}", layer, "python_function")
+        machine.kernel(200)
+        machine.range("nn.Module: GPT_0", model, "python_function")
+        return machine.synchronize()
+
+    rows = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].modules
+
+    assert [(row.name, row.depth, row.calls) for row in rows] == [("GPT", 0, 5), ("Block", 1, 20)]
+    assert rows[1].share_pct == pytest.approx(100 * 400 / 600, abs=0.1)
+
+
+def test_as_many_traces_of_ranks_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each rank, and the whole of the one that changed most; two traces cannot be compared with one."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new = late(tmp_path / "old", who=1, world=2), late(tmp_path / "new", who=0, world=2)
+
+    assert main(["analyze", *new, "--against", *old]) == 0
+    assert "which changed most" in capsys.readouterr().out
+    assert main(["analyze", *new, "--against", *old, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["ranks"]) == 2
+    assert main(["analyze", *new, "--against", old[0]]) == 2
+
+
+def test_modules_of_a_program_on_the_cpu_are_a_tree(tmp_path: Path) -> None:
+    """By the time of the operators in them."""
+
+    def step(machine: Machine) -> None:
+        model = machine.now
+        machine.think(1)
+        for number in range(12):
+            layer = machine.now
+            machine.think(1_000)
+            machine.range("aten::mm", layer, "cpu_op")
+            machine.range(f"nn.Module: Block_{number}", layer, "python_function")
+        machine.range("nn.Module: GPT_0", model, "python_function")
+        machine.think(10)
+
+    rows = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].modules
+
+    assert [(row.name, row.depth, row.calls) for row in rows] == [("GPT", 0, 5), ("Block", 1, 60)]
+    assert rows[1].share_pct == pytest.approx(100, abs=0.5)

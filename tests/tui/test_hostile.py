@@ -74,7 +74,7 @@ def everything(now: Now, width: int) -> list[Line]:
     """All that widgets draw."""
     out = [*overview.draw(now, width, 40), *identity.draw(now.snapshot, width), *system.draw(now, width), *gpus.draw(now, width)]
     out += [*topology.draw(now, width, next(iter(now.processes()), None)), *programs.draw(now, now.processes(), width)]
-    out += findings.draw(now, now.findings(), width)
+    out += findings.draw(now, findings.chosen(now, "", "cost"), width)
     for finding in now.findings():
         out += findings.detail(now, finding, width)
     return [*out, *transactions.elsewhere(now.changes, width)]

@@ -244,7 +244,7 @@ def test_no_color_shows_severity_without_colour(monkeypatch: pytest.MonkeyPatch)
         colours = {colour.triplet for style in styles for colour in (style.color, style.bgcolor) if colour and colour.triplet}
         assert colours
         assert all(max(colour) - min(colour) <= 2 for colour in colours)
-        assert "✗ gpu.link-narrow" in screen_text(app)
+        assert "✗ GPU 5: The GPU's PCIe link" in screen_text(app)
 
     drive(started(server(), "findings"), do)
 
@@ -289,7 +289,7 @@ def test_preview_apply_and_undo_change_a_machine_and_put_it_back(sandbox: Machin
         assert "1 setting changed and read back" in screen_text(app)
         assert source.looked == 1
         await press(pilot, "escape")
-        assert pane(app, "list").lines[0].text.startswith("✓ memory.swappiness-")
+        assert pane(app, "list").lines[0].text.startswith("✓ Swappiness is high")
         await press(pilot, "6")
         assert "#1    in force" in screen_text(app)
         assert "holds" in screen_text(app)

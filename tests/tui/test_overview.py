@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sysperf.model.finding import Finding, Gain, Report, Subject
 from sysperf.model.rule import Impact
 from sysperf.tui.app import Dashboard
+from sysperf.tui.cure import Cure
 from sysperf.tui.now import HOLD_S, Now
 from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.processes import Processes
@@ -24,10 +25,11 @@ from sysperf.tui.source import Changed, Facts, Load
 from sysperf.tui.sources.load import Busiest
 from sysperf.tui.widgets import causes, curves, overview, system, users
 from sysperf.tui.widgets.line import width_of
+from sysperf.tui.widgets.pane import Pane
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
 from tests.tui.machines import MACHINES, box, few_workers, news, process, server, snapshot
-from tests.tui.test_keys import drive, press
+from tests.tui.test_keys import drive, notices, press
 
 
 def now_of(report: Report) -> Now:
@@ -183,6 +185,55 @@ def test_enter_opens_a_finding_or_a_program() -> None:
         assert "process    4245" in screen_text(app)
 
     drive(dashboard(server()), do)
+
+
+def selected(app: Dashboard) -> int | None:
+    """The program of the selected finding."""
+    assert isinstance(app.screen, Findings)
+    return app.screen.chosen.subject.pid if app.screen.chosen is not None else None
+
+
+def test_a_row_for_several_is_unfolded_before_anything_is_done() -> None:
+    """Space shows the programs of a row; what acts on one of them asks which; y copies the commands of all."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "2")
+        rows = app.screen.query_one("#list", Pane)
+        assert len(rows.lines) == 1
+        await press(pilot, "space")
+        assert [line.text.strip()[:22] for line in rows.lines[1:]] == ["! python (7): 4 worker", "! python (8): 4 worker"]
+        await press(pilot, "space")
+        assert len(rows.lines) == 1
+        await press(pilot, "p")
+        assert len(rows.lines) == 3
+        assert "Choose one of the 2" in notices(app)
+        await press(pilot, "j", "j")
+        assert selected(app) == 8
+        await press(pilot, "G", "1", "enter")
+        assert selected(app) == 7
+
+    drive(dashboard(three()), do)
+
+
+def test_the_footer_says_what_cannot_be_done() -> None:
+    """A key that can do nothing is there, with the reason in a word."""
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        await press(pilot, "2")
+        assert "a Apply (elsewhere)" in screen_text(app)
+
+    drive(dashboard(three()), do)
+
+
+def test_what_a_change_did_is_counted() -> None:
+    """Before and since, the meters of the very program; what was not sampled before is not claimed."""
+    meters = {"process.7.main_wait": 0.94, "process.7.cpu": 0.1, "process.8.main_wait": 0.5}
+    cure = Cure(3, few_workers(7), meters)
+    for share in (0.9, 0.6, 0.43):
+        cure.take({"process.7.main_wait": share, "process.7.cpu": 0.6})
+    assert [moved.name for moved in cure.moved] == ["process.7.main_wait", "process.7.cpu"]
+    assert cure.moved[0].since == [0.9, 0.6, 0.43]
+    assert cure.summary() == "CPUs 0.1 → 0.6, waits for a CPU 94 % → 64 %"
 
 
 def test_loads_arrive_for_the_map() -> None:

@@ -198,6 +198,20 @@ def test_all_devices_of_a_node_are_on_the_map() -> None:
     assert all(cells(line.text) <= 60 for line in lines)
 
 
+def test_the_cpus_of_a_node_are_drawn_in_their_sockets() -> None:
+    """A machine without NUMA has one node over two sockets: neither of them is empty."""
+    now = now_of(
+        numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-3", "mem_total_bytes": GIB, "mem_free_bytes": GIB // 2}]},
+        cpu={"online": "0-3", "allowed": "0-3", "package_cpus": ["0-1", "2-3"]},
+        gpu={"devices": []},
+    )
+    text = [line.text for line in topology.draw(now, 80)]
+    assert [row.split()[0] for row in text if "■" in row and ";" not in row] == ["0", "2"]
+    assert sum("512 MiB of 1 GiB" in row for row in text) == 1
+    paired = [line.text for line in topology.draw(now, 200)]
+    assert paired[0].index("socket 1") > 90
+
+
 def test_programs_are_told_apart_where_room_is_scarce() -> None:
     """Their folders are cut before their names."""
     commands = ("/opt/venv/bin/python /home/somebody/projects/llm/train.py --lr 1", "python /home/somebody/projects/llm/data.py")

@@ -1,4 +1,4 @@
-"""Compare many machines: which node is bad, which is different, and who did not answer.
+"""Compare many machines: which one is bad, different, or silent.
 
 examples:
   sysperf fleet audit records/                      records that nodes wrote: `sysperf node record`
@@ -6,6 +6,7 @@ examples:
   salloc -N4 sysperf fleet audit                    the nodes of this Slurm job
   pdsh -N -w n[1-64] sysperf node record | sysperf fleet audit -
   sysperf fleet diff records/ --golden node:n1      what differs from a good node
+  sysperf fleet bench --hosts 'n[1-32]'             which node is slow, by runs of suspects beside controls
   sysperf fleet golden records/ --output policy.toml  what most nodes are like, as a policy
 
 exit codes:
@@ -21,7 +22,7 @@ import argparse
 from collections.abc import Callable
 
 from sysperf.cli import _options
-from sysperf.cli.fleet import audit, diff, golden
+from sysperf.cli.fleet import audit, bench, diff, golden
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,4 +35,4 @@ def run(args: argparse.Namespace) -> int:
     return run(args)
 
 
-_ACTIONS = {"audit": audit, "diff": diff, "golden": golden}
+_ACTIONS = {"audit": audit, "diff": diff, "golden": golden, "bench": bench}

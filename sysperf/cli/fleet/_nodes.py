@@ -9,6 +9,7 @@ import sys
 from sysperf import plugin
 from sysperf.cli import _options
 from sysperf.engine import judging
+from sysperf.engine.bench.figures import GROUPS
 from sysperf.engine.configuration import Config, read_config
 from sysperf.engine.fleet import gather
 from sysperf.fleet.names import expand
@@ -22,7 +23,7 @@ _PROGRAM = lazy(r"/?[A-Za-z0-9_.+][A-Za-z0-9_.+/-]{0,1000}")
 MAX_LIMIT_S = 3_600.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, limit_s: float = 20.0) -> None:
     parser.add_argument(
         "where", nargs="?", default="", metavar="RECORDS", help="a folder of records NODE.json, or - for one a line from stdin"
     )
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--engine", default="", metavar="PLUGIN", help="how nodes are asked (default: by what is given)")
     group.add_argument("--hosts", default="", metavar="NAMES", help="these nodes: n[1-32],login")
     group.add_argument("--at-once", type=int, default=64, metavar="N", help="ask as many at a time (default: 64)")
-    group.add_argument("--node-limit", type=float, default=20.0, metavar="SECONDS", help="how long one node may take (default: 20)")
+    group.add_argument(
+        "--node-limit", type=float, default=limit_s, metavar="SECONDS", help=f"how long one node may take (default: {limit_s:g})"
+    )
     group.add_argument(
         "--sysperf", default="sysperf", metavar="PATH", help="where the program lies on the nodes (default: on their PATH; Slurm: as here)"
     )
@@ -52,7 +55,17 @@ def asked(args: argparse.Namespace) -> tuple[str, Asked]:
     if not _PROGRAM.fullmatch(args.sysperf):
         raise UsageError(f"--sysperf {args.sysperf[:80]}: no path of a program", "such as /opt/sysperf/bin/sysperf")
     hosts = expand(args.hosts)
-    return _engine(args), Asked(where=args.where, hosts=hosts, at_once=args.at_once, node_limit_s=args.node_limit, command=(args.sysperf,))
+    return _engine(args), Asked(
+        where=args.where, hosts=hosts, at_once=args.at_once, node_limit_s=args.node_limit, command=(args.sysperf,), groups=_groups(args)
+    )
+
+
+def _groups(args: argparse.Namespace) -> tuple[str, ...]:
+    """The groups of figures. Raises UsageError."""
+    groups = tuple(_options.listed([getattr(args, "only", "")]))
+    if unknown := sorted(set(groups) - set(GROUPS)):
+        raise UsageError(f"--only {', '.join(unknown)[:80]}: no such group", f"groups are {', '.join(GROUPS)}")
+    return groups
 
 
 def _engine(args: argparse.Namespace) -> str:
@@ -72,12 +85,18 @@ def gathered(args: argparse.Namespace, reference: str = "majority") -> tuple[Fle
     """(what the nodes say together, what most are like, the configuration)."""
     config = read_config(args.config)
     engine, whom = asked(args)
-    fleet, policy = gather.fleet(engine, whom, judging.machine_rules(config), reference=reference, say=_say)
-    if _options.rewrites_lines(sys.stderr):
-        sys.stderr.write("\r\x1b[K")
+    fleet, policy = gather.fleet(engine, whom, judging.machine_rules(config), reference=reference, say=say)
+    said()
     return fleet, policy, config
 
 
-def _say(answered: int, of: int) -> None:
+def say(answered: int, of: int) -> None:
+    """Show how many answered, on a terminal."""
     if _options.rewrites_lines(sys.stderr):
         sys.stderr.write(f"\r{answered} of {of} nodes")
+
+
+def said() -> None:
+    """Take that line back."""
+    if _options.rewrites_lines(sys.stderr):
+        sys.stderr.write("\r\x1b[K")

@@ -6,37 +6,67 @@ import argparse
 import sys
 
 from sysperf.cli import _options
+from sysperf.engine.lint import Target
 from sysperf.engine.lint import fix as lint_fix
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink
 from sysperf.report.words import count
+from sysperf.script.codemods import CODEMODS
 from sysperf.script.hypothesis import Lint
 
+MAX_LEFT = 10
+"""Places that are named where nothing can be changed."""
 _STYLES = {"+": "good", "-": "error", "@": "info"}
 
 
-def fix(args: argparse.Namespace, result: Lint) -> int:
-    """Show what would be changed, ask, and change it."""
+def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> int:
+    """Show what would be changed, ask, and change it. Of the standard input, print what it would become."""
     if args.format != "text":
-        raise UsageError("--fix has one format, a diff", "leave --format out")
-    fixes = lint_fix.plan(result)
+        raise UsageError("--fix and --diff have one format, a diff", "leave --format out")
+    fixes = lint_fix.plan(result, stdin)
+    if stdin is not None and args.fix:
+        return _print(args, stdin, fixes)
     if not fixes:
-        _options.write("Nothing to change: no place is both understood and safe to change.", args)
+        _options.write("\n".join(["Nothing to change: no place is both understood and safe to change.", *_left_alone(result)]), args)
         return Exit.CLEAN
     ink = Ink(_options.wants_color(args))
     lines = lint_fix.diff(fixes).splitlines()
     _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args)
     sys.stdout.flush()
+    if args.diff:
+        return Exit.FINDINGS
     number = sum(len(file_fix.changes) for file_fix in fixes)
     if not args.yes and not _confirmed(f"{count(number, 'change')} in {count(len(fixes), 'file')}"):
         return Exit.USAGE
+    return _change(fixes)
+
+
+def _left_alone(result: Lint) -> list[str]:
+    """The places of rules that have a change, which these places do not fit."""
+    left = [each for each in result.hypotheses if each.rule in CODEMODS and each.source_fix is None]
+    lines = [f"  {neutral(each.about, 2_000)}: {each.rule}" for each in left[:MAX_LEFT]]
+    if len(left) > MAX_LEFT:
+        lines.append(f"  and {len(left) - MAX_LEFT} more")
+    return ["Left alone, since something of what docs/lint.md lists beside the rule holds there:", *lines] if left else []
+
+
+def _change(fixes: list[lint_fix.FileFix]) -> int:
     done = lint_fix.write_all(fixes)
     for path, why in done.refused:
         sys.stderr.write(f"sysperf: {neutral(path)} was left alone: {neutral(why)}\n")
     if done.number:
         sys.stdout.write(f"Changed {count(len(done.written), 'file')}. `sysperf lint --undo {done.number}` takes it back.\n")
     return Exit.PARTIAL if done.refused else Exit.CLEAN
+
+
+def _print(args: argparse.Namespace, stdin: Target, fixes: list[lint_fix.FileFix]) -> int:
+    """Print the standard input, changed where that is safe: for an editor."""
+    if args.paths != ["-"]:
+        raise UsageError("--fix of - prints what it becomes, and takes no other file", "name - alone")
+    sys.stdout.buffer.write(fixes[0].after if fixes else stdin.content or b"")
+    sys.stdout.flush()
+    return Exit.CLEAN
 
 
 def _confirmed(what: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import re
 import shlex
 import time
@@ -13,7 +12,7 @@ import msgspec
 
 from sysperf.cli import _measuring
 from sysperf.engine import change
-from sysperf.engine.verify import Plan, trying, workload
+from sysperf.engine.verify import Plan, trying, variants, workload
 from sysperf.host.commands import sysperf_command
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric, Variant
@@ -110,8 +109,8 @@ def default_metric(args: argparse.Namespace) -> Metric:
     if args.ranks and not args.steps:
         if args.metric:
             raise UsageError("--ranks compares the steps of each rank per second", "leave --metric out")
-        args.steps = "optimizer"
-    ours = (args.workload or args.fix or args.all or args.experiment) and not _measuring.command(args) and not asked and not args.ranks
+        return _measuring.metric(args, "optimizer")
+    ours = (args.workload or args.fix or args.all or args.experiment) and not _measuring.command(args) and not asked
     return workload.METRIC if ours else _measuring.metric(args)
 
 
@@ -124,28 +123,6 @@ def _ranks(args: argparse.Namespace) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def with_ranks(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
-    """Return the command with so many ranks of torchrun: its own number is replaced, a script is started by it. Raises UsageError."""
-    name = os.path.basename(argv[0])
-    own = 1 if name == "torchrun" else 3 if argv[1:3] == ("-m", "torch.distributed.run") else 0
-    if own:
-        return (*argv[:own], "--nproc-per-node", str(ranks), *_without_ranks(argv[own:]))
-    if not re.fullmatch(r"python[0-9.]*", name) or argv[1:2] == ("-c",):
-        raise UsageError(f"--ranks starts a Python script by torchrun, and {name} is none", "compare two commands with --a and --b")
-    return (argv[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *argv[1:])
-
-
-def _without_ranks(words: tuple[str, ...]) -> tuple[str, ...]:
-    """torchrun's words without its number of ranks."""
-    for at, word in enumerate(words):
-        if not word.startswith("-"):
-            break
-        option, equals, _ = word.replace("_", "-").partition("=")
-        if option == "--nproc-per-node":
-            return (*words[:at], *words[at + (1 if equals else 2) :])
-    return words
-
-
 def _variants(args: argparse.Namespace) -> tuple[Variant, Variant]:
     argv = _measuring.command(args)
     if args.a or args.b:
@@ -156,21 +133,12 @@ def _variants(args: argparse.Namespace) -> tuple[Variant, Variant]:
         return Variant("A", tuple(shlex.split(args.a))), Variant("B", tuple(shlex.split(args.b)))
     argv = argv_of(args)
     if ranks := _ranks(args):
-        few, many = (Variant(f"{number} rank{'s' if number > 1 else ''}", with_ranks(argv, number)) for number in ranks)
+        few, many = (Variant(f"{number} rank{'s' if number > 1 else ''}", variants.with_ranks(argv, number)) for number in ranks)
         return few, many
     if args.env:
         if len(args.env) != 2:
             raise UsageError("--env is given twice: the old interpreter, and the new one", "--env ~/venv-old --env ~/venv-new")
-        first, second = (Variant(environment, _with_python(environment, argv)) for environment in args.env)
+        first, second = (Variant(environment, variants.with_python(environment, argv)) for environment in args.env)
         return first, second
     wrap = (*sysperf_command(), "wrap", "--quiet", *shlex.split(args.wrap_options), "--", *argv)
     return Variant("plain", argv), Variant("wrapped", wrap)
-
-
-def _with_python(environment: str, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command under another interpreter: its own `python` is replaced, a script is given to it."""
-    path = os.path.abspath(os.path.expanduser(environment))
-    python = f"{path}/bin/python" if os.path.isdir(path) else path
-    if not os.access(python, os.X_OK):
-        raise UsageError(f"--env {environment}: {python} is no program", "name an interpreter, or the folder of its environment")
-    return (python, *(argv[1:] if re.fullmatch(r"python[0-9.]*", os.path.basename(argv[0])) else argv))

@@ -19,7 +19,7 @@ from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
-from sysperf.evaluate.subject import named, program_of
+from sysperf.evaluate.subject import program_of, with_subject
 from sysperf.model.finding import Finding, Gain, Place, Signal, State, Subject
 from sysperf.model.snapshot import Area, Snapshot
 
@@ -50,7 +50,7 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
     cost, places = compiled.percent("cost", scope), _places(compiled, program, ruleset)
     proven = diagnose_proof.proof(fixes, program, rule.proof, places[0] if places else None)
     cause = msgspec.structs.replace(
-        named(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=places,
+        with_subject(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=places,
         because=against[0] if against else "",
         fixes=tuple(diagnose_fixes.of_program(fix, program.started or program.command) for fix in fixes),
         keep=proven.keep, verify=proven.verify, cost_pct=cost,

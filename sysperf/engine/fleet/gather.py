@@ -19,7 +19,7 @@ from sysperf.host.plain_files import read_named
 from sysperf.model.difference import UNKNOWN
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import Fleet, Policy, PolicyClass
-from sysperf.model.node import Answer, Asked, Node
+from sysperf.model.node import Answer, Asked, Node, Verb
 from sysperf.model.record import convert
 from sysperf.model.text import natural, neutral
 
@@ -78,19 +78,7 @@ def fleet(
     Ctrl-C ends it with what is there.
     """
     start = time.perf_counter()
-    reaching = plugin.engine(engine)
-    nodes = reaching.nodes(asked)
-    gathered = Gathered([_not_yet(node) for node in nodes])
-    interrupted = False
-
-    def deliver(answer: Answer) -> None:
-        gathered.take(answer)
-        say(len(gathered.records), len(gathered.records) + len(gathered.silent))
-
-    try:
-        reaching.run(nodes, "record", asked, deliver)
-    except KeyboardInterrupt:
-        interrupted = True
+    gathered, interrupted = ask(engine, asked, "record", say)
     matters = ruleset.tables.get("matters", {})
     merge, golden = _merged(gathered, lambda fact: weight(fact, matters), reference.removeprefix("node:"))
     policy = golden if reference.startswith("node:") else None if reference == "majority" else read_policy(reference)
@@ -117,6 +105,25 @@ def fleet(
         took_ms=round((time.perf_counter() - start) * 1e3, 1),
     )
     return found, merge.policy()
+
+
+def ask(
+    engine: str, asked: Asked, verb: Verb, say: Callable[[int, int], object] = lambda *_: None, only: Sequence[str] = ()
+) -> tuple[Gathered, bool]:
+    """(what came, whether Ctrl-C ended it); with `only` of these nodes."""
+    reaching = plugin.engine(engine)
+    nodes = [node for node in reaching.nodes(asked) if not only or node.name in only]
+    gathered = Gathered([_not_yet(node) for node in nodes])
+
+    def deliver(answer: Answer) -> None:
+        gathered.take(answer)
+        say(len(gathered.records), len(gathered.records) + len(gathered.silent))
+
+    try:
+        reaching.run(nodes, verb, asked, deliver)
+    except KeyboardInterrupt:
+        return gathered, True
+    return gathered, False
 
 
 def _not_yet(node: Node) -> Node:

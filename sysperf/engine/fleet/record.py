@@ -6,6 +6,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine.audit import audit
 from sysperf.engine.judging import Terms
@@ -13,7 +15,7 @@ from sysperf.evaluate.compare import comparables, installed_bytes
 from sysperf.host import Host
 from sysperf.model.difference import NOT_SET, UNKNOWN
 from sysperf.model.finding import Report
-from sysperf.model.node import NodeFinding, NodeRecord, Unread
+from sysperf.model.node import NodeCeiling, NodeFinding, NodeRecord, Unread
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
 
@@ -45,6 +47,15 @@ def of_report(report: Report, terms: Terms, node: str) -> NodeRecord:
         job=neutral(next((os.environ[name] for name in JOB if os.environ.get(name)), ""), 80),
         took_ms=report.took_ms,
     )
+
+
+def with_ceilings(said: NodeRecord, groups: tuple[str, ...], runs: int) -> NodeRecord:
+    """The record with figures that are measured now. Raises UsageError."""
+    from sysperf.engine.bench import host  # noqa: PLC0415 - a record without figures does not pay for it
+
+    measured = host.measure(host.Request(groups=groups, runs=runs))
+    ceilings = tuple(NodeCeiling(each.metric, each.unit, each.group, each.values) for each in measured.ceilings if each.values)
+    return msgspec.structs.replace(said, ceilings=ceilings)
 
 
 def hardware(machine: Snapshot) -> dict[str, str]:

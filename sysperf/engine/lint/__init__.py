@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,22 +13,22 @@ from sysperf.engine.lint.workers import FILE_S, examine_all
 from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.evaluate.subject import fingerprint, named
+from sysperf.evaluate.subject import fingerprint, with_subject
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import redact
-from sysperf.model.finding import Finding, Place, Report, Subject, Tally
+from sysperf.model.finding import Finding, Place, Report, SourceEdit, Subject, Tally
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 from sysperf.script.codemods import CODEMODS, changes
-from sysperf.script.comments import Accepted, accepted
+from sysperf.script.comments import Acceptance, accepted, idle, short_names
 from sysperf.script.examine import facts, is_relevant
 from sysperf.script.facts import Script, Site
 from sysperf.script.file import File
-from sysperf.script.hypothesis import Examined, Lint, Unread
+from sysperf.script.hypothesis import Examined, Lint, Note, Unread
 from sysperf.script.notebook import Notebook
 from sysperf.script.source import Source, Unreadable, read_bytes
-from sysperf.script.walk import files
+from sysperf.script.walk import Skipped, files, matches
 
 if TYPE_CHECKING:
     from sysperf.collect.gpu import Gpu
@@ -39,23 +39,48 @@ MAX_HYPOTHESES = 5_000
 
 
 class Target(NamedTuple):
-    """A file to read; one that was named is read whatever stands in it."""
+    """A file to read, or its content; one that was named is read whatever stands in it."""
 
     path: str
     named: bool
+    content: bytes | None = None
 
 
-def lint(paths: Iterable[str], ruleset: Ruleset, gpus: Gpu | None = None, *, file_s: float = FILE_S) -> Lint:
+class Choice(NamedTuple):
+    """What is left out: files by pattern, and rules in files of a pattern; `known` are all names that a comment may use."""
+
+    exclude: tuple[str, ...] = ()
+    per_file: tuple[tuple[str, frozenset[str]], ...] = ()
+    known: frozenset[str] = frozenset()
+
+    def ignored(self, path: str) -> frozenset[str]:
+        """The rules that are not asked in a file."""
+        return frozenset().union(*(rules for pattern, rules in self.per_file if matches(path, (pattern,))))
+
+
+EVERYTHING = Choice()
+
+
+def lint(
+    paths: Iterable[str],
+    ruleset: Ruleset,
+    gpus: Gpu | None = None,
+    choice: Choice = EVERYTHING,
+    *,
+    stdin: Target | None = None,
+    file_s: float = FILE_S,
+) -> Lint:
     """Read and judge scripts and folders of them. `gpus` are the machine's, where rules may ask for them. Raises UsageError."""
     start = time.perf_counter()
-    targets = [Target(path, named) for path, named in files(paths)]
+    skipped = Skipped()
+    targets = [Target(path, named) for path, named in files(paths, choice.exclude, skipped)] + ([stdin] if stdin is not None else [])
     examined = examine_all(
-        targets, lambda target: examine_file(target, ruleset, gpus), lambda target, why: unread(target.path, why), file_s=file_s
+        targets, lambda target: examine_file(target, ruleset, gpus, choice), lambda target, why: unread(target.path, why), file_s=file_s
     )
-    return _joined(examined, ruleset, (time.perf_counter() - start) * 1e3)
+    return _joined(examined, ruleset, skipped, (time.perf_counter() - start) * 1e3)
 
 
-def _joined(examined: Sequence[Examined], ruleset: Ruleset, took_ms: float) -> Lint:
+def _joined(examined: Sequence[Examined], ruleset: Ruleset, skipped: Skipped, took_ms: float) -> Lint:
     return Lint(
         sysperf=__version__,
         files=len(examined),
@@ -64,6 +89,9 @@ def _joined(examined: Sequence[Examined], ruleset: Ruleset, took_ms: float) -> L
         hypotheses=tuple(hypothesis for file in examined for hypothesis in file.hypotheses),
         ignored=sum(file.ignored for file in examined),
         undecided=sum(file.undecided for file in examined),
+        notes=tuple(note for file in examined for note in file.notes),
+        skipped=skipped.folders + skipped.tests,
+        excluded=skipped.excluded,
         unread=tuple(file.unread for file in examined if file.unread is not None),
         took_ms=round(took_ms, 1),
     )
@@ -89,9 +117,10 @@ def near(result: Lint, file: str, line: int | None = None, function: str = "") -
     )
 
 
-def open_source(path: str) -> Source:
+def open_source(target: Target) -> Source:
     """A script or a notebook. Raises Unreadable."""
-    return (Notebook if path.endswith(".ipynb") else Source)(path, read_bytes(path))
+    content = read_bytes(target.path) if target.content is None else target.content
+    return (Notebook if target.path.endswith(".ipynb") else Source)(target.path, content)
 
 
 def unread(path: str, reason: str, line: int = 0) -> Examined:
@@ -99,26 +128,27 @@ def unread(path: str, reason: str, line: int = 0) -> Examined:
     return Examined(file=path, unread=Unread(path, line, neutral(reason)))
 
 
-def examine_file(target: Target, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
+def examine_file(target: Target, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice = EVERYTHING) -> Examined:
     """One file: its facts, judged."""
     try:
-        source = open_source(target.path)
+        source = open_source(target)
         if not target.named and not is_relevant(source):
             return Examined(file=target.path, lines=len(source.starts))
-        return judged(File(source), ruleset, gpus)
+        return judged(File(source), ruleset, gpus, choice)
     except Unreadable as error:
         return unread(target.path, error.reason, error.line)
 
 
-def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
-    """What the rules say of a file that was parsed, less what its comments accept."""
+def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice = EVERYTHING) -> Examined:
+    """What the rules say of a file that was parsed, less what its comments and the project accept."""
     script, source = facts(file), file.source
     areas = {"script": Area(script), **({} if gpus is None else {"gpu": Area(gpus)})}
     answers = judge(ruleset, Snapshot(taken_at="", root=source.path, areas=areas), ("script",)).answers
-    found = [answer for answer in answers if answer.finding.state == "finding"]
+    ignored = choice.ignored(source.path)
+    found = [answer for answer in answers if answer.finding.state == "finding" and answer.finding.rule not in ignored]
+    said = [(_hypothesis(answer, script, source), _lines(answer, script)) for answer in found]
     comments = accepted(source)
-    hypotheses = [_hypothesis(answer, script, source) for answer in found]
-    kept = [hypothesis for hypothesis in hypotheses if not _is_accepted(hypothesis, comments)]
+    kept = [each for each, lines in said if not any(comment.covers(each.rule, lines) for comment in comments)]
     kept.sort(key=lambda each: (*((place.cell, place.line, place.column) for place in each.places), each.rule))
     return Examined(
         file=source.path,
@@ -126,12 +156,38 @@ def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None) -> Examined:
         hypotheses=tuple(_with_fix(file, hypothesis) for hypothesis in kept[:MAX_HYPOTHESES]),
         ignored=len(found) - len(kept),
         undecided=sum(answer.finding.state == "unknown" and answer.is_of_item for answer in answers),
+        notes=tuple(_notes(source, comments, [(each.rule, lines) for each, lines in said], ruleset, choice)),
+        unread=_left_out(source),
     )
+
+
+def _lines(answer: Answer, script: Script) -> tuple[int, int]:
+    """The first and last line of a place; of a notebook, in all its cells."""
+    site = _site(answer, script)
+    return site.line or 1, site.end_line or site.line or 1
+
+
+def _notes(
+    source: Source, comments: list[Acceptance], said: list[tuple[str, tuple[int, int]]], ruleset: Ruleset, choice: Choice
+) -> Iterator[Note]:
+    """The comments that do nothing, among the rules that were asked."""
+    asked = {name for rule in ruleset.rules for name in short_names(rule.id)}
+    named = [comment._replace(names=comment.names & asked | comment.names - choice.known) for comment in comments]
+    judged_ones = [
+        comment for comment, before in zip(named, comments, strict=True) if comment.names or (not before.names and asked >= choice.known)
+    ]
+    if choice.known:
+        yield from (Note(source.path, line, neutral(text)) for line, text in idle(judged_ones, said, choice.known))
+
+
+def _left_out(source: Source) -> Unread | None:
+    """The cells of a notebook that are no Python: what the others say holds all the same."""
+    return Unread(source.path, 0, source.problem) if isinstance(source, Notebook) and source.problem else None
 
 
 def _hypothesis(answer: Answer, script: Script, source: Source) -> Finding:
     """The finding with its place. What is said of the whole file is shown at its first training loop."""
-    site = answer.item.value if isinstance(answer.item.value, Site) else _first_step(script)
+    site = _site(answer, script)
     line, column = site.line or 1, site.column or 1
     cell, line_in_cell = source.cell(line)
     code = neutral(redact.source_line(source.line(line)), MAX_CODE)
@@ -140,8 +196,12 @@ def _hypothesis(answer: Answer, script: Script, source: Source) -> Finding:
         end_line=(site.end_line or line) - line + line_in_cell, end_column=site.end_column or column,
     )  # fmt: skip
     name = fingerprint(answer.finding.rule, f"{source.path}\0{site.function}\0{code}")
-    finding = named(answer.finding, Subject("item", place.start))
+    finding = with_subject(answer.finding, Subject("item", place.start))
     return msgspec.structs.replace(finding, places=(place,), fingerprint=name, evidence=())
+
+
+def _site(answer: Answer, script: Script) -> Site:
+    return answer.item.value if isinstance(answer.item.value, Site) else _first_step(script)
 
 
 def _first_step(script: Script) -> Site:
@@ -149,17 +209,13 @@ def _first_step(script: Script) -> Site:
     return loops[0] if loops else Site(line=1, column=1, end_line=1, end_column=1)
 
 
-def _is_accepted(hypothesis: Finding, comments: Accepted) -> bool:
-    return bool(comments.lines) and any(
-        not place.cell and comments.covers(hypothesis.rule, place.line, place.end_line) for place in hypothesis.places
-    )
-
-
 def _with_fix(file: File, hypothesis: Finding) -> Finding:
     """The hypothesis with the change that `sysperf lint --fix` makes, where the code is understood well enough."""
-    if hypothesis.rule not in CODEMODS or next(changes(file, (hypothesis,)), None) is None:
+    change = next(changes(file, (hypothesis,)), None) if hypothesis.rule in CODEMODS else None
+    if change is None:
         return hypothesis
-    return msgspec.structs.replace(hypothesis, fixes=(*hypothesis.fixes, source_fix(file.source.path, hypothesis.rule)))
+    edits = tuple(SourceEdit(*file.source.place(edit.start), *file.source.place(edit.end), edit.text) for edit in change.edits)
+    return msgspec.structs.replace(hypothesis, fixes=(*hypothesis.fixes, source_fix(file.source.path, hypothesis.rule, edits)))
 
 
 def without_accepted(result: Lint, waivers: Sequence[Waiver], baseline: Baseline | None, ruleset: Ruleset) -> Lint:
@@ -173,4 +229,7 @@ def as_report(result: Lint) -> Report:
     """The hypotheses as a report of the audit, which every format shows; what could not be read is unknown there."""
     outcomes = tuple(sorted(result.hypotheses, key=lambda hypothesis: SEVERITIES.index(hypothesis.severity)))
     tally = Tally(rules=result.rules, findings=len(outcomes), unknown=result.undecided)
-    return Report(sysperf=result.sysperf, snapshot=Snapshot(taken_at="", areas={}), outcomes=outcomes, tally=tally, took_ms=result.took_ms)
+    nothing = Snapshot(taken_at="", areas={})
+    return Report(
+        sysperf=result.sysperf, snapshot=nothing, outcomes=outcomes, tally=tally, source_files=result.files, took_ms=result.took_ms
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf import paths
+from sysperf.engine.lint import Target, open_source
 from sysperf.host import files
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
@@ -15,7 +16,7 @@ from sysperf.script.codemods import changes
 from sysperf.script.edits import Change, apply
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Lint
-from sysperf.script.source import Source, Unreadable, read
+from sysperf.script.source import Source, Unreadable
 
 
 class FileFix(NamedTuple):
@@ -39,20 +40,21 @@ class Written(NamedTuple):
     refused: tuple[tuple[str, str], ...]
 
 
-def plan(result: Lint) -> list[FileFix]:
-    """What can be changed, file by file; what is not understood is left alone."""
+def plan(result: Lint, stdin: Target | None = None) -> list[FileFix]:
+    """What can be changed, file by file; what is not understood is left alone. `stdin` has its content beside its name."""
     by_file: dict[str, list[Finding]] = {}
     for hypothesis in result.hypotheses:
         if hypothesis.source_fix is not None:
             by_file.setdefault(hypothesis.source_fix.file, []).append(hypothesis)
-    fixes = [fix for path, hypotheses in by_file.items() if (fix := fix_file(path, hypotheses)) is not None]
+    targets = [stdin if stdin is not None and path == stdin.path else Target(path, named=True) for path in by_file]
+    fixes = [fix for target in targets if (fix := fix_file(target, by_file[target.path])) is not None]
     return [fix for fix in fixes if fix.changes]
 
 
-def fix_file(path: str, hypotheses: Iterable[Finding]) -> FileFix | None:
+def fix_file(target: Target, hypotheses: Iterable[Finding]) -> FileFix | None:
     """One file; None where it cannot be read any more, or the result would not be right."""
     try:
-        return fixed(File(read(path)), hypotheses)
+        return fixed(File(open_source(target)), hypotheses)
     except Unreadable:
         return None
 

@@ -240,7 +240,7 @@ WORDS = tuple(re.sub("[^A-Za-z]+", "-", name.replace("'", "")) for name in NAMES
 """The same as words of a command line."""
 
 
-def named(words: Sequence[str], option: str) -> tuple[str, ...]:
+def factors_named(words: Sequence[str], option: str) -> tuple[str, ...]:
     """Return the factors that an option names, by their names or their words. Raises UsageError."""
     known = {word.lower(): name for name, word in (*zip(NAMES, WORDS, strict=True), *zip(NAMES, NAMES, strict=True))}
     if unknown := [word for word in words if word.lower() not in known]:

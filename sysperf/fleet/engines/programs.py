@@ -15,7 +15,7 @@ from typing import IO, NamedTuple, TypeVar
 
 from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import UsageError
-from sysperf.model.node import MAX_RECORD_BYTES
+from sysperf.model.node import MAX_RECORD_BYTES, Asked, Verb
 from sysperf.model.text import neutral
 
 T = TypeVar("T")
@@ -141,6 +141,13 @@ def each(work: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R
             for process in _processes:
                 _kill(process)
         pool.shutdown()
+
+
+def words(verb: Verb, asked: Asked) -> tuple[str, ...]:
+    """How a node is asked for a verb: words of ours, and none of a user's. What it starts ends by itself."""
+    limit = ("--limit", f"{asked.node_limit_s:g}")
+    measured = ("--runs", str(asked.runs), "--only", ",".join(asked.groups)) if verb == "bench" else ()
+    return ("node", verb, *measured, *limit)
 
 
 def record_line(output: bytes) -> bytes:

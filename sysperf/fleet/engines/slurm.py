@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from sysperf.fleet.engines import programs
 from sysperf.fleet.names import is_name
 from sysperf.host.commands import sysperf_command
-from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.errors import SysperfError
 from sysperf.model.node import MAX_RECORD_BYTES, Answer, Asked, Node, NodeState, Verb
 from sysperf.model.record import DecodeError, JsonObject, from_json
 from sysperf.model.text import neutral
@@ -44,16 +44,14 @@ def nodes(asked: Asked) -> tuple[Node, ...]:
 
 def run(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> None:
     """Ask those that can be asked."""
-    if verb != "record":
-        raise UsageError(f"Slurm's nodes are asked for records, not for `{verb}`", "choose another engine with --engine")
     askable = [node for node in nodes if node.state == "answered"]
     for node in nodes:
         if node.state != "answered":
             deliver(Answer(node.name, node.state, node.reason))
     if os.environ.get("SLURM_JOB_NODELIST"):
-        _step(askable, asked, deliver)
+        _step(askable, verb, asked, deliver)
     else:
-        for answer in programs.each(lambda node: _job(node.name, asked), askable, asked.at_once):
+        for answer in programs.each(lambda node: _job(node.name, verb, asked), askable, asked.at_once):
             deliver(answer)
 
 
@@ -89,13 +87,13 @@ def _known(name: str, text: str) -> Node:
     return Node(name, known, "" if known == "answered" else f"the scheduler says {state}")
 
 
-def _program(asked: Asked) -> tuple[str, ...]:
+def _program(verb: Verb, asked: Asked) -> tuple[str, ...]:
     """How sysperf starts on a node: as here, where nothing else is said, since clusters share their programs."""
     started = asked.command if asked.command != ("sysperf",) else sysperf_command()
-    return (*started, "node", "record", "--limit", f"{asked.node_limit_s:g}")
+    return (*started, *programs.words(verb, asked))
 
 
-def _step(nodes: Sequence[Node], asked: Asked, deliver: Deliver) -> None:
+def _step(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> None:
     """One step beside the job's own, whose tasks say their number before each line: the node is the record's, checked against it."""
     names = [node.name for node in nodes]
     pieces: dict[str, bytes] = {}
@@ -116,7 +114,7 @@ def _step(nodes: Sequence[Node], asked: Asked, deliver: Deliver) -> None:
         return
     options = ("--overlap", "--kill-on-bad-exit=0", "--label", "--input=none", f"--nodes={len(names)}", f"--ntasks={len(names)}")
     where = ("--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--distribution=block")
-    argv = ("srun", *options, *where, *_program(asked))
+    argv = ("srun", *options, *where, *_program(verb, asked))
     ended = programs.run(argv, asked.node_limit_s, most=len(names) * programs.MAX_OUTPUT_BYTES, line=line)
     said = {match[1]: match[2] for match in map(_FAILED.search, ended.complaint.splitlines()) if match}
     for name in names:
@@ -137,7 +135,7 @@ def _is_json(text: bytes) -> bool:
     return False
 
 
-def _job(name: str, asked: Asked) -> Answer:
+def _job(name: str, verb: Verb, asked: Asked) -> Answer:
     """A job of its own on one idle node, for all to see; where the node is taken meanwhile it is busy."""
     where = (
         "--nodes=1",
@@ -148,7 +146,7 @@ def _job(name: str, asked: Asked) -> Answer:
         "--job-name=sysperf",
         "--input=none",
     )
-    ended = programs.run(("srun", *where, *_program(asked)), asked.node_limit_s)
+    ended = programs.run(("srun", *where, *_program(verb, asked)), asked.node_limit_s)
     took_s = round(ended.took_s, 2)
     if ended.code == 0:
         return Answer(name, data=programs.record_line(ended.output), took_s=took_s)

@@ -32,9 +32,7 @@ def run(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> No
 
 def command(node: str, verb: Verb, asked: Asked) -> tuple[str, ...]:
     """The one line that runs on a node; it ends by itself, also where nobody waits for it any more."""
-    if verb != "record":
-        raise UsageError(f"ssh asks for records, not for `{verb}`", "choose another engine with --engine")
-    return (*asked.command, "node", "record", "--node", node, "--limit", f"{asked.node_limit_s:g}")
+    return (*asked.command, *programs.words(verb, asked), "--node", node)
 
 
 def _answer(node: str, verb: Verb, asked: Asked) -> Answer:

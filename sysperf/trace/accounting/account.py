@@ -9,7 +9,7 @@ from heapq import nlargest
 
 import msgspec
 
-from sysperf.trace.accounting import coverage, cpu, host, iterations, polling, verdict, work
+from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, modules, polling, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.pauses import MIN_ITERATIONS
@@ -102,7 +102,8 @@ class Accounting:
         named = work.named(timeline)
         figured = self.figures()
         did = host.describe(timeline, self.host_window or window, times)
-        worked = work.describe(times[0], named) if times else rank.work
+        used = busy.uses(times[0], self.threads) if times else []
+        worked = work.describe(times[0], named, used) if times else rank.work
         costs = Costs(figured, did, worked, hole)
         self._costs = None if on_cpu else costs
         lengths = sorted((end - start) / 1e6 for start, end in window.steps)
@@ -121,6 +122,8 @@ class Accounting:
             loader_sites=self._loader_sites(window),
             sync_sites=host.sync_sites(timeline, times, self.threads),
             work=worked,
+            busy=busy.table(times[0], used, rank.gpu) if times else (),
+            modules=modules.of_device(times[0]) if times else modules.of_cpu(timeline, window) if on_cpu else (),
             host=did,
             cpu=on_cpu,
             memory=self._memory(),

@@ -150,6 +150,7 @@ def without_unknown(rank: Rank, words: frozenset[str]) -> Rank:
         sync_sites=rank.sync_sites if idle and not calls else (),
         host=msgspec.structs.replace(did, module_load_pct=None) if calls else did,
         work=Work() if names else rank.work,
+        busy=() if names else rank.busy,
         collectives=CollectiveFacts() if names else rank.collectives,
         replay=rank.replay if idle else Replay(why=f"nothing of these is in the file: {', '.join(sorted(words))}"),
     )

@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from sysperf.model.finding import Place
 from sysperf.startup import lazy
@@ -17,7 +17,7 @@ from sysperf.trace.accounting.window import Window, is_loader, optimizer_steps
 from sysperf.trace.facts import Hole, HostWork, Site
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
 from sysperf.trace.kernels import ByName
-from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Timeline
+from sysperf.trace.timeline import ANNOTATION, COPY, OPERATOR, PYTHON, Calls, Timeline
 
 MAX_SITES = 8
 SLOW_LAUNCH_NS = 10_000_000
@@ -35,6 +35,10 @@ _COMPILING = lazy(
     r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
 )
 _COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
+_NO_COMPUTING = lazy(
+    r"aten::(?:empty|to$|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|_?pin_memory|is_pinned|resize_|set_)|c10d|nccl"
+)
+"""Operators in which a program also waits, or starts its device, without a call that is recorded."""
 _REGION = lazy(r"Torch-Compiled Region: (\d+)/")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
 _OWN_WORK = lazy(r"Optimizer\.|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
@@ -56,6 +60,7 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
     first = times[0] if times else None
     delay, depth, deepest = _queue(first) if first else (None, None, None)
     operator, operator_pct = _largest_operator(timeline, window, main)
+    system_call, system_call_pct = _largest_system_call(timeline, window, main)
     start_up, start_up_pct = _start_up(first) if first else ("", None)
     return HostWork(
         gc_pct=shares["gc_pct"],
@@ -67,6 +72,8 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         launch_delay_us=delay,
         queue_depth=depth,
         queue_max=deepest,
+        system_call=system_call,
+        system_call_pct=system_call_pct,
         operator=operator,
         operator_pct=operator_pct,
         capture_pct=100 * length(_capturing(timeline, window)) / whole if len(timeline.calls) else None,
@@ -154,14 +161,34 @@ def _largest_operator(timeline: Timeline, window: Window, main: int | None) -> t
     rows, calls, (low, high) = timeline.ranges, timeline.calls, window.span
     called = sorted(start for start, thread in zip(calls.start, calls.thread, strict=True) if thread == main)
     took, last = Counter[int](), low
+    aside = ByName(timeline.names, lambda name: bool(_NO_COMPUTING.match(name)))
     ours = [index for index, kind in enumerate(rows.kind) if kind == OPERATOR and rows.thread[index] == main and rows.start[index] < high]
     for index in sorted(ours, key=lambda index: (rows.start[index], -rows.end[index])):
         start, end = rows.span(index)
         if start >= last and bisect_left(called, start) == bisect_left(called, end):
-            took[rows.name[index]] += min(end, high) - max(start, low)
+            took[rows.name[index]] += 0 if aside(rows.name[index]) else max(0, min(end, high) - max(start, low))
             last = end
     name, ns = max(took.items(), key=lambda item: item[1], default=(-1, 0))
     return (timeline.names.texts[name][:160], 100 * ns / window.duration) if ns else ("", 0.0)
+
+
+def _largest_system_call(timeline: Timeline, window: Window, main: int | None) -> tuple[str, float | None]:
+    """(the call of the operating system's libraries that a thread spends most of the window in, its share); "" and None: nobody knows."""
+    rows, took = timeline.system_calls, Counter[int]()
+    for start, end, name in clipped(rows, window.span, main) if main is not None else ():
+        took[name] += end - start
+    if not len(rows):
+        return "", None
+    name, ns = max(took.items(), key=lambda item: item[1], default=(-1, 0))
+    return timeline.names.texts[name][:80] if ns else "", 100 * ns / window.duration
+
+
+def clipped(rows: Calls, span: Interval, thread: int) -> Iterator[tuple[int, int, int]]:
+    """(start, end, name) of a thread's calls, as far as they lie in this time."""
+    low, high = span
+    for start, end, name, where in zip(rows.start, rows.end, rows.name, rows.thread, strict=True):
+        if where == thread and start < high and end > low:
+            yield max(start, low), min(end, high), name
 
 
 def _capturing(timeline: Timeline, window: Window) -> Intervals:
@@ -217,6 +244,10 @@ def launching_thread(timeline: Timeline, window: Window) -> int | None:
     busy = Counter(timeline.calls.thread[i] for i, start in enumerate(timeline.calls.start) if low <= start < high)
     if not busy:
         busy = Counter(rows.thread[i] for i, start in enumerate(rows.start) if low <= start < high and rows.kind[i] == OPERATOR)
+    if not busy:
+        main = {number for number, (process, thread) in enumerate(timeline.threads) if process == thread}
+        seen = zip((*timeline.system_calls.start, *rows.start), (*timeline.system_calls.thread, *rows.thread), strict=True)
+        busy = Counter(thread for start, thread in seen if low <= start < high and thread in main)
     return busy.most_common(1)[0][0] if busy else None
 
 
@@ -317,22 +348,31 @@ def loader_sites(timeline: Timeline, parts: list[Intervals], threads: Threads, w
 
 
 class _Calls:
-    """The calls that threads were in."""
+    """The calls that threads were in: of the device's runtime, else of the operating system's libraries."""
 
     def __init__(self, timeline: Timeline, threads: Container[int]) -> None:
-        rows, self._texts = timeline.calls, timeline.names.texts
-        self._by_thread: dict[int, list[tuple[int, int, int]]] = {}
-        for row in zip(rows.start, rows.end, rows.name, rows.thread, strict=True):
-            if row[3] in threads:
-                self._by_thread.setdefault(row[3], []).append(row[:3])
-        for calls in self._by_thread.values():
-            calls.sort()
+        self._texts = timeline.names.texts
+        self._by_thread = [_by_thread(rows, threads) for rows in (timeline.calls, timeline.system_calls)]
 
     def at(self, thread: int, moment: int) -> str:
         """The latest call of a thread that had begun, if it was not over; empty where there is none."""
-        calls = self._by_thread.get(thread, [])
-        place = bisect_right(calls, (moment, math.inf, 0)) - 1
-        return self._texts[calls[place][2]] if place >= 0 and calls[place][1] > moment else ""
+        for by_thread in self._by_thread:
+            calls = by_thread.get(thread, [])
+            place = bisect_right(calls, (moment, math.inf, 0)) - 1
+            if place >= 0 and calls[place][1] > moment:
+                return self._texts[calls[place][2]]
+        return ""
+
+
+def _by_thread(rows: Calls, threads: Container[int]) -> dict[int, list[tuple[int, int, int]]]:
+    """(start, end, name) of the calls of each of these threads, in order."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for row in zip(rows.start, rows.end, rows.name, rows.thread, strict=True):
+        if row[3] in threads:
+            found.setdefault(row[3], []).append(row[:3])
+    for calls in found.values():
+        calls.sort()
+    return found
 
 
 def sites(places: dict[int, list[Interval]], threads: Threads, whole: int, calls: _Calls | None = None) -> tuple[Site, ...]:

@@ -70,6 +70,15 @@ class Threads:
                 position = outer[position]
             yield self._described(stack[::-1])
 
+    def operator(self, thread: int, moment: int) -> int | None:
+        """The innermost operator around a moment, by its row; None where there is none."""
+        rows = self._timeline.ranges
+        mine, starts, ends, outer = self._nested(thread)
+        position = bisect_right(starts, moment) - 1
+        while position >= 0 and not (ends[position] > moment and rows.kind[mine[position]] == OPERATOR):
+            position = outer[position]
+        return mine[position] if position >= 0 else None
+
     def _nested(self, thread: int) -> tuple[list[int], list[int], list[int], list[int]]:
         """The ranges of a thread, their starts and ends, and for each the place of the one that was open before it; -1: none."""
         if thread not in self._outer:

@@ -6,6 +6,7 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import MAX_DEVICE_NS, Launches
 from sysperf.trace.facts import Trust
+from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import KERNEL, KERNELS, PYTHON, Timeline
 
 _OF_DEVICE = lazy(
@@ -24,7 +25,8 @@ MAX_OVERLAP_NS = 20_000
 def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] = frozenset()) -> Trust:
     """Count what cannot be: over the whole file, not over the window."""
     rows, damage = timeline.operations, timeline.damage
-    unlaunched = launches.times.count(None)
+    migrates = ByName(timeline.names, by_name.is_page_migration)
+    unlaunched = sum(at is None and not migrates(name) for at, name in zip(launches.times, rows.name, strict=True))
     early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
     overlaps, dependent = _overlaps(timeline)
@@ -40,6 +42,7 @@ def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] =
         damaged_events=damage.events + damage.no_duration,
         dropped_events=damage.dropped,
         truncated=damage.truncated,
+        reasons=tuple(damage.reasons),
         device_missing=bool(used) or KERNELS in unrecorded or timeline.mixed,
         mixed_programs=timeline.mixed,
         calls_recorded=len(timeline.calls) > 0,

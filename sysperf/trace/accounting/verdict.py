@@ -32,7 +32,7 @@ def of_rank(rank: Rank) -> Verdict:
     if rank.has_device:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
-        return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and is none whose operations sysperf knows")
+        return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and what its operations do is not in the file")
     if rank.trust.mixed_programs:
         return _cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
     if rank.trust.device_missing:
@@ -54,7 +54,10 @@ def _without_device(rank: Rank) -> Verdict:
     """The verdict where nothing is known of a device: the host's own work can decide it all the same."""
     if rank.trust.calls_recorded and (rank.host.operator_pct or 0.0) >= MIN_OWN_PCT:
         return "host-bound", f"{_computes(rank)}; what the device does is not in the file"
-    return _cannot(_missing(rank.trust.device_use, is_call=rank.trust.calls_recorded))
+    missing = _missing(rank.trust.device_use, is_call=rank.trust.calls_recorded)
+    if (rank.host.system_call_pct or 0.0) >= MIN_EXPOSED_PCT:
+        missing += f"; the main thread is in `{rank.host.system_call}` {rank.host.system_call_pct:.0f} % of the time"
+    return _cannot(missing)
 
 
 def _computes(rank: Rank) -> str:

@@ -191,7 +191,13 @@ def _of_loader(spans: list[Interval]) -> Window | None:
 
 def extent(timeline: Timeline) -> Window | None:
     """Return the time from the first to the last operation of the device; of the host where no device did anything. A cut ends it."""
-    for rule, rows in (("gpu_extent", timeline.operations), ("accelerator_extent", timeline.accelerator), ("host_extent", timeline.ranges)):
+    kinds = (
+        ("gpu_extent", timeline.operations),
+        ("accelerator_extent", timeline.accelerator),
+        ("host_extent", timeline.ranges),
+        ("host_extent", timeline.system_calls),
+    )
+    for rule, rows in kinds:
         spans = [(start, end) for start, end in rows.spans() if end >= start]
         if spans:
             start, end = min(start for start, _ in spans), max(end for _, end in spans)

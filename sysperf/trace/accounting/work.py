@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 
-from sysperf.model.record import Json, JsonObject, from_json
+from sysperf.model.record import JsonObject
 from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting.busy import Use, misaligned, product
 from sysperf.trace.accounting.exposed import DeviceTime, members
 from sysperf.trace.accounting.window import optimizer_steps
-from sysperf.trace.facts import CollectiveFacts, Work
-from sysperf.trace.intervals import Interval, clip, length, union
+from sysperf.trace.facts import CollectiveFacts, ExchangeRow, Work
+from sysperf.trace.intervals import Interval, clip, length, median, union
 from sysperf.trace.peaks import dense_16bit
 from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
 
@@ -21,12 +22,12 @@ MIN_REPEATS = 4
 MIN_WAVE = 0.5
 """Blocks for each multiprocessor. Persistent kernels leave some multiprocessors to collectives."""
 MAX_NAMED = 3
-_HALF = ("BFloat16", "Half")
+MAX_KINDS = 12
 _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten::miopen_convolution")
 
 
-def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
-    """The kinds of work of one device."""
+def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list[Use]) -> Work:
+    """The kinds of work of one device, and of these uses of its operators."""
     rows, signatures = time.timeline.operations, time.timeline.signatures
     ours = time.members
     if not ours:
@@ -64,6 +65,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
         small_wave_kernels=_longest(time, small),
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
         **_products(time, ranges_of),
+        **_misaligned(time, used),
     )
 
 
@@ -119,45 +121,37 @@ def _launched_in(launched: list[tuple[int, int]], spans: list[Interval]) -> list
     return [index for first, last in places for _, index in launched[first:last]]
 
 
+def _misaligned(time: DeviceTime, used: list[Use]) -> JsonObject:
+    """The 16-bit products whose dimensions are no multiples of 8, by the time of their kernels; unknown without shapes."""
+    whole = sum(sum(use.took) for use in used)
+    if not time.timeline.with_shapes or not whole:
+        return {}
+    ns, names = misaligned(time.timeline, used)
+    return {"misaligned_pct": 100 * ns / whole, "misaligned": tuple(names[:MAX_NAMED])}
+
+
 def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonObject:
     """FLOP of matrix products by their shapes. Unknown where there are convolutions too: their outputs' shapes are not in the file."""
     timeline, rows = time.timeline, time.timeline.ranges
     low, high = time.window.span
     if not timeline.with_shapes or any(ranges_of(name) for name in _CONVOLUTIONS):
         return {}
-    total, misaligned, seen = 0, 0, 0
-    parsed: dict[tuple[str, int], tuple[int, bool]] = {}
+    total, seen = 0, 0
+    parsed: dict[tuple[str, int], int] = {}
     for name in sorted(PRODUCTS):
         for index in ranges_of(name):
             if low <= rows.start[index] < high and rows.kind[index] == OPERATOR and rows.detail[index] >= 0:
                 key = name, rows.detail[index]
                 if key not in parsed:
-                    parsed[key] = product(name, timeline.shapes[key[1]])
+                    parsed[key] = product(name, timeline.shapes[key[1]]).flop
                 seen += 1
-                total += parsed[key][0]
-                misaligned += parsed[key][1]
+                total += parsed[key]
     if not seen or not total:
         return {}
     tflops = total / (time.window.duration / 1e9) / 1e12
     device = timeline.devices.get(time.device)
     peak = dense_16bit(device.name if device else None)
-    return {"tflops": tflops, "mfu_pct": 100 * tflops / peak if peak else None, "misaligned_pct": 100 * misaligned / seen}
-
-
-def product(name: str, text: str) -> tuple[int, bool]:
-    """(floating-point operations, whether a 16-bit dimension is no multiple of 8) of one matrix product; (0, False) where unknown."""
-    try:
-        shapes, types = from_json(text, tuple[list[Json], list[Json]])
-        left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
-        *batch, rows, inner = left
-        columns = right[-1]
-        count = 2 * rows * inner * columns
-        for size in batch:
-            count *= size
-        half = any(half_type in str(kind) for kind in types[:3] for half_type in _HALF)
-        return int(count), half and any(size % 8 for size in (rows, inner, columns) if size > 1)
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return 0, False
+    return {"tflops": tflops, "mfu_pct": 100 * tflops / peak if peak else None}
 
 
 def collectives(time: DeviceTime) -> CollectiveFacts:
@@ -179,10 +173,53 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
         if len(took) >= MIN_REPEATS:
             lost += sum(duration - middle for duration in took if duration > SLOW_COLLECTIVE * middle)
     return CollectiveFacts(
+        kinds=_kinds(time, ours),
         per_step=len(ours) / iterations if iterations else None,
         small_share=100 * sum(size < SMALL_COLLECTIVE_BYTES for size in sized) / len(sized) if sized else None,
         slow_pct=100 * lost / time.window.duration if alike else None,
     )
+
+
+def _kinds(time: DeviceTime, ours: list[int]) -> tuple[ExchangeRow, ...]:
+    """Collectives by kind and size. Without a description, the kernel's name tells the kind."""
+    timeline, rows = time.timeline, time.timeline.operations
+    took: dict[tuple[str, int, int], list[int]] = {}
+    for index in ours:
+        detail = rows.detail[index]
+        known = timeline.collectives[detail] if detail >= 0 else None
+        name = known.name if known else by_name.short(timeline.names.texts[rows.name[index]])
+        key = name, known.bytes if known else -1, (known.ranks if known else 0) or timeline.world_size or 0
+        took.setdefault(key, []).append(rows.end[index] - rows.start[index])
+    chosen = sorted(took.items(), key=lambda item: -sum(item[1]))[:MAX_KINDS]
+    return tuple(
+        ExchangeRow(
+            name=name[:60],
+            bytes=size if size >= 0 else None,
+            count=len(each),
+            median_ms=median(each) / 1e6,
+            shortest_ms=min(each) / 1e6,
+            bus_gb_per_s=bus_bandwidth(name, size, ranks, min(each)),
+            share_pct=100 * sum(each) / time.window.duration,
+        )
+        for (name, size, ranks), each in chosen
+    )
+
+
+def bus_bandwidth(name: str, size: int, ranks: int, ns: int) -> float | None:
+    """GB/s on the links for what one rank puts in, as nccl-tests counts it (PERFORMANCE.md there); None where nobody knows."""
+    lowered = name.lower().replace("_", "")
+    if size <= 0 or ranks < 2 or ns <= 0:
+        return None
+    others = ranks - 1
+    factors = {
+        "allreduce": 2 * others / ranks,
+        "allgather": others,
+        "reducescatter": others / ranks,
+        "alltoall": others / ranks,
+        "broadcast": 1.0,
+    }
+    factor = next((factor for kind, factor in factors.items() if kind in lowered), None)
+    return size * factor / ns if factor is not None else None
 
 
 def named(timeline: Timeline) -> Callable[[str], list[int]]:

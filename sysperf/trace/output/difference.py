@@ -64,6 +64,13 @@ class Comparison(Record, kw_only=True):
     kernels: tuple[Change, ...] = ()
 
 
+class Comparisons(Record, kw_only=True):
+    """The same of each rank of a job."""
+
+    schema: int = 1
+    ranks: tuple[Comparison, ...]
+
+
 def compare(before: Accounting, after: Accounting) -> Comparison:
     """Match the steps of two traces, and tell what came, went and changed."""
     steps = [_steps(accounting) for accounting in (before, after)]

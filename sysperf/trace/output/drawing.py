@@ -12,10 +12,15 @@ from sysperf.trace.intervals import Interval, Intervals, intersect, subtract
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, PYTHON
 
 MAX_EVENTS = 100_000
+MAX_OTHERS = 70_000
+"""Of these, so many that are no Python functions: stacks have hundreds of functions for each operator."""
+WHOLE = 0.99
+"""Functions that last so much of the window enclose all of it, and tell nothing."""
 MAX_NAME = 160
 BUSY, LOADER, SYNC, COPY_CALL, HOST, QUEUE, KERNELS, COPIES, SETS, CALLS, OPERATORS, RANGES, FUNCTIONS = range(13)
 CAUSES = ("busy", "loader", "synchronisation", "copy call", "host", "idle although queued")
 """The names of the first colours."""
+KINDS = (*CAUSES, "kernels", "copies", "memsets", "calls", "operators", "ranges", "Python functions")
 
 
 class Event(NamedTuple):
@@ -67,11 +72,17 @@ def draw(accounting: Accounting) -> Drawing:
     return _Artist(accounting, accounting.window.span).draw()
 
 
-def _longest(rows: list[Row]) -> list[Row]:
-    """The `MAX_EVENTS` longest events; of those that are as long as the last of them, the first."""
+def _count(rows: list[Row]) -> int:
+    return sum(len(row.events) for row in rows)
+
+
+def _longest(rows: list[Row], most: int) -> list[Row]:
+    """So many of the longest events; of those that are as long as the last of them, the first."""
     lengths = sorted((event.duration for row in rows for event in row.events), reverse=True)
-    limit = lengths[MAX_EVENTS - 1]
-    room = MAX_EVENTS - bisect_left(lengths, -limit, key=lambda length: -length)
+    if len(lengths) <= most:
+        return rows
+    limit = lengths[most - 1]
+    room = most - bisect_left(lengths, -limit, key=lambda length: -length)
     kept = []
     for row in rows:
         events = []
@@ -93,11 +104,13 @@ class _Artist:
 
     def draw(self) -> Drawing:
         rows = [*self._exposed(), *self._streams(), *self._threads()]
-        total = sum(len(row.events) for row in rows)
+        total = _count(rows)
         if total > MAX_EVENTS:
-            rows = _longest(rows)
-        kept = sum(len(row.events) for row in rows)
-        return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - kept)
+            functions = [row for row in rows if row.events and row.events[0].color == FUNCTIONS]
+            others = [row for row in rows if row not in functions]
+            kept = {row.name: row for row in (*_longest(others, MAX_OTHERS), *_longest(functions, MAX_EVENTS - MAX_OTHERS))}
+            rows = [kept[row.name] for row in rows]
+        return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - _count(rows))
 
     def _event(self, start: int, end: int, name: str, color: int) -> Event | None:
         start, end = max(start, self._low), min(end, self._high)
@@ -132,18 +145,23 @@ class _Artist:
     def _threads(self) -> list[Row]:
         ranges, calls, texts = self._timeline.ranges, self._timeline.calls, self._timeline.names.texts
         colors = {OPERATOR: OPERATORS, ANNOTATION: RANGES, PYTHON: FUNCTIONS}
-        by_thread: dict[int, list[Event]] = {}
+        kinds = {CALLS: "calls", OPERATORS: "operators", RANGES: "ranges", FUNCTIONS: "functions"}
+        drawn: dict[int, dict[int, list[Event]]] = {}
+        whole = WHOLE * (self._high - self._low)
         for index, thread in enumerate(ranges.thread):
             event = self._event(ranges.start[index], ranges.end[index], texts[ranges.name[index]], colors[ranges.kind[index]])
-            if event:
-                by_thread.setdefault(thread, []).append(event)
+            if event and not (event.color == FUNCTIONS and event.duration >= whole):
+                drawn.setdefault(thread, {}).setdefault(event.color, []).append(event)
         for index, thread in enumerate(calls.thread):
             event = self._event(calls.start[index], calls.end[index], texts[calls.name[index]], CALLS)
             if event:
-                by_thread.setdefault(thread, []).append(event)
-        ordered = sorted(by_thread.items(), key=lambda item: -len(item[1]))
+                drawn.setdefault(thread, {}).setdefault(CALLS, []).append(event)
+        ordered = sorted(drawn.items(), key=lambda item: -sum(map(len, item[1].values())))
         return [
-            Row(self._thread_name(thread), sorted(events, key=lambda event: (event.start, -event.duration))) for thread, events in ordered
+            Row(f"{self._thread_name(thread)}: {word}", sorted(rows[kind], key=lambda event: (event.start, -event.duration)))
+            for thread, rows in ordered
+            for kind, word in kinds.items()
+            if kind in rows
         ]
 
     def _thread_name(self, thread: int) -> str:

@@ -1,6 +1,6 @@
 """How events of a Chrome trace become rows of a timeline. It sees every event of the file, so it avoids work per event.
 
-Shapes are kept of matrix products only, and what was kept of a large file is decided by `part`.
+Equal shapes are kept once, and what was kept of a large file is decided by `part`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from math import floor
 from sysperf.model.record import Json
 from sysperf.trace.reading.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, kind_of_process, number
 from sysperf.trace.reading.part import STEP, FirstPart
-from sysperf.trace.timeline import MAX_THREADS, PRODUCTS, PYTHON, Collective, Memory, Timeline
+from sysperf.trace.timeline import MAX_THREADS, PYTHON, Collective, Memory, Timeline
 
 MAX_TIME_US = 9e15
 MAX_SHAPE_BYTES = 400
 MAX_SHAPES = 50_000
 MAX_BEGUN = 100_000
+MAX_UNKNOWN = 50
 MAX_CROSSED = 8
 """So many events that began later than one may end after it, such as those of the same moment in another order."""
 _ELEMENT_BYTES = {"Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Byte": 1, "Char": 1, "Bool": 1}
@@ -81,6 +82,8 @@ class Adder:
         handler = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
         if event.cat:
             self._kinds[event.cat] = handler
+            if handler[0] is None and len(self._timeline.unknown_kinds) < MAX_UNKNOWN:
+                self._timeline.unknown_kinds.add(event.cat[:60])
         return handler
 
     def _completed(self, event: Event) -> bool:
@@ -117,7 +120,7 @@ class Adder:
             self._timeline.with_stacks = True
         elif args is not None:
             if args.shapes:
-                detail = self._shape(event.name, args)
+                detail = self._shape(args)
             if args.stack:
                 stack = self._stack(args.stack)
         rows.detail.append(detail)
@@ -163,19 +166,21 @@ class Adder:
         width = _ELEMENT_BYTES.get(args.dtype if isinstance(args.dtype, str) else "", 0)
         group = args.group if isinstance(args.group, str) else ""
         collective = Collective(
-            args.collective, elements * width if elements >= 0 and width else -1, group, number(args.sequence, 62, default=-1)
+            args.collective,
+            elements * width if elements >= 0 and width else -1,
+            group,
+            number(args.sequence, 62, default=-1),
+            max(0, number(args.group_size, 31, default=0)),
         )
         self._timeline.collectives.append(collective)
         return len(self._timeline.collectives) - 1
 
-    def _shape(self, name: str | None, args: Args) -> int:
-        """The number of a product's shapes and types, as two lists in JSON: ``[[[8, 16], [16, 4]], ["float", "float"]]``."""
+    def _shape(self, args: Args) -> int:
+        """The number of an operator's shapes and types, as two lists in JSON: ``[[[8, 16], [16, 4]], ["float", "float"]]``."""
         timeline = self._timeline
         if len(args.shapes) <= 2:  # "[]"
             return -1
         timeline.with_shapes = True
-        if name not in PRODUCTS:
-            return -1
         text = b"[%b,%b]" % (bytes(args.shapes), bytes(args.types) or b"[]")
         numbered = self._shapes.get(text)
         if numbered is None:

@@ -41,6 +41,7 @@ class Args(msgspec.Struct, gc=False):
     elements: Json = msgspec.field(default=None, name="In msg nelems")
     dtype: Json = None
     group: Json = msgspec.field(default=None, name="Process Group Name")
+    group_size: Json = msgspec.field(default=None, name="Group size")
     sequence: Json = msgspec.field(default=None, name="Seq")
     label: Json = msgspec.field(default=None, name="name")
 

@@ -34,6 +34,10 @@ MAX_PIECE_BYTES = 64 << 20
 MAX_HEAD_BYTES = 32 << 20
 _START = lazy(rb'"traceEvents"\s*:\s*\[')
 _GZIP = b"\x1f\x8b"
+_BROWSER = lazy(r"(?:^|,|\.)(?:devtools|blink|v8|toplevel|cc|loading|navigation|benchmark|renderer|ipc|viz)(?:$|,|\.)")
+_SECOND = lazy(rb'\A\s*\]\s*\[\s*\{|\A\s*\].*?"traceEvents"\s*:\s*\[', re.DOTALL)
+SECOND = "another trace follows the first one in it, and was left out"
+MAX_NAMED = 5
 
 
 class _Tail(msgspec.Struct):
@@ -85,6 +89,8 @@ def _read(text: Text, path: str, cut: Cut | None) -> tuple[Timeline, bool]:
     describe(timeline, head[0], rest)
     if not adder.seen:
         raise _nothing(path, text, "no events in it")
+    if not any(map(len, (timeline.operations, timeline.calls, timeline.ranges, timeline.accelerator))) and timeline.unknown_kinds:
+        raise _foreign(path, timeline.unknown_kinds)
     return timeline, adder.has_steps
 
 
@@ -136,6 +142,15 @@ def _nothing(path: str, file: Text, what: str) -> TraceError:
     return TraceError(f"{path}: {what}", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
 
 
+def _foreign(path: str, kinds: set[str]) -> TraceError:
+    """The error of a Chrome trace that somebody else wrote."""
+    named = ", ".join(sorted(kinds)[:MAX_NAMED])
+    who = "a browser's trace" if any(_BROWSER.search(kind) for kind in kinds) else "a trace of another program than PyTorch"
+    return TraceError(
+        f"{path}: {who}: its events are of the kinds {named}", "sysperf reads what torch.profiler writes (export_chrome_trace)"
+    )
+
+
 def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, latest_us: int) -> bytes:
     """Decode all events, until the time of the last about; returns the text behind them."""
     limit: int | None = None
@@ -148,6 +163,8 @@ def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, 
             for start, end, later in ((0, cut, False),) if not_later is None else parts(pieces.rest, cut, not_later):
                 if not later:
                     _add(pieces.rest[start:end].rstrip(b" \t\r\n,"), adder, timeline)
+            if timeline.damage.truncated == SECOND:
+                return b""
             pieces.rest = pieces.rest[cut:]
         elif len(pieces.rest) > MAX_PIECE_BYTES:
             timeline.damage.truncated = f"no event ends within {MAX_PIECE_BYTES >> 20} MiB"
@@ -160,7 +177,8 @@ def _add(piece: bytes, adder: Adder, timeline: Timeline) -> None:
     try:
         events = _events(b"[%b]" % piece)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        events = _apart(piece, timeline)[0]
+        events, end, _ = _apart_to_end(piece, timeline)
+        timeline.damage.truncated = SECOND if _SECOND.search(piece[end:]) else timeline.damage.truncated
     adder.add(events)
 
 
@@ -172,6 +190,8 @@ def _last(text: bytes, is_object: bool, adder: Adder, timeline: Timeline) -> byt
         events, end, closed = _apart_to_end(text, timeline)
         adder.add(events)
         timeline.damage.is_open = not closed or not _is_end(text[end:] if is_object else text[end:] + b"}")
+        if closed and _SECOND.search(text[end:]):
+            timeline.damage.truncated = SECOND
         if not closed and not timeline.damage.truncated:
             timeline.damage.truncated = "it breaks off within the events"
         return text[end:]
@@ -185,11 +205,6 @@ def _is_end(text: bytes) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         return False
     return True
-
-
-def _apart(piece: bytes, timeline: Timeline) -> tuple[list[Event], int]:
-    events, end, _ = _apart_to_end(piece, timeline)
-    return events, end
 
 
 def _apart_to_end(text: bytes, timeline: Timeline) -> tuple[list[Event], int, bool]:

@@ -33,6 +33,9 @@ def describe(timeline: Timeline, head: bytes, rest: bytes) -> None:
     for text in (head + b'"traceEvents":[]}' if head else b"{}", b'{"traceEvents":[' + rest if rest else b"{}"):
         with contextlib.suppress(ValueError):
             _describe(timeline, from_json(text, _Metadata))
+    described = set(timeline.devices.values())
+    if len(described) == 1:  # some writers describe one device, under a number of its own
+        timeline.devices = dict.fromkeys({*timeline.devices, *timeline.operations.device}, described.pop())
     if timeline.rank is None and (rank := _RANK.search(timeline.file.rpartition("/")[2])):
         timeline.rank = int(rank[1])
 

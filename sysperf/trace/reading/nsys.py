@@ -24,7 +24,8 @@ from sysperf.trace.timeline import Timeline
 if TYPE_CHECKING:
     import sqlite3
 
-REPORT = ".nsys-rep"
+REPORTS = (".nsys-rep", ".qdrep")
+"""Reports of today, and of before 2021.4."""
 _SQLITE = b"SQLite format 3\0"
 EXPORT_LIMIT_S = 600
 MAX_VALUE_BYTES = 128 << 20
@@ -34,12 +35,12 @@ Progress = Callable[[int], None]
 
 def recognises(path: str, first: bytes) -> bool:
     """Whether this is an SQLite file, or a report that nsys can export."""
-    return first.startswith(_SQLITE) or (path.endswith(REPORT) and first[:1] not in (b"{", b"["))
+    return first.startswith(_SQLITE) or (path.endswith(REPORTS) and first[:1] not in (b"{", b"["))
 
 
 def read(path: str, progress: Progress = lambda _: None) -> Timeline:
     """Read an export, or a report by way of one. Raises TraceError where it is neither, or is damaged."""
-    if path.endswith(REPORT):
+    if path.endswith(REPORTS):
         return read_report(path, progress)
     import sqlite3  # noqa: PLC0415 - 5 ms that other traces do without
 
@@ -71,9 +72,22 @@ def _read(path: str, progress: Progress, text: Callable[[bytes], str]) -> Timeli
     if sys.version_info >= (3, 11):  # an older Python takes as much memory as the largest value in the file
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     try:
-        return Reader(connection, path, progress).read()
+        timeline = Reader(connection, path, progress).read()
+    except TraceError as error:
+        unfolded = _unfolded(path)
+        raise TraceError(f"{error}: {unfolded}", "fold it in: sqlite3 FILE 'PRAGMA wal_checkpoint'") if unfolded else error from None
     finally:
         connection.close()
+    timeline.damage.truncated = timeline.damage.truncated or _unfolded(path)
+    return timeline
+
+
+def _unfolded(path: str) -> str:
+    """What of the file is beside it, in SQLite's log of what was written last; empty where nothing is."""
+    try:
+        return f"a part of it is in {os.path.basename(path)}-wal" if os.stat(f"{path}-wal").st_size else ""
+    except OSError:
+        return ""
 
 
 def _connected(path: str) -> sqlite3.Connection:
@@ -115,11 +129,11 @@ def read_report(path: str, progress: Progress = lambda _: None) -> Timeline:
     import tempfile  # noqa: PLC0415 - as above
 
     nsys = shutil.which("nsys")
-    command = f"nsys export --type sqlite --output {shlex.quote(path.removesuffix(REPORT) + '.sqlite')} {shlex.quote(path)}"
+    command = f"nsys export --type sqlite --output {shlex.quote(os.path.splitext(path)[0] + '.sqlite')} {shlex.quote(path)}"
     if nsys is None:
         raise TraceError(f"{path}: only nsys itself can read this", f"where Nsight Systems is installed, run: {command}")
     with tempfile.TemporaryDirectory(dir=paths.temporary_home()) as folder, _held(path) as handle:
-        output, report = f"{folder}/export.sqlite", f"{folder}/report{REPORT}"
+        output, report = f"{folder}/export.sqlite", f"{folder}/report{os.path.splitext(path)[1]}"
         os.symlink(f"/proc/{os.getpid()}/fd/{handle}", report)  # its name may be another file's by now
         try:
             done = subprocess.run(

@@ -27,6 +27,13 @@ SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
+SYSTEM_CALLS = "OSRT_API"
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+OWN_TABLES = (
+    KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES, SYSTEM_CALLS, DIAGNOSTICS, "PROFILER_OVERHEAD", "ANALYSIS_DETAILS", "COMPOSITE_EVENTS",
+    "SCHED_EVENTS", "GPU_METRICS", "CUPTI_ACTIVITY_KIND_OVERHEAD",
+)  # fmt: skip
+"""Of tables of Nsight Systems that exports without CUDA have, enough to know one by."""
 
 
 class Export:
@@ -53,7 +60,7 @@ class Export:
 
     def first_part(self) -> int | None:
         """Return the time until which the first rows of a large export start, by a sample of them; None: all of it is examined."""
-        tables = [table for table in (KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES) if "start" in self.columns.get(table, ())]
+        tables = [table for table in (KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES, SYSTEM_CALLS) if "start" in self.columns.get(table, ())]
         counts = {table: self._rowid(table, "max") or 0 for table in tables}
         if sum(counts.values()) <= WHOLE_ROWS:
             return None
@@ -91,7 +98,7 @@ class Export:
                 yield rows
             count += len(rows[0])
             numbers = ROWS_AT_ONCE if len(rows[0]) > ROWS_AT_ONCE // 2 else 2 * numbers  # most numbers are of no row that is wanted
-        if table != RANGES:  # marks of a moment have no end
+        if table not in (RANGES, SYSTEM_CALLS):  # marks of a moment have no end
             self._damage.no_duration += self._untimed(table, count)
         if count >= MAX_ROWS:
             self._damage.truncated = f"more than {MAX_ROWS:,} rows of {table} start at one time"

@@ -11,7 +11,19 @@ from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
 from sysperf.trace.kernels import is_untyped_product
-from sysperf.trace.reading.nsys_export import CALLS, COPIES, GRAPHS, KERNELS, RANGES, SETS, Export, beginning
+from sysperf.trace.reading.nsys_export import (
+    CALLS,
+    COPIES,
+    DIAGNOSTICS,
+    GRAPHS,
+    KERNELS,
+    OWN_TABLES,
+    RANGES,
+    SETS,
+    SYSTEM_CALLS,
+    Export,
+    beginning,
+)
 from sysperf.trace.reading.programs import choose_one
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, NUMBER_BITS, OPERATOR, SET, Device, Timeline
 
@@ -23,11 +35,15 @@ _OPERATOR = lazy(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
 _CALL_NUMBERS = lazy(r", (?:seq|op_id) = ")
 """What torch.autograd.profiler.emit_nvtx writes next behind a name, and differs from call to call."""
 _SUFFIX = lazy(r"_v\d+$")
-_COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+_COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
+               11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"}  # fmt: skip
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 """ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of the exports."""
 _RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their forms by thread and process
 
+MAX_REASONS, MAX_REASON = 5, 200
+_LOSS = lazy(r"(?i)cuda|cupti|gpu|not supported|unsupported|missing|lost|dropped|fail|denied|permission|error")
+"""DIAGNOSTIC_EVENT has also what went well; this is why something may not be in the file."""
 _RUNNABLE = ("Running", "Runnable", "Ready")
 """ENUM_SAMPLING_THREAD_STATE: a thread in such a state that leaves its CPU was made to. 0 is Unknown there."""
 
@@ -44,11 +60,25 @@ class Reader:
 
     def read(self) -> Timeline:
         """Everything that is used. Raises TraceError where no table is one of Nsight Systems."""
-        if not any(table in self._export.columns for table in (KERNELS, COPIES, GRAPHS, CALLS, RANGES)):
+        if any(table.startswith("rocpd_") for table in self._export.columns):
+            raise TraceError(
+                f"{self._timeline.file}: a profile of AMD's rocprof (rocpd tables)", "take a trace with torch.profiler: it records HIP, too"
+            )
+        if not any(table in self._export.columns for table in OWN_TABLES):
             raise TraceError(f"{self._timeline.file}: none of the tables of Nsight Systems", "is it an export (nsys export --type sqlite)?")
         self._timeline.absent = self._absent()
         self._export.cut = self._timeline.cut = self._export.first_part()
-        for step in (self._kernels, self._copies, self._sets, self._graphs, self._calls, self._ranges, self._devices, self._rest):
+        for step in (
+            self._kernels,
+            self._copies,
+            self._sets,
+            self._graphs,
+            self._calls,
+            self._system_calls,
+            self._ranges,
+            self._devices,
+            self._rest,
+        ):
             step()
             self._progress(0)
         choose_one(self._timeline)
@@ -205,6 +235,20 @@ class Reader:
             rows.correlation.extend(_correlations(map(processes.__getitem__, thread), correlations))
             rows.stack.extend(array("i", [stack if stack > 0 else -1 for stack in stacks]))
 
+    def _system_calls(self) -> None:
+        """Calls of the operating system's libraries; those within others are part of them."""
+        rows = self._timeline.system_calls
+        named, threads = _Numbers(lambda number: self._timeline.names.number(self._export.text(number))), _Numbers(self._thread)
+        columns = (self._export.thread_number(SYSTEM_CALLS), self._export.name(SYSTEM_CALLS, "nameId"))
+        outermost = ' AND "nestingLevel" = 0' if self._export.has(SYSTEM_CALLS, "nestingLevel") else ""
+        for start, end, thread, names in self._export.batches(SYSTEM_CALLS, columns, outermost):
+            rows.start.extend(array("q", start))
+            rows.end.extend(array("q", end))
+            rows.name.extend(named.of(names))
+            rows.thread.extend(threads.of(thread))
+            rows.correlation.extend(array("q", [-1]) * len(start))
+            rows.stack.extend(array("i", [-1]) * len(start))
+
     def _ranges(self) -> None:
         rows, kinds = self._timeline.ranges, dict[int, int]()
         threads = _Numbers(self._thread)
@@ -257,6 +301,10 @@ class Reader:
                 (start, end) for start, end in self._export.rows(table, ("start", "end")) if isinstance(start, int) and isinstance(end, int)
             ]
         self._scheduling()
+        said = (text for (text,) in self._export.rows(DIAGNOSTICS, ("text",)) if isinstance(text, str))
+        timeline.damage.reasons = list(dict.fromkeys(" ".join(text.split())[:MAX_REASON] for text in said if _LOSS.search(text)))[
+            :MAX_REASONS
+        ]
         faults = [table for table in self._export.columns if table.startswith("CUDA_UM_") and table.endswith("PAGE_FAULT_EVENTS")]
         if faults:
             timeline.page_faults = sum(self._export.count(table) for table in faults)

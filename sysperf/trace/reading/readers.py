@@ -13,6 +13,9 @@ from sysperf.trace.timeline import Timeline
 
 Progress = Callable[[int], None]
 FIRST_BYTES = 64
+_UTF16 = "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"
+_FOREIGN = {b"\xff\xfe": _UTF16, b"\xfe\xff": _UTF16, b"PK": ("a zip archive", "unpack it, and name the trace in it")}
+"""What people have, by how it begins, and what to do with it."""
 
 
 def read(path: str, progress: Progress = lambda _: None) -> Timeline:
@@ -21,10 +24,11 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
     for reader in _readers():
         if reader.recognises(path, first):
             return _timeline(reader.read(path, progress), path)
-    raise TraceError(
-        f"{path}: {'empty' if not first else 'no form of trace that is known here'}",
-        "sysperf reads Chrome traces (.json, .json.gz) and exports of Nsight Systems (.sqlite)",
+    what, hint = next(
+        (known for start, known in _FOREIGN.items() if first.startswith(start)),
+        ("no form of trace that is known here", "sysperf reads Chrome traces (.json, .json.gz) and exports of Nsight Systems (.sqlite)"),
     )
+    raise TraceError(f"{path}: {what if first else 'empty'}", hint)
 
 
 def _first_bytes(path: str) -> bytes:

@@ -52,7 +52,11 @@ class Changes(Listing):
             return (
                 transactions.elsewhere(self.now.changes, width) if self.actions.source.remembers else paragraph(UNKNOWN, width, "unknown")
             )
-        return [line(span("reading …", "dim"))] if self._changes is None else transactions.draw(self._changes, width)
+        return (
+            [line(span("reading …", "dim"))]
+            if self._changes is None
+            else transactions.draw(self._changes, width, {cure.number: cure.summary() for cure in self.now.cures})
+        )
 
     def detail(self, width: int, _: int) -> Lines:
         return transactions.detail(self._chosen(), width)

@@ -12,9 +12,13 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from sysperf.model.change import Transaction
 from sysperf.model.errors import UsageError
-from sysperf.tui import waive
-from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, paragraph, span
+from sysperf.tui import acting, waive
+from sysperf.tui.cure import Cure
+from sysperf.tui.widgets import ansi
+from sysperf.tui.widgets.bar import spark
+from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 from sysperf.tui.widgets.pane import Draw, Pane
 
 MIN_REASON = 3
@@ -48,6 +52,48 @@ class Reading(ModalScreen[None]):
         if self._copy:
             self.app.copy_to_clipboard(self._copy)
             self.notify("copied", timeout=2, markup=False)
+
+
+class Cured(ModalScreen[bool]):
+    """What a change did: the settings, and the meters of its subject as they move since. True: take it back."""
+
+    DEFAULT_CSS = CSS % (("Cured",) * 3)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "answer(False)", "Close"),
+        Binding("u", "answer(True)", "Undo"),
+    ]
+
+    def __init__(self, transaction: Transaction, cure: Cure) -> None:
+        super().__init__()
+        self._transaction, self._cure = transaction, cure
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = f"Transaction {self._transaction.number}"
+            box.border_subtitle = "esc closes" + ("    u takes it back" if self._transaction.state == "applied" else "")
+            yield Pane(self._lines)
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self.query_one(Pane).redraw)
+
+    def _lines(self, width: int, _: int) -> Lines:
+        out = ansi.folded_lines(acting.outcome_text(self._transaction, width), width)
+        if self._transaction.state != "applied" or not self._cure.moved:
+            return out
+        out += [
+            line(span("")),
+            line(span(f"since {self._cure.age_s:.0f} s", "strong"), Span("  what else changes meanwhile counts, too", "dim")),
+        ]
+        wide = max(8, min(40, width - 44))
+        for moved in self._cure.moved:
+            top = max(moved.before, *moved.since, 1e-9) if moved.since else moved.before
+            curve = spark([moved.before, *moved.since], wide, top).ljust(wide)
+            text = (Span(padded(moved.label, 23), "dim"), Span(padded(moved.text(moved.before), 7, right=True) + " "))
+            out.append(fitted(line(*text, Span(curve, "calm"), Span(f" {moved.text(moved.now)}", "strong")), width))
+        return out
+
+    def action_answer(self, undo: bool) -> None:
+        self.dismiss(undo and self._transaction.state == "applied")
 
 
 class Question(ModalScreen[bool]):

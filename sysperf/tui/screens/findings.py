@@ -20,18 +20,27 @@ from sysperf.report import changes, explain
 from sysperf.tui import acting
 from sysperf.tui import waive as waiving
 from sysperf.tui.actions import Actions
+from sysperf.tui.cure import Cure
 from sysperf.tui.now import Now
-from sysperf.tui.screens.dialogs import Question, Reading, Waiving, Writing, note
+from sysperf.tui.screens.dialogs import Cured, Question, Reading, Waiving, Writing, note
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import counted
 from sysperf.tui.source import Facts, Problem
 from sysperf.tui.waive import Written
 from sysperf.tui.widgets import ansi, findings, transactions, trials
+from sysperf.tui.widgets.causes import Cause
 from sysperf.tui.widgets.line import Lines, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
 
 T = TypeVar("T")
+BY_HAND = "its fixes are by hand, see below"
+
+
+class Folding(Pane):
+    """A list in which the space unfolds instead of paging."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "screen.fold", "Unfold", show=False)]
 
 
 class Findings(Filtered):
@@ -39,15 +48,16 @@ class Findings(Filtered):
 
     NAME = "findings"
     HELP_TEXT = (
-        "Everything that slows PyTorch down here, most costly first, with what was seen, why it matters, and the fix. "
+        "Everything that slows PyTorch down here, a row a rule, most costly first; ▸ stands for several programs or GPUs. "
+        "Below it what was seen, the fixes with their commands, why it matters. "
         "Nothing is changed before you have seen the plan and said yes; every old value is written down first."
     )
     concerns = (Facts, Problem)
     DEFAULT_CSS = """
     Findings #body { layout: vertical; height: 1fr; }
     Findings.-wide #body { layout: horizontal; }
-    Findings #list { height: 40%; }
-    Findings.-wide #list { height: 100%; width: 50%; }
+    Findings #list { height: auto; max-height: 45%; }
+    Findings.-wide #list { height: 100%; max-height: 100%; width: 50%; }
     Findings #detail { height: 1fr; border-top: solid $frame; padding: 0 1; }
     Findings.-wide #detail { height: 100%; width: 1fr; border-top: none; border-left: solid $frame; }
     """
@@ -60,6 +70,7 @@ class Findings(Filtered):
         Binding("y", "copy", "Copy", tooltip="copy the command of its fix (OSC 52)"),
         Binding("w", "waive", "Waive", tooltip="accept it with a reason and an end, in .sysperf.toml; the question says what that reaches"),
         Binding("W", "unwaive", "Unwaive", show=False, tooltip="remove the latest waiver that was written from here"),
+        Binding("space", "fold", "Unfold", tooltip="show or hide the programs or GPUs of a row"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="only findings with these words"),
         Binding("o", "order", "Sort", show=False, tooltip="sort by cost, area or subject"),
         Binding("x", "unknowns", "Unknown", show=False, tooltip="also what could not be checked, and why"),
@@ -70,6 +81,9 @@ class Findings(Filtered):
     def __init__(self, now: Now, actions: Actions) -> None:
         super().__init__(now, actions)
         self._order, self._unknown = "cost", False
+        self._unfolded: set[str] = set()
+        self._copied = ("", 0)
+        """The finding whose fix was copied last, and which one of its fixes."""
         self._wanted = ""
         self._trials: Trials | None = None
         self._written: list[Written] = []
@@ -77,8 +91,7 @@ class Findings(Filtered):
 
     def body(self) -> Iterable[Widget]:
         yield Pane(self._head, classes="fixed", id="head")
-        with_list = Pane(lambda width, _: findings.draw(self.now, self._chosen(), width), id="list")
-        yield Container(with_list, Pane(self._detail, id="detail"), id="body")
+        yield Container(Folding(self._listed, id="list"), Pane(self._detail, id="detail"), id="body")
         yield FilterBar("words, all of which a finding must have")
 
     def on_mount(self) -> None:
@@ -98,11 +111,14 @@ class Findings(Filtered):
 
     # ------------------------------------------------------------------ drawing
 
-    def _chosen(self) -> list[Finding]:
+    def _listed(self, width: int, _: int) -> Lines:
+        return findings.draw(self.now, self._chosen(), width, self._unfolded)
+
+    def _chosen(self) -> list[Cause]:
         return findings.chosen(self.now, self.words, self._order, unknown=self._unknown)
 
     def _head(self, width: int, _: int) -> Lines:
-        number = len([outcome for outcome in self._chosen() if outcome.state == "finding"])
+        number = sum(len(cause.findings) for cause in self._chosen() if cause.first.state != "unknown")
         everything = len(self.now.findings()) if self.now.report else None
         counts = counted(number if self.words else None, everything, "finding")
         parts = [span(counts, "strong"), span(f"  by {self._order}", "dim")]
@@ -111,19 +127,37 @@ class Findings(Filtered):
         return [fitted(line(*parts), width)]
 
     def _detail(self, width: int, _: int) -> Lines:
-        outcome = self.chosen
-        return findings.detail(self.now, outcome, width, trials.of_rule(self._trials, outcome.rule) if outcome else None)
+        outcome, cause = self.chosen, self._folded()
+        also = cause.findings[1:] if cause is not None else ()
+        return findings.detail(self.now, outcome, width, trials.of_rule(self._trials, outcome.rule) if outcome else None, also)
 
     @property
     def chosen(self) -> Finding | None:
-        """The selected finding."""
+        """The selected finding; of a row for several, the first."""
+        key, cause = self.query_one("#list", Pane).key, self._folded()
+        return cause.first if cause is not None else self.now.finding(key) if isinstance(key, str) else None
+
+    def _folded(self) -> Cause | None:
+        """The selected row, where it stands for several findings."""
         key = self.query_one("#list", Pane).key
-        return self.now.finding(str(key)) if key is not None else None
+        return next((cause for cause in self._chosen() if isinstance(key, tuple) and cause.name == key[1]), None)
+
+    def _one(self) -> Finding | None:
+        """The finding to act on; a row for several is unfolded first, to choose one."""
+        if (cause := self._folded()) is None:
+            return self.chosen
+        self._unfolded.add(cause.name)
+        self.redraw()
+        self.say(f"Choose one of the {len(cause.findings)} below.")
+        return None
 
     def select(self, key: str) -> None:
-        """Select a finding; a filter that hides it is cleared."""
-        if all(outcome.key != key for outcome in self._chosen()):
+        """Select a finding; a filter that hides it is cleared, and a row that holds it with others is unfolded."""
+        if all(finding.key != key for cause in self._chosen() for finding in cause.findings):
             self.words = ""
+        for cause in self._chosen():
+            if cause.many and any(finding.key == key for finding in cause.findings):
+                self._unfolded.add(cause.name)
         if self.query("#list"):
             self.redraw()
             self.query_one("#list", Pane).select(key)
@@ -147,6 +181,14 @@ class Findings(Filtered):
         self._order = orders[(orders.index(self._order) + 1) % len(orders)]
         self.redraw()
 
+    def action_fold(self) -> None:
+        finding = self.chosen
+        cause = next((cause for cause in self._chosen() if finding in cause.findings), None)
+        if cause is not None and cause.many:
+            self._unfolded ^= {cause.name}
+            self.redraw()
+            self.query_one("#list", Pane).select(("rule", cause.name))
+
     def action_unknowns(self) -> None:
         self._unknown = not self._unknown
         self.redraw()
@@ -156,10 +198,20 @@ class Findings(Filtered):
     # ------------------------------------------------------------------ acting
 
     def action_copy(self) -> None:
-        if (outcome := self.chosen) is not None:
-            command = findings.command_of(outcome)
-            self.app.copy_to_clipboard(command)
-            self.say(f"copied: {command}")
+        """The first fix; pressed again, the next one; of a folded row the commands of all."""
+        if (cause := self._folded()) is not None:
+            self._copy(
+                "\n".join(dict.fromkeys(findings.command_of(finding) for finding in cause.findings)), f"{len(cause.findings)} commands"
+            )
+        elif (outcome := self.chosen) is not None:
+            commands = findings.commands_of(outcome)
+            number = (self._copied[1] + 1) % len(commands) if self._copied[0] == outcome.key else 0
+            self._copied = (outcome.key, number)
+            self._copy(commands[number], f"{number + 1} of {len(commands)}" if len(commands) > 1 else "")
+
+    def _copy(self, command: str, which: str) -> None:
+        self.app.copy_to_clipboard(command)
+        self.say(f"copied{f' {which}' if which else ''}: {command}")
 
     def action_explain(self) -> None:
         if (outcome := self.chosen) is not None:
@@ -167,7 +219,7 @@ class Findings(Filtered):
                 f"Explain {outcome.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
 
     def action_preview(self) -> None:
-        if (outcome := self.chosen) is not None:
+        if (outcome := self._one()) is not None:
             command = findings.command_of(outcome)
             self._in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._read(
                 f"Preview {_named(outcome)}: nothing is changed", proposal.text, command))  # fmt: skip
@@ -175,14 +227,15 @@ class Findings(Filtered):
     def action_apply(self) -> None:
         if self.actions.refuses():
             self.say(self.actions.refuses(), "warning")
-        elif (outcome := self.chosen) is not None:
+        elif (outcome := self._one()) is not None:
             self._in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._ask(outcome, proposal))
 
     def action_apply_for(self) -> None:
         """The same until a lease ends."""
-        outcome = self.chosen
         if self.actions.refuses():
             self.say(self.actions.refuses(), "warning")
+        elif (outcome := self._one()) is not None and not self._has_setting(outcome):
+            self.say(f"sysperf cannot make this change: {BY_HAND}.", "warning")
         elif outcome is not None:
             about = f"{outcome.rule}: for how long? 90s, 10m, 8h, 2d. It is taken back by itself then, also when this dashboard has ended."
             self.app.push_screen(Writing("Apply for a time", about, least=2), lambda text: self._for_a_time(outcome, text))
@@ -207,12 +260,15 @@ class Findings(Filtered):
                 self.now.fixed[outcome.key] = transaction.number
             self.actions.source.look_again()
             self.redraw()
-            self._read(f"Transaction {transaction.number}", lambda width: acting.outcome_text(transaction, width))
+            cure = Cure(transaction.number, outcome, self.now.meters)
+            if transaction.state == "applied":
+                self.now.cures.append(cure)
+            self.app.push_screen(Cured(transaction, cure), lambda undo: self.action_undo() if undo else None)
 
         self._in_thread(lambda: acting.apply(self.actions, outcome, proposal.plan, proposal.lease_s), done)
 
     def action_undo(self) -> None:
-        if (outcome := self.chosen) is None:
+        if (outcome := self._one()) is None:
             return
 
         def ask(applied: tuple[str, Transaction] | None) -> None:
@@ -279,6 +335,19 @@ class Findings(Filtered):
         self.actions.source.look_again()
         self.redraw()
         self.say(f"Removed from {written.path}.")
+
+    def not_now(self, action: str) -> str:
+        """Why this key does nothing here."""
+        outcome = self.chosen
+        if action in ("apply", "undo") and self.actions.refuses():
+            return "read-only" if self.actions.refusal else "elsewhere"
+        if action == "apply" and outcome is not None and not self._has_setting(outcome):
+            return "by hand"
+        return "one" if action == "fold" and self._folded() is None else ""
+
+    @staticmethod
+    def _has_setting(outcome: Finding) -> bool:
+        return any(fix.setting is not None for fix in outcome.fixes)
 
     # ------------------------------------------------------------------ inside
 

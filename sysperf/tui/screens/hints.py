@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sysperf.report.terminal import cells
+from sysperf.tui.widgets.ink import styles
 
 
 class Hint(NamedTuple):
@@ -21,11 +22,18 @@ class Hint(NamedTuple):
     key_name: str
     action: str
     about: str = ""
+    not_now: str = ""
+    """Why it can do nothing right now."""
+
+    @property
+    def text(self) -> str:
+        """What it does, and why it does not now."""
+        return f"{self.action} ({self.not_now})" if self.not_now else self.action
 
     @property
     def width(self) -> int:
         """Return its columns, with the blank behind it."""
-        return cells(self.key_name) + cells(self.action) + 2
+        return cells(self.key_name) + cells(self.text) + 2
 
 
 PALETTE = Hint("ctrl+p", "^p", "Commands", "find every command by its name")
@@ -64,12 +72,22 @@ class Hints(Widget):
         for of, binding, _, about in self.screen.active_bindings.values():
             if binding.show:
                 known = of_app if of is self.app else of_screen
-                known.setdefault(binding.action, Hint(binding.key, self.app.get_key_display(binding), binding.description, about))
+                why = self._why(binding.action) if of is self.screen else ""
+                known.setdefault(binding.action, Hint(binding.key, self.app.get_key_display(binding), binding.description, about, why))
         return fitting([*of_screen.values(), PALETTE], [*of_app.values()], self.size.width)
+
+    def _why(self, action: str) -> str:
+        not_now = getattr(self.screen, "not_now", None)  # a dialog is no view
+        return str(not_now(action)) if not_now is not None else ""
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002 - one line
         under, key = self.rich_style, self.rich_style + self.get_component_rich_style("hints--key", partial=True)
-        parts = [part for hint in self._hints() for part in (Segment(hint.key_name, key), Segment(f" {hint.action} ", under))]
+        dim = under + styles(self.app, under.bgcolor)["dim"]
+        parts = [
+            part
+            for hint in self._hints()
+            for part in (Segment(hint.key_name, dim if hint.not_now else key), Segment(f" {hint.text} ", dim if hint.not_now else under))
+        ]
         return Strip(parts).adjust_cell_length(self.size.width, under)
 
     def _at(self, x: int) -> Hint | None:

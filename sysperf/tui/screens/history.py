@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from textual import work
@@ -15,12 +15,13 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.source import History as Past
-from sysperf.tui.widgets import chart
-from sysperf.tui.widgets.line import BLANK, Lines, Span, fitted, line, paragraph, span
+from sysperf.tui.widgets import chart, programs
+from sysperf.tui.widgets.bar import spark
+from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span
 from sysperf.tui.widgets.pane import Pane
 
 SPANS = (("10 min", 600.0), ("1 h", 3_600.0), ("6 h", 21_600.0), ("24 h", 86_400.0), ("7 d", 604_800.0))
-POINTS = 400
+POINTS, CURVE = 400, 8
 RETRY_S = 5.0
 STILL = "A captured machine stands still: it has no history."
 NO_AGENT = (
@@ -57,6 +58,8 @@ class History(Filtered):
     def __init__(self, now: Now, actions: Actions) -> None:
         super().__init__(now, actions)
         self._span = 1
+        self._fits = False
+        """Whether the span was made to fit what is known."""
         self._names: list[tuple[str, str]] = []
         self._past: tuple[str, Past] | None = None
         self._problem = ""
@@ -80,8 +83,39 @@ class History(Filtered):
 
     def _listed(self, width: int, _: int) -> Lines:
         wanted = self.words.lower().split()
-        names = [name for name, doc in self._names if all(word in f"{name} {doc}".lower() for word in wanted)]
-        return [fitted(line(name, key=name), width) for name in names] or [line(span("no series" if self._names else "reading …", "dim"))]
+        named = [(name, self._label(name), doc) for name, doc in self._names]
+        rows = [
+            self._row(name, label, width) for name, label, doc in named if all(word in f"{name} {label} {doc}".lower() for word in wanted)
+        ]
+        return rows or [line(span("no series" if self._names else "reading …", "dim"))]
+
+    def _label(self, name: str) -> str:
+        """What a series is called: those of programs by the program."""
+        kind, _, rest = name.partition(".")
+        pid, _, meter = rest.partition(".")
+        process = next((one for one in self.now.processes() if kind == "process" and str(one.pid) == pid), None)
+        return (
+            f"{meter} of {programs.short(process)} {pid}"
+            if process is not None
+            else f"{meter} of {pid}, ended"
+            if kind == "process"
+            else name
+        )
+
+    def _row(self, name: str, label: str, width: int) -> Line:
+        """The name, and its last minutes where somebody looks at them."""
+        past = self.now.past.get(name, ())
+        curve = spark(past, CURVE, 1.0 if chart.is_share(name) else 0.0) if past and width > CURVE + 20 else ""
+        room = width - len(curve) - bool(curve)
+        return fitted(
+            line(
+                span(padded(label, room), "dim" if label.endswith(", ended") else ""),
+                Span(" " if curve else ""),
+                span(curve, "cool"),
+                key=name,
+            ),
+            width,
+        )
 
     def _chart(self, width: int, height: int) -> Lines:
         if not self.actions.source.remembers:
@@ -109,7 +143,8 @@ class History(Filtered):
             self.app.call_from_thread(self._have_names, names)
 
     def _have_names(self, names: list[tuple[str, str]]) -> None:
-        self._names = sorted(names, key=lambda name: (name[0].startswith(("process.", "agent.")), name[0]))
+        alive = {str(process.pid) for process in self.now.processes()}
+        self._names = sorted(names, key=lambda name: _place(name[0], alive))
         self.redraw()
 
     @work(thread=True, exit_on_error=False, exclusive=True, group="past")
@@ -123,6 +158,13 @@ class History(Filtered):
 
     def _have(self, name: str, past: Past) -> None:
         self._past, self._problem = (name, past), ""
+        if not self._fits and past.points:
+            self._fits = True
+            known_s = past.until - past.points[0][0]
+            fitting = next((number for number, (_, span_s) in enumerate(SPANS) if span_s >= known_s), self._span)
+            if fitting < self._span:
+                self._span = fitting
+                self.action_again()
         self.query_one("#chart", Pane).redraw()
 
     def _failed(self, problem: str) -> None:
@@ -148,5 +190,14 @@ class History(Filtered):
             self._read(str(key), SPANS[self._span][1])
 
     def action_longer(self, step: int) -> None:
+        self._fits = True
         self._span = min(len(SPANS) - 1, max(0, self._span + step))
         self.action_again()
+
+
+def _place(name: str, alive: Collection[str]) -> tuple[int, str]:
+    """The machine's series first, those of programs that run, of ended ones, the agent's own."""
+    kind, _, rest = name.partition(".")
+    if kind == "process":
+        return (1 if rest.partition(".")[0] in alive else 2), name
+    return (3 if kind == "agent" else 0), name

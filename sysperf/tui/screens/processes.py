@@ -120,6 +120,12 @@ class Processes(Filtered):
         key = key[0] if isinstance(key, tuple) else key  # a worker belongs to its program
         return next((process for process in self.now.processes() if process.pid == key), None)
 
+    def not_now(self, action: str) -> str:
+        """Why this key does nothing here."""
+        if action in ("diagnose", "stacks", "trace") and self.actions.refusal:
+            return "read-only"
+        return "elsewhere" if action == "diagnose" and self.actions.diagnose is None else ""
+
     # ------------------------------------------------------------------ actions
 
     def on_pane_picked(self, event: Pane.Picked) -> None:

@@ -21,7 +21,9 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.hints import Hints
 from sysperf.tui.source import SourceUpdate
+from sysperf.tui.widgets.boxes import box
 from sysperf.tui.widgets.ink import cursor, styles
+from sysperf.tui.widgets.line import Lines, Span, paragraph
 from sysperf.tui.widgets.pane import Pane
 
 TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
@@ -84,12 +86,18 @@ def counted(matching: int | None, everything: int | None, name: str) -> str:
     return f"{everything} {name}{'' if everything == 1 else 's'}" if matching is None else f"{matching} of {everything} {name}s"
 
 
+class Card(Pane):
+    """A sentence for a newcomer, above the footer."""
+
+    DEFAULT_CSS = "Card { dock: bottom; margin-bottom: 1; }"
+
+
 class View(Screen[None]):
     """One of the dashboard's screens."""
 
     NAME: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-middle"), (160, "-wide")]
     concerns: ClassVar[tuple[type, ...]] = ()
     """The kinds of update that change what this screen shows."""
     watches_cpus: ClassVar[bool] = False
@@ -102,7 +110,18 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME, self.now.origin)
         yield from self.body()
+        if getattr(self.app, "cards", ()):
+            yield Card(self._card, classes="fixed")
         yield Hints()
+
+    def _card(self, width: int, _: int) -> Lines:
+        """The card of the tour, in a frame; nothing behind the last one."""
+        cards, number = getattr(self.app, "cards", ()), getattr(self.app, "card", 0)
+        if number >= len(cards):
+            return []
+        title = (Span(f"Card {number + 1} of {len(cards)}", "strong"),)
+        keys = (Span("n", "key"), Span(" next  "), Span("N", "key"), Span(" back"))
+        return box(title, paragraph(cards[number], width - 2), width, keys=keys)
 
     def body(self) -> Iterable[Widget]:
         """What the screen shows between its tabs and its footer."""
@@ -127,6 +146,10 @@ class View(Screen[None]):
         if event.state == WorkerState.ERROR:
             error = event.worker.error
             self.say(f"internal error: {type(error).__name__}: {error}", "error")
+
+    def not_now(self, action: str) -> str:  # noqa: ARG002 - for the screens that know
+        """Why an action can do nothing right now, in a word or two; empty where it can. The footer says it."""
+        return ""
 
     def say(self, text: str, severity: SeverityLevel = "information") -> None:
         """A short notice: never markup, never a code that a terminal acts on."""

@@ -38,6 +38,11 @@ class Cause(NamedTuple):
         return self.first.key
 
     @property
+    def name(self) -> str:
+        """What it is called while its findings come and go."""
+        return f"{self.first.rule_key} {self.first.severity}"
+
+    @property
     def many(self) -> bool:
         return len(self.findings) > 1
 
@@ -124,7 +129,7 @@ def rows(now: Now, shown: Sequence[Cause], width: int, unfolded: Collection[str]
     costs = [loss(cause.first) for cause in shown]
     acts = [act(fix, here=now.here) if width >= WIDE else "" for fix in fixes]
     titles = [
-        cause.title() + seen_ago(now, cause.first) + (f" {UNFOLDED if cause.key in unfolded else FOLDED}" if cause.many else "")
+        cause.title() + seen_ago(now, cause.first) + (f" {UNFOLDED if cause.name in unfolded else FOLDED}" if cause.many else "")
         for cause in shown
     ]
     loss_wide = max((len(figure) + len(basis) + 3 for figure, basis in costs if figure), default=0)

@@ -106,7 +106,7 @@ class Pane(ScrollView, can_focus=True):
         self._follow(key)
         if len(self._lines) != self.virtual_size.height:  # measuring a dialog has drawn its lines already
             self.virtual_size = Size(width, len(self._lines))
-            if self.has_class("fixed"):
+            if self.styles.height is not None and self.styles.height.is_auto:
                 self.refresh(layout=True)
         self._forget_strips()
         self._refresh_changed(before)

@@ -321,6 +321,12 @@ def program(process: Process) -> str:
     return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
 
 
+def short(process: Process) -> str:
+    """Return the name of its script, or its own."""
+    words = program(process).split(" ")[1:]
+    return next((word.rpartition("/")[2] for word in words if not word.startswith("-")), "") or neutral(process.name or "?", 40)
+
+
 def without_folder(command: str) -> str:
     """The command with its script's name alone: where room is scarce, folders are what all of them share."""
     first, *rest = command.split(" ")

@@ -14,11 +14,13 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral, size
 from sysperf.report.terminal import cells
 from sysperf.tui.now import Now
-from sysperf.tui.widgets.bar import percent, shade
-from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span, width_of
+from sysperf.tui.widgets.bar import bar, percent, shade
+from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, beside, fitted, line, padded, paragraph, span, width_of
 
 LEVELS = "▁▂▃▄▅▆▇█"
-STILL, BARRED, OFF = "■", "□", "×"
+STILL, BARRED, OFF, MARKED = "■", "□", "×", "▣"
+PAIRED, BAR = 160, 10
+"""From so many columns on, sockets stand beside each other; and the columns of a node's memory."""
 LABEL = 9
 Domain = tuple[CpuSet, ...]
 """The cores under one L3 cache."""
@@ -32,22 +34,25 @@ def draw(now: Now, width: int, marked: Process | None = None) -> Lines:
     if cpu is None or not cpu.online:
         return paragraph("The CPUs of this machine are unknown.", width, "unknown")
     mine = marked.allowed if marked is not None else None
-    map_of = _Map(now, cpu, mine, width)
-    out: Lines = []
-    nodes = _nodes(now)
+    nodes, blocks = _nodes(now), []
     drawn: set[int] = set()
-    for index, package in enumerate(_packages(cpu)):
+    packages = _packages(cpu)
+    pairs = width >= PAIRED and len(packages) % 2 == 0
+    room = width // 2 - 2 if pairs else width
+    map_of = _Map(now, cpu, mine, room)
+    for index, package in enumerate(packages):
+        block = [fitted(_socket(cpu, index, package), room)]
         inside = [node for node in nodes if node.cpus and node.cpus & package]
-        out.append(fitted(_socket(cpu, index, package), width))
         for node in inside:
-            if node.id in drawn:
-                continue
+            again = fitted(line(span(f"  node {node.id:<3}", "strong"), span(" goes on", "dim")), room)
+            block += [again] if node.id in drawn else _node(now, node, marked, room)
+            block += map_of.rows((node.cpus or CpuSet()) & package)
             drawn.add(node.id)
-            out += [*_node(now, node, marked, width), *map_of.rows((node.cpus or CpuSet()) & cpu.online)]
-        if not inside:
-            out += map_of.rows(package)
+        blocks.append(block if inside else [*block, *map_of.rows(package)])
+    joined = [beside(left, right, room, 4) for left, right in zip(blocks[::2], blocks[1::2], strict=True)] if pairs else blocks
+    out = [row for block in joined for row in block]
     out += [part for node in nodes if node.id not in drawn for part in _node(now, node, marked, width)]
-    return [*out, *_rest(now, cpu, width), BLANK, *_legend(now, cpu, mine is not None, width)]
+    return [*out, *_rest(now, cpu, width), *_links(now, width), BLANK, *_legend(now, cpu, mine is not None, width)]
 
 
 def _nodes(now: Now) -> tuple[Node, ...]:
@@ -72,8 +77,12 @@ def _node(now: Now, node: Node, marked: Process | None, width: int) -> Lines:
     parts = [span(f"  node {node.id:<3}", "strong"), Span(" ")]
     if not node.cpus:
         parts.append(span("memory of a GPU  " if node.gpu_memory else "memory only, no CPUs  ", "info"))
-    parts.append(span(f"{size(total)}" if total is not None else "memory ?"))
-    parts.append(span(f", {size(free)} free  " if free is not None else "  ", "dim"))
+    if node.cpus:
+        parts.append(span(f"{node.cpus}  ", "dim"))
+    if total and free is not None:
+        parts += [*bar((total - free) / total, BAR), span(f" {size(total - free)} of {size(total)}  ")]
+    else:
+        parts.append(span(f"{size(total)}  " if total is not None else "memory ?  "))
     pages = (marked.numa_pages or ()) if marked is not None else ()
     here = next((page.bytes for page in pages if page.node == node.id), None)
     if here is not None:
@@ -162,7 +171,7 @@ class _Map:
         load = self._now.per_cpu.get(cpu)
         mark = STILL if load is None else LEVELS[min(7, int(load * 7.999))]
         if self._mine is not None:
-            return Span(mark, "mark" if cpu in self._mine else "dim")
+            return Span(MARKED, "mark") if cpu in self._mine else Span(mark, "dim")
         if self._allowed is not None and cpu not in self._allowed:
             return Span(BARRED if load is None else mark, "dim")
         return Span(mark, "cool" if load is None else shade(load))
@@ -181,6 +190,25 @@ def _rest(now: Now, cpu: Cpu, width: int) -> Lines:
     return out
 
 
+def _links(now: Now, width: int) -> Lines:
+    """How GPUs are reached: narrow PCIe links one by one, and NVLink where there is some."""
+    out: Lines = []
+    for device in now.devices():
+        lanes, most = device.pcie.width_lanes, device.pcie.max_width_lanes
+        if lanes is not None and most is not None and lanes < most:
+            node = f"node {device.numa_node}" if device.numa_node is not None and device.numa_node >= 0 else "its port"
+            out.append(
+                fitted(
+                    line(span(f"  GPU {device.index} ══ ", "strong"), span(f" x{lanes} of x{most} ", "alarm"), span(f" ══ {node}")), width
+                )
+            )
+    linked = [device for device in now.devices() if device.nvlink.links]
+    if linked:
+        each = ", ".join(f"GPU {device.index} {'?' if device.nvlink.active is None else device.nvlink.active}" for device in linked)
+        out += paragraph(f"NVLink, links that are up of {linked[0].nvlink.links}: {each}", width, "", "  ")
+    return out
+
+
 def _legend(now: Now, cpu: Cpu, marking: bool, width: int) -> Lines:
     parts = [
         f"{LEVELS[0]} idle … {LEVELS[-1]} busy" if now.per_cpu else f"{STILL} a CPU",
@@ -190,7 +218,7 @@ def _legend(now: Now, cpu: Cpu, marking: bool, width: int) -> Lines:
     if not marking and cpu.allowed is not None and cpu.online - cpu.allowed:
         parts.append(f"{BARRED if not now.per_cpu else 'grey'}: not allowed here")
     if marking:
-        parts.append("bright: CPUs of the marked program")
+        parts.append(f"{MARKED}: CPUs of the marked program")
     return paragraph("; ".join(parts), width, "dim")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import calendar
+import time
+from collections.abc import Mapping, Sequence
 
 from sysperf.model.change import Transaction
 from sysperf.model.text import neutral
@@ -14,12 +16,14 @@ from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, pa
 NONE = "sysperf has changed nothing here."
 
 
-def draw(changes: Sequence[PastChange], width: int) -> Lines:
-    """The newest first."""
-    return [_row(change, width) for change in changes] if changes else paragraph(NONE, width)
+def draw(changes: Sequence[PastChange], width: int, did: Mapping[int, str] | None = None) -> Lines:
+    """The newest first, with its values before and after; `did` says what moved since, of those that were made from here."""
+    return (
+        [_row(change, width, (did or {}).get(change.transaction.number, "")) for change in changes] if changes else paragraph(NONE, width)
+    )
 
 
-def _row(change: PastChange, width: int) -> Line:
+def _row(change: PastChange, width: int, did: str) -> Line:
     transaction = change.transaction
     state, style = changes.state(transaction, change.left_s)
     overwritten = "  somebody else has set it since" if any(standing.verdict == "changed" for standing in change.standings) else ""
@@ -27,11 +31,28 @@ def _row(change: PastChange, width: int) -> Line:
     number = changes.count([step.change for step in transaction.steps])
     parts = (
         Span(padded(f"#{transaction.number}", 6), "strong"), Span(padded(state, 14), style),
-        span(f"{neutral(transaction.taken_at, 20)}  ", "dim"),
-        span(neutral(transaction.why, 80)), span(f"  {number}", "dim"),
-        span(left, "info"), span(overwritten, "warning"),
+        span(f"{_clock(transaction.taken_at)}  ", "dim"),
+        span(_values(transaction)), span(f"  {did}" if did else "", "good"),
+        span(left, "info"), span(overwritten, "warning"), span(f"  {neutral(transaction.why, 80)}  {number}", "dim"),
     )  # fmt: skip
     return fitted(line(*parts, key=(change.folder, transaction.number)), width)
+
+
+def _values(transaction: Transaction) -> str:
+    """``vm.swappiness 60 → 10``, of the first setting and how many more there are."""
+    if not transaction.steps:
+        return "nothing"
+    first = transaction.steps[0].change
+    more = f" and {len(transaction.steps) - 1} more" if len(transaction.steps) > 1 else ""
+    return neutral(f"{first.label()} {first.shown_before or first.before} → {first.after}", 100) + more
+
+
+def _clock(taken_at: str) -> str:
+    """A time of the journal, which is UTC, as the clock on the wall says it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(calendar.timegm(time.strptime(taken_at[:19], "%Y-%m-%dT%H:%M:%S"))))
+    except ValueError:
+        return neutral(taken_at, 20)
 
 
 def detail(change: PastChange | None, width: int) -> Lines:

@@ -1,0 +1,51 @@
+"""How often `sysperf fleet bench` finds a slow node, and names a healthy one, in simulated fleets.
+
+  python benchmarks/fleet.py [--sweeps 200]
+
+Each row is so many fleets: 12 figures a node, 5 runs a figure, 2 % of the runs disturbed by 3 to 30 %, one node slow in one figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.fleet.sweeps import World, rates
+
+WORLDS = (
+    World(512, 0.003, 0.005, 0.03),
+    World(512, 0.005, 0.01, 0.03),
+    World(512, 0.01, 0.01, 0.03),
+    World(512, 0.01, 0.01, 0.05),
+    World(512, 0.005, 0.03, 0.03),
+    World(512, 0.005, 0.03, 0.05),
+    World(512, 0.005, 0.01),
+    World(64, 0.005, 0.01, 0.03),
+    World(8, 0.005, 0.01, 0.03),
+    World(4, 0.005, 0.01, 0.03),
+    World(64, 0.005, 0.01, 0.03, alike=0.6),
+    World(64, 0.005, 0.01, rack_noise=0.01),
+    World(64, 0.005, 0.01, 0.03, rack_noise=0.01),
+)
+
+
+def main() -> None:
+    """Print a row for each world."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweeps", type=int, default=200)
+    sweeps = parser.parse_args().sweeps
+    print("| nodes | spread | noise | like the run before | racks share | slow by | found | a healthy node is named | some unclear |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for world in WORLDS:
+        of_many = rates(world, sweeps)
+        found = f"{of_many.found:.3f}" if world.slow_by else "–"
+        shares = (world.spread, world.noise, world.alike, world.rack_noise, world.slow_by)
+        figures = " | ".join(f"{share:g}" for share in shares)
+        print(f"| {world.nodes} | {figures} | {found} | {of_many.healthy_named:.3f} | {of_many.unclear:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

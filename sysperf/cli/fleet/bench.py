@@ -1,0 +1,43 @@
+"""Which of many nodes is slow: short runs of all, then fresh runs of suspects beside nodes that are as usual.
+
+The worst of a thousand figures look bad by chance. So a first look only chooses suspects: far below the median of their class. Those are
+measured again, in up to three rounds beside three controls, and named where they are at least 2 % slower, with an interval. In a class of
+fewer than four nodes nobody is named. Nodes that run jobs are left alone under Slurm; with ssh, choose idle ones.
+
+examples:
+  sysperf fleet bench --hosts 'n[1-32]' --only memory
+  sysperf fleet bench --engine slurm
+  sysperf fleet bench records/          records of `sysperf node bench --runs 53`: the first five runs of a figure choose, the rest judge
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sysperf.cli import _options
+from sysperf.cli.fleet import _nodes
+from sysperf.engine.fleet import bench
+from sysperf.model.errors import Exit
+from sysperf.report import fleet_bench as report
+
+NODE_LIMIT_S = 180.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _nodes.add_arguments(parser, limit_s=NODE_LIMIT_S)
+    parser.add_argument("--only", default="memory,matmul,gpu", metavar="GROUPS", help="groups of figures (default: memory,matmul,gpu)")
+    parser.add_argument("--strict", action="store_true", help="exit 3 when a node did not answer")
+    _options.add_format(parser, *report.FORMATS)
+    _options.add_output(parser, verbose="suspects that turned out to be as usual, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    engine, asked = _nodes.asked(args)
+    result = bench.bench(engine, asked, _nodes.say)
+    _nodes.said()
+    text = report.render(result, args.format, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+    _options.write(text, args)
+    if result.slow:
+        return Exit.FINDINGS
+    unknown = not result.figures or result.interrupted or (args.strict and result.answered < result.asked)
+    return Exit.PARTIAL if unknown else Exit.CLEAN

@@ -1,0 +1,120 @@
+"""The verb `fleet bench`: figures of all nodes, then of suspects again beside their controls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from sysperf import __version__, plugin
+from sysperf.engine import reading
+from sysperf.engine.fleet import gather, slow
+from sysperf.fleet.classes import Hardware, class_name, classed, hardware_key
+from sysperf.fleet.merge import Merge
+from sysperf.fleet.records import decode
+from sysperf.model.fleet import FleetBench, HardwareClass, SlowNode
+from sysperf.model.node import Asked, NodeRecord
+
+FIRST_LOOK = 5
+"""Runs of each figure with which suspects are chosen; of records in a folder the further ones are the fresh runs."""
+MAX_RUNS = 10_000
+
+
+class _Kept:
+    """Further runs of records that lie there, in their order: what was measured before is measured again."""
+
+    def __init__(self, records: Mapping[str, NodeRecord]) -> None:
+        self._runs = {(each.metric, name): list(each.values[FIRST_LOOK:]) for name, record in records.items() for each in record.ceilings}
+
+    def measure(self, metric: str, nodes: Sequence[str], runs: int) -> Mapping[str, Sequence[float]]:
+        """Take the next runs of each; where one has fewer, all have as many as that one."""
+        there = [self._runs[metric, node] for node in nodes if (metric, node) in self._runs]
+        many = min([runs, *map(len, there)]) if len(there) == len(nodes) else 0
+        return {node: [self._runs[metric, node].pop(0) for _ in range(many)] for node in nodes} if many else {}
+
+
+class _Live:
+    """Fresh runs by the engine, on the suspect and its controls at the same time."""
+
+    def __init__(self, engine: str, asked: Asked, groups: Mapping[str, str]) -> None:
+        self._engine, self._asked, self._groups = engine, asked, groups
+
+    def measure(self, metric: str, nodes: Sequence[str], runs: int) -> Mapping[str, Sequence[float]]:
+        """Ask these nodes alone. Raises KeyboardInterrupt."""
+        asked = msgspec.structs.replace(self._asked, runs=runs, groups=(self._groups[metric],))
+        gathered, interrupted = gather.ask(self._engine, asked, "bench", only=nodes)
+        if interrupted:
+            raise KeyboardInterrupt
+        records = {name: decode(answer) for name, answer in gathered.records.items()}
+        return {
+            name: fresh for name, record in records.items() for each in record.ceilings if each.metric == metric and (fresh := each.values)
+        }
+
+
+def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda *_: None) -> FleetBench:
+    """Measure, choose suspects in each class, measure those again. Raises SysperfError. Ctrl-C ends it with what is there."""
+    start = time.perf_counter()
+    kept = (engine or plugin.ENGINES.default) == plugin.ENGINES.default
+    gathered, interrupted = gather.ask(engine, asked, "record" if kept else "bench", say)
+    records = {name: decode(gathered.records[name]) for name in sorted(gathered.records)}
+    silence = Merge(lambda _: None)
+    for answer in gathered.silent.values():
+        silence.silence(answer.node, answer.state, answer.reason)
+    names = list(records)
+    classes = classed([hardware_key(records[name].hardware) for name in names])
+    groups = {each.metric: each.group for record in records.values() for each in record.ceilings}
+    again = _Kept(records) if kept else _Live(engine, asked, groups)
+    suspects: list[SlowNode] = []
+    for key, numbers in classes.items():
+        if interrupted:
+            break
+        try:
+            found = slow.confirmed(_values(records, [names[number] for number in numbers]), again.measure)
+        except KeyboardInterrupt:
+            interrupted = True
+        else:
+            suspects += [_suspect(each, key) for each in found]
+    return FleetBench(
+        sysperf=__version__,
+        taken_at=reading.now(),
+        engine=engine or plugin.ENGINES.default,
+        asked=len(gathered.records) + len(gathered.silent),
+        answered=len(records),
+        silent=silence.silent(),
+        classes=tuple(_class(key, [names[number] for number in numbers]) for key, numbers in classes.items()),
+        small=tuple(class_name(key) for key, numbers in classes.items() if len(numbers) < slow.MIN_NODES),
+        figures=sum(len(record.ceilings) for record in records.values()),
+        suspects=tuple(sorted(suspects, key=lambda each: (each.verdict != "slow", each.middle_pct))),
+        interrupted=interrupted,
+        took_ms=round((time.perf_counter() - start) * 1e3, 1),
+    )
+
+
+def _values(records: Mapping[str, NodeRecord], names: Sequence[str]) -> slow.Values:
+    """The first look, metric by metric."""
+    values: dict[str, dict[str, Sequence[float]]] = {}
+    for name in names:
+        for each in records[name].ceilings:
+            if all(0 < value < float("inf") for value in each.values[:MAX_RUNS]):
+                values.setdefault(each.metric, {})[name] = each.values[:FIRST_LOOK]
+    return values
+
+
+def _class(key: Hardware, names: Sequence[str]) -> HardwareClass:
+    return HardwareClass(class_name(key), {}, len(names), tuple(names))
+
+
+def _suspect(found: slow.Slow, key: Hardware) -> SlowNode:
+    return SlowNode(
+        node=found.cell.node,
+        of_class=class_name(key),
+        metric=found.cell.metric,
+        verdict=found.verdict,
+        middle_pct=round(100 * found.middle, 2),
+        low_pct=round(100 * found.low, 2),
+        high_pct=round(100 * found.high, 2),
+        runs=found.runs,
+        beside=found.beside,
+        tells_from_pct=round(100 * found.tells_from, 1),
+    )

@@ -1,0 +1,84 @@
+"""Which nodes are slow, with intervals; of whom it cannot be told, and what would tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sysperf.fleet.names import fold
+from sysperf.model.fleet import FleetBench, SlowNode
+from sysperf.model.text import neutral
+from sysperf.report import as_json
+from sysperf.report.as_markdown import code, escape
+from sysperf.report.terminal import Ink, Page, table
+from sysperf.report.words import count
+
+FORMATS = ("text", "json", "markdown")
+WORDS = {
+    "slow": "slow",
+    "slower": "slower than most, too little to be called slow",
+    "usual": "as its class",
+    "unclear": "unclear",
+    "not measured": "suspect, not measured again",
+}
+
+
+def render(bench: FleetBench, format: str = "text", *, color: bool = False, width: int = 100, verbose: bool = False) -> str:  # noqa: A002 - the option's name
+    """The result in one of `FORMATS`."""
+    if format == "json":
+        return as_json.dump(bench)
+    return _markdown(bench, verbose) if format == "markdown" else _text(bench, Page(Ink(color), width), verbose)
+
+
+def headline(bench: FleetBench) -> str:
+    """``512 of 512 nodes, 6,144 figures: n310 is slow``."""
+    silent = "; ".join(f"{each.state}: {fold(each.nodes, 8)}" for each in bench.silent)
+    who = fold(dict.fromkeys(each.node for each in bench.slow), 8)
+    said = f"{who} {'is' if len({each.node for each in bench.slow}) == 1 else 'are'} slow" if who else "nobody is called slow"
+    stopped = ", interrupted" if bench.interrupted else ""
+    return f"{bench.answered} of {count(bench.asked, 'node')}{f' ({silent})' if silent else ''}, {bench.figures:,} figures{stopped}: {said}"
+
+
+def _shown(bench: FleetBench, verbose: bool) -> list[SlowNode]:
+    return [each for each in bench.suspects if verbose or each.verdict != "usual"]
+
+
+def _row(each: SlowNode) -> tuple[str, str, str, str]:
+    if not each.runs:
+        return each.node, neutral(each.metric, 60), "", WORDS[each.verdict]
+    beside = f"{each.runs} runs beside {fold(each.beside, 4)}"
+    interval = f"{each.middle_pct:+.1f} % ({each.low_pct:+.1f} to {each.high_pct:+.1f} %)"
+    return neutral(each.node, 60), neutral(each.metric, 60), interval, f"{WORDS[each.verdict]}; {beside}"
+
+
+def _notes(bench: FleetBench) -> Iterator[str]:
+    if not bench.figures:
+        yield "No figures: nodes give them with `sysperf node bench`."
+    if unclear := [each for each in bench.suspects if each.verdict == "unclear"]:
+        worst = max(each.tells_from_pct for each in unclear)
+        least = f"below {worst:g} %" if worst < 100 else "at all"
+        yield f"Of {count(len(unclear), 'suspect')} these runs cannot tell {least}; longer runs would."
+    if any(each.verdict == "not measured" for each in bench.suspects):
+        yield "A suspect that was not measured again is bad by chance as often as not. Measure it and its controls again."
+    for name in bench.small:
+        yield f"A class of fewer than four nodes, of which nobody is named: {neutral(name)}."
+    if bench.asked > bench.answered:
+        yield f"Of {count(bench.asked - bench.answered, 'node')} nothing is known."
+
+
+def _text(bench: FleetBench, page: Page, verbose: bool) -> str:
+    page.paragraph(headline(bench), "error" if bench.slow else "strong")
+    page.line()
+    if shown := _shown(bench, verbose):
+        for line in table(("node", "figure", "beside its class", "verdict"), map(_row, shown), page.ink, page.width):
+            page.line(line)
+        page.line()
+    for note in _notes(bench):
+        page.paragraph(note, "unknown")
+    page.paragraph("slow: at least 2 % below its controls, and certainly not less than 1 %, at 5 % for all suspects together", "dim")
+    return str(page)
+
+
+def _markdown(bench: FleetBench, verbose: bool) -> str:
+    rows = [f"| {' | '.join(code(cell, cell=True) for cell in _row(each))} |" for each in _shown(bench, verbose)]
+    table_lines = ["", "| Node | Figure | Beside its class | Verdict |", "|---|---|---|---|", *rows] if rows else []
+    return "\n".join([f"## {escape(headline(bench))}", *table_lines, "", *(escape(note) + "\n" for note in _notes(bench))])
