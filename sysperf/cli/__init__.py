@@ -161,7 +161,8 @@ def _help(topic: str) -> int:
     from sysperf import paths  # noqa: PLC0415 - for this form only
 
     folder = paths.shipped("docs")
-    pages = sorted(name for name in os.listdir(folder) if name.endswith(".md")) if os.path.isdir(folder) else []
+    found = (os.path.relpath(os.path.join(place, name), folder) for place, _, names in os.walk(folder) for name in names)
+    pages = sorted(name for name in found if name.endswith(".md"))
     page = topic.removeprefix("docs/").partition("#")[0]
     if page not in pages:
         return _fail(f"no page `{topic}`", f"there are {', '.join(f'docs/{name}' for name in pages)}", Exit.USAGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -192,6 +193,10 @@ class Dashboard(App[None]):
         view = self.view
         if view is not None and isinstance(self.screen, View):
             self.push_screen(Reading("Keys", lambda width, _: helping.draw(view.NAME, view.HELP_TEXT, view.BINDINGS, width)))
+
+    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
+        """The screen as SVG, without the fonts that Textual would load from another company's server."""
+        return re.sub(r"@font-face\s*\{[^}]*\}", "", super().export_screenshot(title=title, simplify=simplify))
 
     def action_save_picture(self) -> None:
         """The screen as SVG: a new file in the working directory, or a download where a browser shows the dashboard."""

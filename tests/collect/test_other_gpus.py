@@ -110,6 +110,14 @@ def test_without_the_compute_driver_the_card_is_still_there() -> None:
     assert (card.name, card.target, card.compute_units, card.memory_total_bytes) == ("AMD Radeon RX 7900", None, None, 24 * GIB)
 
 
+def test_a_card_that_cannot_be_told_is_not_none() -> None:
+    """Whose file may not be read may be a GPU: unknown, and not none."""
+    files, links = amd(MI300X)
+    hidden: Files = {path: OSError("denied") if path.endswith("uevent") else text for path, text in files.items()}
+
+    assert collect(make_machine(hidden, links, {})).devices is None
+
+
 def test_the_console_of_a_server_is_no_gpu_for_computing() -> None:
     """An old chip of AMD's, held by `radeon`."""
     files, links = amd(RX7900)

@@ -224,6 +224,7 @@ def test_a_picture_is_saved_and_themes_change(tmp_path: Path, monkeypatch: pytes
         await press(pilot, "s")
         (picture,) = tmp_path.glob("sysperf-*.svg")  # noqa: ASYNC240 - a test may wait
         assert picture.read_text().startswith("<svg")
+        assert "url(http" not in picture.read_text()  # whoever opens it tells nobody
         for theme in ("textual-light", "ansi-dark", "nord"):
             if theme in app.available_themes:
                 app.theme = theme

@@ -101,10 +101,10 @@ def collect(host: Host) -> Gpu:
 
 
 def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:
-    """Return the GPUs of NVIDIA, and behind them those of AMD and Intel; None where either cannot be listed."""
+    """Return the GPUs of NVIDIA, and behind them those of AMD and Intel; None where neither is known."""
     cards = drm.cards(host)
     if devices is None or cards is None:
-        return None
+        return devices or None
     if not cards:
         return devices
     from sysperf.collect.gpu import amd, intel  # noqa: PLC0415 - what only machines with such GPUs pay

@@ -13,6 +13,7 @@ from sysperf.startup import lazy
 
 DRM = "/sys/class/drm"
 MAX_CARDS = 128
+MAX_NAMES = 1_024
 _CARD = lazy(r"card[0-9]{1,4}")
 _VENDORS = {"1002": "amd", "8086": "intel"}
 
@@ -28,16 +29,23 @@ class Card(Record):
 
 
 def cards(host: Host) -> list[Card] | None:
-    """List cards by their PCI address; None where the folder is there and cannot be listed. Parts of a partitioned GPU have no address."""
+    """List cards by their PCI address; None where one cannot be told. Parts of a partitioned GPU have no address."""
     names = host.names(DRM) if host.exists(DRM) else ()
     if names is None:
         return None
-    found = [_card(host, f"{DRM}/{name}") for name in names if _CARD.fullmatch(name)][:MAX_CARDS]
+    said = {f"{DRM}/{name}": _said(host, f"{DRM}/{name}/device/uevent") for name in names[:MAX_NAMES] if _CARD.fullmatch(name)}
+    if None in said.values():
+        return None
+    found = [_card(path, fields or {}) for path, fields in said.items()][:MAX_CARDS]
     return sorted((card for card in found if card is not None), key=lambda card: card.bus_id)
 
 
-def _card(host: Host, path: str) -> Card | None:
-    said = host.pairs(f"{path}/device/uevent", "=") or {}
+def _said(host: Host, path: str) -> dict[str, str] | None:
+    """What a card's device says; nothing of a card without device."""
+    return {} if host.exists(path) is False else host.pairs(path, "=")
+
+
+def _card(path: str, said: dict[str, str]) -> Card | None:
     maker, _, model = said.get("PCI_ID", "").lower().partition(":")
     bus_id = pci.bus_id(said.get("PCI_SLOT_NAME", ""))
     if maker not in _VENDORS or bus_id is None:
