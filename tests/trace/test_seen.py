@@ -628,3 +628,19 @@ def test_modules_of_a_program_on_the_cpu_are_a_tree(tmp_path: Path) -> None:
 
     assert [(row.name, row.depth, row.calls) for row in rows] == [("GPT", 0, 5), ("Block", 1, 60)]
     assert rows[1].share_pct == pytest.approx(100, abs=0.5)
+
+
+@pytest.mark.parametrize(("calls", "found_steps"), [(1, 0), (24, 23)])
+def test_layers_within_one_call_of_the_model_are_no_iterations(tmp_path: Path, calls: int, found_steps: int) -> None:
+    """The same kernels 24 times: of a model that is called once they are its layers, of one that is called 24 times its steps."""
+    machine = Machine()
+    for _ in range(calls):
+        start = machine.now
+        for _ in range(24 // calls):
+            for name in LAYER:
+                machine.think(5)
+                machine.kernel(50, name)
+        machine.synchronize()
+        machine.range("nn.Module: Model_0", start, "python_function")
+
+    assert analyzed(tmp_path, machine).analysis.trace.ranks[0].steps.count == found_steps

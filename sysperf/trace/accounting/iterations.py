@@ -30,6 +30,7 @@ _STEP = lazy(r"(?i)execute_|(?:train(?:ing)?|model|decode|prefill|inference)?[_ 
 """Ranges that say that they are a step: vLLM's `execute_32_context…`, SGLang's `step[DECODE bs=32]`, and what people call theirs."""
 _PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_param_comms")
 """Ranges that PyTorch has several of in a step, such as one a layer."""
+_MODULE = lazy(r"nn\.Module: ")
 _NUMBERS = lazy(r"\d+")
 _OPTIMIZER = lazy(r"Optimizer\.step#")
 
@@ -53,11 +54,24 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     }
     for by, candidates_of in others.items():
         candidates = candidates_of(timeline)
-        if is_regular(candidates, window):
+        if is_regular(candidates, window) and not _are_layers(timeline, window, len(candidates)):
             return by, candidates
         if by == "NVTX" and _is_one_step(timeline, window):
             break
     return "", []
+
+
+def _are_layers(timeline: Timeline, window: Window, count: int) -> bool:
+    """Whether the program calls its model so seldom that what repeats so often are parts of it; where the file has modules."""
+    rows, (low, high) = timeline.ranges, window.span
+    took, calls, end = Counter[int](), Counter[int](), -(1 << 63)
+    inside = [index for index in timeline.ranges_named(_MODULE.match, python=True) if rows.end[index] > low and rows.start[index] < high]
+    for index in sorted(inside, key=lambda index: (rows.start[index], -rows.end[index])):
+        if rows.start[index] >= end:
+            end = rows.end[index]
+            took[rows.name[index]] += end - rows.start[index]
+            calls[rows.name[index]] += 1
+    return bool(took) and 2 * calls[took.most_common(1)[0][0]] <= count
 
 
 def _is_one_step(timeline: Timeline, window: Window) -> bool:
