@@ -48,6 +48,8 @@ class Now:
         """When a finding held first, by its key, where somebody knows."""
         self.meters: dict[str, float] = {}
         self.at = 0.0
+        self.samples = 0
+        """How often meters came."""
         self.past: dict[str, deque[float]] = {}
         self.per_cpu: dict[int, float] = {}
         self.neighbours: tuple[Neighbour, ...] = ()
@@ -120,6 +122,7 @@ class Now:
         """One sample. What is read seldom stays for a while; processes that are not in it are gone."""
         heard = time.monotonic()
         self._heard, self._usual_s = heard, heard - self._heard if self._heard else 0.0
+        self.samples += 1
         before = self.meters
         older = [name for name in before.keys() - meters.keys() if 0 <= at - self._read_at[name] < STALE_AFTER_S]
         alive = {"", *map(process_of, meters)}

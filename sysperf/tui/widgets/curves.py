@@ -68,7 +68,18 @@ def known(now: Now) -> list[Curve]:
 
 
 def draw(now: Now, width: int, height: int) -> Lines:
-    """Draw as many curves as there is room for, above one axis, with the latest events below."""
+    """Draw as many curves as there is room for, above one axis, with the latest events below; anew with each second sample.
+
+    A column holds two samples, so that the rows would not move in between, and each row that moves costs the terminal a line.
+    """
+    key = ((now.samples + 1) // 2, width, height, now.changes)
+    kept: tuple[object, Lines] | None = now.derived.get(("curves",))
+    if kept is None or kept[0] != key:
+        kept = now.derived["curves",] = key, _drawn(now, width, height)
+    return kept[1]
+
+
+def _drawn(now: Now, width: int, height: int) -> Lines:
     curves = known(now)
     wide = width - SCALE - LABEL - 1
     if not curves or height < LEAST or wide < 12:
