@@ -16,6 +16,7 @@ from typing import Any
 from tests.invoking import SBIN
 
 NODES = 4
+ROOT = Path(__file__).resolve().parent.parent.parent
 CONF = """\
 ClusterName=four
 SlurmctldHost=ctl(10.98.0.1)
@@ -76,16 +77,20 @@ def started(folder: Path, extra: str = "") -> list[subprocess.Popen[bytes]]:
 
 def main(folder: Path) -> dict[str, Any]:
     """Facts, one after the other."""
-    daemons = started(folder)
+    health = folder / "health"
+    command = f"PYTHONPATH={ROOT} {sys.executable} -m sysperf check --as slurm-health --no-agent --budget 30s"
+    health.write_text(f"#!/bin/sh\nenv >{folder}/$SLURMD_NODENAME.env\n{command} >{folder}/said\necho $? >{folder}/code\n")
+    health.chmod(0o755)
+    daemons = started(folder, f"HealthCheckProgram={health}\nHealthCheckInterval=2")
     sysperf = (sys.executable, "-m", "sysperf", "fleet", "audit", "--json", "--fail-on", "never")
     facts = {"whole": run("salloc", f"-N{NODES}", *sysperf)}
     facts["idle"] = run(*sysperf, "--engine", "slurm")
     run("scontrol", "update", "nodename=n1", "state=drain", "reason=by hand")
-    run("scontrol", "update", "nodename=n2", "state=down", "reason=by hand")
     facts["states"] = run(*sysperf, "--engine", "slurm")
-    run("scontrol", "update", "nodename=n[1-2]", "state=resume")
+    run("scontrol", "update", "nodename=n1", "state=resume")
     inner = f"kill -9 {daemons[NODES].pid}; exec {' '.join(sysperf)} --node-limit 30"
     facts["killed"] = run("salloc", f"-N{NODES}", "sh", "-c", inner, seconds=120)
+    facts["health"] = {name: (folder / name).read_text() for name in ("code", "said", "n1.env")}
     daemons[0].kill()
     daemons[0].wait()
     facts["dead"] = run(*sysperf, "--engine", "slurm")

@@ -110,8 +110,8 @@ def test_the_lists_name_rules() -> None:
 
 
 def test_every_fault_of_a_gpu_is_the_machines() -> None:
-    """But for settings and licences."""
-    settings = {"gpu.compute-prohibited", "gpu.vgpu-unlicensed"}
+    """But for settings, rights and licences: a new rule is either in the list of rules/check.toml or here."""
+    settings = {"gpu.compute-prohibited", "gpu.vgpu-unlicensed", "gpu.arc-small-bar", "gpu.amd-node-closed"}
     grave = {rule.id for rule in rules() if rule.id.startswith("gpu.") and rule.severity == "error" and rule.scope in ("host", "gpu")}
 
     assert grave - settings <= set(ruleset().tables["check"]["node"])
@@ -245,6 +245,17 @@ def test_a_child_that_breaks_is_unknown() -> None:
     assert check.within(time.monotonic() + 0.3, sleeps).hung == ("something",)
     assert check.within(later, talks).is_unknown
     assert check.within(later, lambda *_: Checked(faults=(SICK,) * 3_000)).faults == (SICK,) * 3_000
+
+
+def test_the_configuration_for_node_problem_detector() -> None:
+    """Its command answers as it expects, within the time that it gives."""
+    (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs/fleet.md").read_text(), re.DOTALL)
+    config = json.loads(block)
+    (rule,) = config["rules"]
+
+    assert rule["condition"] in {condition["type"] for condition in config["conditions"]}
+    assert config["pluginConfig"]["max_output_length"] == MAX_NPD
+    assert sysperf(*rule["args"], "--no-agent").returncode in (0, 1, 2)
 
 
 @pytest.mark.parametrize("budget", ["0", "-1s", "1h", "nan", "1e3", "61s", ""])

@@ -65,17 +65,22 @@ class TestSlurm:
         assert fleet(facts["idle"])["answered"] == 4
 
     def test_states_of_the_scheduler(self, facts: dict[str, Any]) -> None:
-        """Who is drained or down is not asked, and told."""
-        assert silent(facts["states"]) == {
-            "n1": ("drained", "the scheduler says drained"),
-            "n2": ("unreachable", "the scheduler says down"),
-        }
-        assert fleet(facts["states"])["answered"] == 2
+        """Who is drained is not asked, and told."""
+        assert silent(facts["states"]) == {"n1": ("drained", "the scheduler says drained")}
+        assert fleet(facts["states"])["answered"] == 3
 
     def test_a_dead_node_costs_its_own_answer_only(self, facts: dict[str, Any]) -> None:
         """Its slurmd was killed a moment before."""
         assert fleet(facts["killed"])["answered"] == 3
         assert {node: state for node, (state, _) in silent(facts["killed"]).items()} == {"n4": "unreachable"}
+
+    def test_slurmds_own_health_check(self, facts: dict[str, Any]) -> None:
+        """It starts with next to no environment, ends with 0, and no node is drained for it."""
+        names = {line.partition("=")[0] for line in facts["health"]["n1.env"].splitlines()}
+
+        assert facts["health"]["code"] == "0\n"
+        assert "SLURMD_NODENAME" in names
+        assert "HOME" not in names
 
     def test_a_scheduler_that_does_not_answer_is_an_error(self, facts: dict[str, Any]) -> None:
         """No empty fleet."""

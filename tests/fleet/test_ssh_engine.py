@@ -197,14 +197,14 @@ def _clients(folder: Path) -> list[str]:
 def test_ctrl_c_shows_what_is_there(hosts: Hosts) -> None:
     """Who answered is reported, who did not is late."""
     mixed = hosts.folder / "mixed"
-    mixed.write_text(f'#!/bin/sh\ncase "$*" in *h3*) sleep 30;; esac\nexec {hosts.folder}/sysperf "$@"\n')
+    mixed.write_text(f'#!/bin/sh\ncase "$*" in *h3*) sleep 60;; esac\n{hosts.folder}/sysperf "$@"\ntouch {hosts.folder}/answered\n')
     mixed.chmod(0o755)
     words = ("fleet", "audit", "--json", "--hosts", "h[2-3]", "--sysperf", str(mixed), "--node-limit", "60")
     collector = subprocess.Popen(
         [sys.executable, "-m", "sysperf", *words], env=hosts.environment, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     for _ in range(600):
-        if len(_clients(hosts.folder)) == 1:
+        if (hosts.folder / "answered").exists() and len(_clients(hosts.folder)) == 1:
             break
         time.sleep(0.1)
     time.sleep(0.5)
@@ -214,6 +214,29 @@ def test_ctrl_c_shows_what_is_there(hosts: Hosts) -> None:
     assert fleet["interrupted"]
     assert (fleet["asked"], fleet["answered"]) == (2, 1)
     assert fleet["silent"][0]["state"] == "late"
+
+
+def test_two_fleets_at_once(hosts: Hosts) -> None:
+    """Two collectors ask the same nodes at the same time."""
+    words = (
+        "fleet",
+        "audit",
+        "--json",
+        "--fail-on",
+        "never",
+        "--hosts",
+        "h[2-3]",
+        "--sysperf",
+        str(hosts.folder / "sysperf"),
+        "--node-limit",
+        "60",
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-m", "sysperf", *words], env=hosts.environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        for _ in range(2)
+    ]
+
+    assert [json.loads(collector.communicate(timeout=120)[0])["answered"] for collector in both] == [2, 2]
 
 
 @pytest.mark.parametrize("path", ["-oProxyCommand=x", "a b", "x;y", "$(x)", ""])
