@@ -139,6 +139,7 @@ def page(verdict: Verdict) -> str:
 
 
 def _sections(verdict: Verdict) -> Iterator[str]:
+    yield from frame.paragraphs(verdict.changed)
     for cause in verdict.causes:
         yield f'<section class="cause {STATES[cause.state]}"><h2>{_text(cause.title)} <span>{cause.state}</span></h2>'
         yield from _share(cause)

@@ -11,6 +11,7 @@ from sysperf.diagnosis.facts import Diagnosis, Machine, Program
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine.diagnose import earlier
 from sysperf.model.finding import Finding
+from sysperf.report import diagnosis
 
 COMPETES = Finding("threads.programs-compete", "confirmed", "warning", "diagnosis", "Other PyTorch programs compute on the same CPUs")
 
@@ -65,3 +66,11 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path, monkeypat
     monkeypatch.setattr("sysperf.paths.state_folder", lambda: str(tmp_path / "file" / "state"))
 
     assert earlier.changed(said(COMPETES, 1.0), 100) == ""
+
+
+def test_every_form_says_what_changed() -> None:
+    """In text, in Markdown, in JSON and on the page."""
+    verdict = msgspec.structs.replace(said(None, 0.1), changed="60 s ago the answer was another one")
+
+    for form in ("text", "markdown", "json", "html"):
+        assert "60 s ago the answer was" in diagnosis.render(verdict, form)
