@@ -6,8 +6,10 @@ The process itself writes the file, as its own user.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Sequence
 
 from sysperf.host import Host, files
 from sysperf.model.errors import SysperfError, UsageError
@@ -37,22 +39,65 @@ def owner(host: Host, pid: int) -> tuple[int, int]:
 
 def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
     """Have the process write a trace, and wait for it. Nothing is left behind when this ends otherwise. Raises SysperfError."""
-    _check(request)
-    target = find(host, request.pid, os.geteuid())
+    (written,) = trace_all(host, (request,), progress)
+    if isinstance(written, SysperfError):
+        raise written
+    return written
+
+
+def trace_all(host: Host, requests: Sequence[TraceRequest], progress: ReportProgress) -> list[Trace | SysperfError]:
+    """Have several processes write traces at the same time: of each its trace, or why there is none."""
+    start = time.monotonic()
+    with contextlib.ExitStack() as cleanup:
+        daemons: dict[str | bytes, DaemonSocket] = {}
+        sessions = [_opened(host, request, daemons, cleanup, progress) for request in requests]
+        open_sessions = [session for session in sessions if isinstance(session, _Session)]
+        while open_sessions := [session for session in open_sessions if not session.is_over()]:
+            for daemon in daemons.values():
+                if (received := daemon.wait(0.5 / len(daemons))) is not None:
+                    pid, asked, address = received
+                    for session in open_sessions:
+                        session.answer(pid, asked, address)
+        return [session if isinstance(session, SysperfError) else _moved(session, start) for session in sessions]
+
+
+def _opened(
+    host: Host, request: TraceRequest, daemons: dict[str | bytes, DaemonSocket], cleanup: contextlib.ExitStack, progress: ReportProgress
+) -> _Session | SysperfError:
+    """A session that its process can answer, or why there is none."""
+    try:
+        _check(request)
+        target = _owned(host, request.pid)
+        path = trace_file.output_path(request.output, request.pid)
+        folder = cleanup.enter_context(trace_file.scratch(path))
+        if target.address not in daemons:
+            daemons[target.address] = cleanup.enter_context(listen(target))
+        daemons[target.address].targets[target.pid] = target
+        return _Session(host, target, daemons[target.address], request, folder, path, progress)
+    except SysperfError as error:
+        return error
+
+
+def _owned(host: Host, pid: int) -> Target:
+    """The program, when it is ours. Raises SysperfError."""
+    target = find(host, pid, os.geteuid())
     if target.uid != os.geteuid():
-        raise SysperfError(
-            f"process {request.pid} belongs to user {target.uid}", f"take its trace as that user: sudo sysperf trace {request.pid}"
-        )
-    path = trace_file.output_path(request.output, request.pid)
-    with trace_file.scratch(path) as folder, listen(target) as daemon:
-        start = time.monotonic()
-        written = _Session(host, target, daemon, request, folder, progress).run()
-        try:
-            counts = trace_file.counts(written)
-        except OSError as error:
-            raise SysperfError(f"{written}: {error.strerror}", "the disk may be full or broken") from None
-        files.give_output_name(written, path)
-        return Trace(request.pid, path, *counts, round(time.monotonic() - start, 1))
+        raise SysperfError(f"process {pid} belongs to user {target.uid}", f"take its trace as that user: sudo sysperf trace {pid}")
+    return target
+
+
+def _moved(session: _Session, start: float) -> Trace | SysperfError:
+    """The trace of a session that is over, where it was asked for."""
+    if session.problem is not None:
+        return session.problem
+    try:
+        counts = trace_file.counts(session.written)
+        files.give_output_name(session.written, session.path)
+    except OSError as error:
+        return SysperfError(f"{session.written}: {error.strerror}", "the disk may be full or broken")
+    except SysperfError as error:
+        return error
+    return Trace(session.request.pid, session.path, *counts, round(time.monotonic() - start, 1))
 
 
 def config(request: TraceRequest, file: str, *, has_gpu: bool) -> str:
@@ -64,7 +109,7 @@ def config(request: TraceRequest, file: str, *, has_gpu: bool) -> str:
     if request.iterations:
         when = ["PROFILE_START_ITERATION=0", "PROFILE_START_ITERATION_ROUNDUP=1", f"ACTIVITIES_ITERATIONS={request.iterations}"]
     else:
-        when = ["PROFILE_START_TIME=0", *warm_up, f"ACTIVITIES_DURATION_MSECS={request.duration_ms}"]
+        when = [f"PROFILE_START_TIME={request.start_ms}", *warm_up, f"ACTIVITIES_DURATION_MSECS={request.duration_ms}"]
     details = [f"PROFILE_REPORT_INPUT_SHAPES={str(request.shapes).lower()}", f"PROFILE_WITH_STACK={str(request.stacks).lower()}"]
     return "\n".join([f"ACTIVITIES_LOG_FILE={file}", *when, *details, ""])
 
@@ -82,27 +127,37 @@ class _Session:
     """One trace, from the first request of the process to the complete file."""
 
     def __init__(
-        self, host: Host, target: Target, daemon: DaemonSocket, request: TraceRequest, folder: str, progress: ReportProgress
+        self, host: Host, target: Target, daemon: DaemonSocket, request: TraceRequest, folder: str, path: str, progress: ReportProgress
     ) -> None:
-        self._host, self._target, self._daemon, self._request, self._folder = host, target, daemon, request, folder
+        self._host, self._target, self._daemon, self._folder = host, target, daemon, folder
+        self.request, self.path = request, path
         self._progress = progress
         self._start = time.monotonic()
         self._was_asked = False
+        self.written = ""
+        """The path of the complete file."""
+        self.problem: SysperfError | None = None
         self._sent = 0
         """How often the process has got the configuration."""
         self._ignored = 0
         """Requests for work that came although the configuration had been sent."""
 
-    def run(self) -> str:
-        """Return the path of the complete file."""
-        while (written := trace_file.complete(self._folder)) is None:
-            self._check_limits()
-            self._progress(f"{self._state()} ({self._elapsed_s():.0f} s)")
-            if (received := self._daemon.wait(0.5)) is not None:
-                self._answer(*received)
-        return written
+    def is_over(self) -> bool:
+        """Whether there is a complete file, or a problem."""
+        self.written = trace_file.complete(self._folder) or ""
+        if not self.written:
+            try:
+                self._check_limits()
+            except SysperfError as error:
+                self.problem = error
+            else:
+                self._progress(f"{self._state()} ({self._elapsed_s():.0f} s)")
+        return bool(self.written or self.problem)
 
-    def _answer(self, request: Request, address: str | bytes) -> None:
+    def answer(self, pid: int, request: Request, address: str | bytes) -> None:
+        """Answer a request, if it is of this process."""
+        if pid != self._target.pid:
+            return
         send = request.kind == "req" and request.free and (not self._sent or self._was_dropped())
         if self._daemon.answer(request, address, self._config() if send else ""):
             self._was_asked = True
@@ -112,15 +167,16 @@ class _Session:
                 self._ignored = self._ignored + 1 if request.free else 0
 
     def _config(self) -> str:
-        return config(self._request, f"{self._folder}/trace.json", has_gpu=self._target.has_gpu(self._host))
+        return config(self.request, f"{self._folder}/trace.json", has_gpu=self._target.has_gpu(self._host))
 
     def _was_dropped(self) -> bool:
         """Whether the process will not take the trace by time that it was asked for, but may take it when asked again."""
-        return bool(self._request.duration_ms) and self._ignored >= DROPPED_AFTER and self._sent < MAX_SENT
+        by_time = bool(self.request.duration_ms) and not self.request.start_ms  # one that is to begin with others comes too late now
+        return by_time and self._ignored >= DROPPED_AFTER and self._sent < MAX_SENT
 
     def _begun(self) -> bool:
         """Whether the process has begun to write. The file of a trace by time is made before it is dropped, so it tells nothing."""
-        return bool(trace_file.begun(self._folder) and not (self._request.duration_ms and self._ignored))
+        return bool(trace_file.begun(self._folder) and not (self.request.duration_ms and self._ignored))
 
     def _state(self) -> str:
         if not self._was_asked:
@@ -134,7 +190,7 @@ class _Session:
 
     def _check_limits(self) -> None:
         """Raise SysperfError when there will be no trace."""
-        pid, limit_s = self._target.pid, self._request.limit_s
+        pid, limit_s = self._target.pid, self.request.limit_s
         if not self._target.alive(self._host):
             raise SysperfError(f"process {pid} ended before its trace was written", "ask earlier, or for fewer steps: --iterations 2")
         if not self._was_asked and self._elapsed_s() > min(MAX_FIRST_REQUEST_S, limit_s):
@@ -143,10 +199,10 @@ class _Session:
                 "it has not imported torch, or its torch was built without Kineto",
             )
         if self._ignored >= MAX_IGNORED and not self._begun():
-            hint = "" if self._request.iterations else "; on a loaded machine try a trace by steps: --iterations 5"
+            hint = "" if self.request.iterations else "; on a loaded machine try a trace by steps: --iterations 5"
             raise SysperfError(f"process {pid} took the request and started no trace", f"what it prints may tell why{hint}")
         if self._elapsed_s() > limit_s:
             raise SysperfError(
                 f"no trace within {limit_s:g} s",
-                "it counts optimizer steps: --seconds 1 traces by time" if self._request.iterations else "give it more time with --limit",
+                "it counts optimizer steps: --seconds 1 traces by time" if self.request.iterations else "give it more time with --limit",
             )

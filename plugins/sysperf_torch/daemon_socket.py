@@ -22,14 +22,15 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 class DaemonSocket:
-    """Answers the process that is to be traced, and sends an empty configuration to all others of its user."""
+    """Answers the processes that are to be traced, and sends an empty configuration to all others of their user."""
 
     def __init__(self, bound: socket.socket, target: Target) -> None:
-        self._socket, self._target = bound, target
+        self._socket, self._uid = bound, target.uid
+        self.targets = {target.pid: target}
         bound.setblocking(False)
 
-    def wait(self, seconds: float) -> tuple[Request, str | bytes] | None:
-        """Return (request, address for the reply), or None when none came within this time."""
+    def wait(self, seconds: float) -> tuple[int, Request, str | bytes] | None:
+        """Return (process, request, address for the reply), or None when none came within this time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([self._socket], [], [], left)[0]:
@@ -46,7 +47,7 @@ class DaemonSocket:
             return False
         return True
 
-    def _receive(self) -> tuple[Request, str | bytes] | None:
+    def _receive(self) -> tuple[int, Request, str | bytes] | None:
         """Receive one datagram. The kernel names its sender; with room for credentials alone, no passed descriptor arrives."""
         try:
             data, ancillary, flags, address = self._socket.recvmsg(wire.MAX_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -57,9 +58,9 @@ class DaemonSocket:
         if request is None or sender is None or not address:
             return None
         pid, uid, _ = sender
-        if (pid, uid) == (self._target.pid, self._target.uid):
-            return request, address
-        if uid == self._target.uid:
+        if uid == self._uid and pid in self.targets:
+            return pid, request, address
+        if uid == self._uid:
             self.answer(request, address)
         return None
 

@@ -7,24 +7,35 @@ examples:
   sysperf node record
   sysperf node bench --only memory
   sysperf node bench --format prometheus --output /var/lib/node_exporter/textfile/sysperf-node.prom
+  sysperf node ranks --job 4242 --output /shared/job/$(hostname).json
   sysperf node record --output /shared/records/$(hostname).json
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
+import sys
+from collections.abc import Sequence
 
-from sysperf.cli import _options
+import msgspec
+
+from sysperf import plugin
+from sysperf.cli import _options, _signals, plugins, trace
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
-from sysperf.engine.fleet import record
-from sysperf.fleet.names import is_name
-from sysperf.model.errors import Exit, UsageError
+from sysperf.engine.fleet import ranks, record
+from sysperf.fleet.names import is_job, is_name
+from sysperf.host import Host
+from sysperf.model.errors import Exit, SysperfError, UsageError
+from sysperf.model.node import NodeRecord
 from sysperf.model.record import to_json
 from sysperf.report import node as report
 
 MAX_RUNS = 1_000
+LIMIT_S = 120.0
+"""For traces of ranks, where nobody says how long that may take."""
 MIN_LIMIT_S, MAX_LIMIT_S = 0.1, 3_600.0
 
 
@@ -33,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     texts = {
         "record": "an audit, and the facts that matter for speed",
         "bench": "the same with measured figures, as `bench host` takes them",
+        "ranks": "the same with what traces of the ranks of a job show, which `fleet job` compares",
     }
     for name, text in texts.items():
         action = actions.add_parser(name, help=text, description=__doc__, formatter_class=_options.formatter)
@@ -45,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--only", default="memory,matmul,gpu", metavar="GROUPS", help="groups of figures (default: memory,matmul,gpu)"
             )
+        if name == "ranks":
+            action.add_argument("--job", required=True, metavar="ID", help="the scheduler's job, or torchrun's --rdzv-id")
+            action.add_argument("--seconds", type=_seconds, default=3.0, metavar="SECONDS", help="how long they are traced (default: 3)")
+            action.add_argument("--begin", type=int, default=0, metavar="MS", help="when, in ms since 1970 (default: in 15 s)")
+            plugins.add_choice(action, plugin.TRACES)
         _options.add_machine(action)
         _options.add_rule_files(action)
         action.add_argument("--config", metavar="FILE", help="use only this configuration file")
@@ -65,8 +82,37 @@ def run(args: argparse.Namespace) -> int:
         if not 1 <= args.runs <= MAX_RUNS:
             raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number")
         said = record.with_ceilings(said, tuple(_options.listed([args.only])), args.runs)
+    if args.action == "ranks":
+        said = _with_ranks(said, args)
     _options.write(report.prometheus(said) if args.format == "prometheus" else to_json(said).decode(), args)
     return Exit.CLEAN
+
+
+def _with_ranks(said: NodeRecord, args: argparse.Namespace) -> NodeRecord:
+    """The record with the ranks of a job. Raises SysperfError."""
+    if not is_job(args.job):
+        raise UsageError(f"--job {args.job[:80]}: no name of a job", "names have letters, digits and . _ : [ ] -")
+    said = msgspec.structs.replace(said, job=args.job)
+    host, tracer = _options.host(args), plugin.tracer(args.traces_plugin)
+    found = ranks.find(host, args.job)
+    if not found:
+        return said
+    traces = getattr(tracer, "trace_all", None)
+    if traces is None:
+        raise UsageError("this plugin traces one program at a time", "leave --traces-plugin out")
+    become_owner(host, [each.pid for each in found], tracer)
+    _signals.exit_through_cleanup()
+    signal.signal(signal.SIGALRM, lambda number, _: sys.exit(128 + number))  # the limit, too, leaves no traces behind
+    limit_s = args.limit or LIMIT_S
+    return ranks.fitted(said, ranks.traced(host, found, traces, args.seconds, args.begin, 0.8 * limit_s))
+
+
+def become_owner(host: Host, pids: Sequence[int], tracer: plugin.Tracer) -> None:
+    """Become the user of these processes, as root. One that cannot be traced says why later."""
+    for pid in pids:
+        with contextlib.suppress(SysperfError):
+            trace.become(*tracer.owner(host, pid))
+            return
 
 
 def _seconds(text: str) -> float:

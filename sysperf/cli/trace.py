@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     request = requested(args)
     tracer, host = plugin.tracer(args.traces_plugin), Host()
-    _become(*tracer.owner(host, request.pid))
+    become(*tracer.owner(host, request.pid))
     _signals.exit_through_cleanup()
     progress = _Progress()
     try:
@@ -85,8 +85,8 @@ def requested(args: argparse.Namespace) -> TraceRequest:
     return TraceRequest(args.pid, iterations, round((args.seconds or 0) * 1000), args.shapes, args.stacks, args.output or "", args.limit)
 
 
-def _become(uid: int, gid: int) -> None:
-    """Become the user of the process, as root: in a folder of that user, root must not follow links."""
+def become(uid: int, gid: int) -> None:
+    """Become the user of a process, as root: in a folder of that user, root must not follow links."""
     if os.geteuid() != 0 or uid == 0:
         return
     import pwd  # noqa: PLC0415 - for root only

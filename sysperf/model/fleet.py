@@ -147,6 +147,62 @@ class FleetBench(Record, kw_only=True):
         return tuple(suspect for suspect in self.suspects if suspect.verdict == "slow")
 
 
+class Hang(Record, kw_only=True):
+    """A collective in which ranks of a process group wait for each other."""
+
+    group: str
+    number: Annotated[int, fact("of the collective in its group; the first is 1")]
+    collective: Annotated[str, fact("what most of the waiting ranks call; empty: the dumps do not say")] = ""
+    place: Annotated[str, fact("the line that called it")] = ""
+    waiting: Annotated[tuple[int, ...], fact("ranks that have begun it and not completed it")] = ()
+    absent: Annotated[tuple[int, ...], fact("ranks that have not begun it")] = ()
+    other: Annotated[tuple[int, ...], fact("ranks that began another collective, or sizes, under its number")] = ()
+    silent: Annotated[tuple[int, ...], fact("members of the group of which there is no dump")] = ()
+    last: Annotated[tuple[str, ...], fact("what the first of the absent ranks began last")] = ()
+
+
+class JobWindow(Record, kw_only=True):
+    """What the ranks of a job show beside each other in one window of some seconds."""
+
+    taken_at: str
+    ranks: Annotated[int, fact("ranks of which there is a trace")] = 0
+    matched: Annotated[int, fact("collectives that all of them have")] = 0
+    late: Annotated[int | None, fact("the rank that the others wait for; null: none causes more than half of the waiting")] = None
+    node: Annotated[str, fact("where that rank runs")] = ""
+    share_pct: Annotated[float | None, fact("of the time by which ranks come late, its part")] = None
+    lost_pct: Annotated[float | None, fact("what the others wait, mean percent of their time")] = None
+    rotates: Annotated[bool | None, fact("one rank is late and then another")] = None
+    cause: Annotated[str, fact("what the late rank has more time in")] = ""
+    signals: Annotated[tuple[str, ...], fact("what else says that the late rank's machine holds it up")] = ()
+    unknown: Annotated[tuple[str, ...], fact("what could not be seen")] = ()
+
+
+class FleetJob(Record, kw_only=True):
+    """Which rank and which node hold a job up, or that none does."""
+
+    schema: Literal[1] = 1
+    sysperf: str
+    taken_at: str
+    engine: str
+    job: str
+    asked: int = 0
+    answered: int = 0
+    silent: tuple[Silent, ...] = ()
+    world_size: Annotated[int | None, fact("ranks of the job, as its launcher told them")] = None
+    windows: tuple[JobWindow, ...] = ()
+    verdict: Annotated[
+        Literal["node", "rank", "nobody", "hang", "cannot tell"],
+        fact("node: a second signal says so; rank: its share of work, its loader or its node; hang: ranks wait for each other"),
+    ] = "cannot tell"
+    chronic: Annotated[bool | None, fact("the same rank in 8 of 10 windows over ten minutes; null: too few windows")] = None
+    late: int | None = None
+    node: str = ""
+    hangs: tuple[Hang, ...] = ()
+    problems: Annotated[tuple[str, ...], fact("what was left out, and why")] = ()
+    interrupted: bool = False
+    took_ms: float = 0.0
+
+
 class PolicyClass(Record, kw_only=True):
     """What nodes of one hardware should be like."""
 

@@ -15,7 +15,7 @@ MAX_NAME = 253
 NodeState = Literal["answered", "late", "unreachable", "refused", "busy", "drained"]
 """refused: it did not let us in, or what it sent is no record of it."""
 
-Verb = Literal["record", "bench"]
+Verb = Literal["record", "bench", "ranks"]
 """What may be asked of a node: never a command of the user's, so that a fleet is no remote shell."""
 
 
@@ -46,6 +46,9 @@ class Asked(Record):
     node_limit_s: Annotated[float, fact("for one node")] = 20.0
     runs: Annotated[int, fact("of each figure, for `bench`")] = 5
     groups: Annotated[tuple[str, ...], fact("of figures, for `bench`")] = ("memory", "matmul", "gpu")
+    job: Annotated[str, fact("of which ranks are asked for, for `ranks`")] = ""
+    window_s: Annotated[float, fact("how long they are traced, for `ranks`")] = 3.0
+    begin_ms: Annotated[int, fact("when that begins on all nodes, since 1970, for `ranks`")] = 0
     command: Annotated[tuple[str, ...], fact("how sysperf is started on a node")] = ("sysperf",)
 
 
@@ -75,6 +78,23 @@ class NodeCeiling(Record, forbid_unknown_fields=False):
     values: Annotated[tuple[float, ...], fact("one of each short run")] = ()
 
 
+class RankRecord(Record, kw_only=True, forbid_unknown_fields=False):
+    """One rank of a job: what comparing ranks needs of its trace, and how the kernel treated it meanwhile."""
+
+    rank: int
+    pid: int = 0
+    world_size: Annotated[int | None, fact("ranks of the job")] = None
+    problem: Annotated[str, fact("why there is no trace of it")] = ""
+    window_ns: int = 0
+    names: Annotated[tuple[str, ...], fact("what its collectives are matched by")] = ()
+    collectives: Annotated[tuple[tuple[int, int, int, tuple[int, ...]], ...], fact("(place in names, start, ns, exposed from, to, …)")] = ()
+    kernels: Annotated[dict[str, tuple[int, int]], fact("number and total ns by name")] = {}
+    parts: Annotated[dict[str, float], fact("times in percent of the window of which a late rank can have more")] = {}
+    waits_pct: Annotated[float | None, fact("of the time in which its threads wanted a CPU, the part that they had none")] = None
+    throttled_pct: Annotated[float | None, fact("of the periods of its quota, the part in which it was stopped")] = None
+    nice: Annotated[int | None, fact("its priority; 19 is the lowest")] = None
+
+
 class NodeRecord(Record, kw_only=True, forbid_unknown_fields=False):
     """One node: what it is, what matters for speed, what its rules found. A newer sysperf may send more; that is left out."""
 
@@ -88,5 +108,6 @@ class NodeRecord(Record, kw_only=True, forbid_unknown_fields=False):
     unknown: tuple[Unread, ...] = ()
     ceilings: tuple[NodeCeiling, ...] = ()
     job: Annotated[str, fact("the scheduler's job that runs there; empty: none is known")] = ""
+    ranks: Annotated[tuple[RankRecord, ...], fact("of the job that was asked for")] = ()
     took_ms: float = 0.0
     problem: Annotated[str, fact("why there is nothing else")] = ""

@@ -84,6 +84,8 @@ class TraceRequest(Record):
     output: str = ""
     """The file to write; "" for a name of our own in the working folder."""
     limit_s: float = 300.0
+    start_ms: int = 0
+    """When a trace by time begins, since 1970, so that several processes begin together; 0: at once."""
 
 
 class Trace(Record):

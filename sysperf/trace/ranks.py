@@ -7,7 +7,8 @@ rank that came last. No clocks of different machines need to agree for that.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -112,7 +113,7 @@ def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
         told = msgspec.structs.replace(rank, collectives=collectives)
         word, why = of_rank(told)
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
-    return Trace(ranks=tuple(compared), skew=compare(each, ranks))
+    return Trace(ranks=tuple(compared), skew=compare(each, [parts(rank) for rank in ranks]))
 
 
 def _own(each: list[RankSummary]) -> list[float | None]:
@@ -150,7 +151,7 @@ def _kinds(rank: Rank, ranks: tuple[Rank, ...]) -> tuple[ExchangeRow, ...]:
     return tuple(msgspec.structs.replace(row, shortest_ms=best.shortest_ms, bus_gb_per_s=best.bus_gb_per_s) for row, best in best_of)
 
 
-def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
+def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Skew:
     """Return who the others wait for, and whose kernels are slow."""
     matched = _matched(each)
     slow, slow_rank = _slow_kernels(each)
@@ -176,7 +177,7 @@ def compare(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Skew:
         lost_pct=sum(others) / len(others) if others else None,
         gain_pct=100 * until_next / max(spans) if any(spans) else None,
         rotates=False,
-        cause=_cause(late, ranks),
+        cause=_cause(late, parts),
         slow_kernels=slow,
         slow_rank=slow_rank,
     )
@@ -265,12 +266,62 @@ _OF_CPU: dict[str, Callable[[Rank], float]] = {
 """What a rank can have more time in."""
 
 
-def _cause(late: int, ranks: tuple[Rank, ...]) -> str:
+def parts(rank: Rank) -> dict[str, float]:
+    """The times of a rank of which a late one can have more, in percent of its window."""
+    return {name: part(rank) for name, part in (_OF_DEVICE if rank.has_device else _OF_CPU).items()}
+
+
+def _cause(late: int, parts: Sequence[Mapping[str, float]]) -> str:
     """Name the time of which the late rank has more than the others' median; empty where it has hardly more of any."""
     excess = {}
-    for name, part in (_OF_DEVICE if ranks[late].has_device else _OF_CPU).items():
-        values = [part(rank) for rank in ranks]
-        others = [value for index, value in enumerate(values) if index != late]
-        excess[name] = values[late] - (median(others) if others else 0.0)
-    most = max(excess, key=excess.__getitem__)
-    return most if excess[most] >= MIN_EXCESS_PCT else ""
+    for name, mine in parts[late].items():
+        others = [each[name] for index, each in enumerate(parts) if index != late and name in each]
+        excess[name] = mine - (median(others) if others else 0.0)
+    most = max(excess, key=excess.__getitem__, default="")
+    return most if most and excess[most] >= MIN_EXCESS_PCT else ""
+
+
+MAX_SHIFT = 400
+"""Collectives by which windows of two ranks may begin apart."""
+
+
+def aligned(each: Sequence[RankSummary]) -> list[RankSummary]:
+    """The same with collectives that have no number of their own matched by when ranks leave them, where windows begin apart.
+
+    All ranks leave a collective together, so the times between two ends are the same on all of them, whatever their clocks show.
+    """
+    longest = max(each, key=lambda summary: len(summary.collectives), default=None)
+    if longest is None:
+        return []
+    ends = {name: _ends(longest, name) for name in {entry.key for entry in longest.collectives}}
+    moved = []
+    for summary in each:
+        begin = {name: _shift(_ends(summary, name), theirs) for name, theirs in ends.items() if "#" not in name}
+        entries = []
+        for entry in summary.collectives:
+            if entry.key in begin:
+                entries.append(entry._replace(key=f"{entry.key}@{begin[entry.key]}"))
+                begin[entry.key] += 1
+            else:
+                entries.append(entry)
+        moved.append(summary._replace(collectives=entries))
+    return moved
+
+
+def _ends(summary: RankSummary, name: str) -> list[int]:
+    return [entry.end for entry in summary.collectives if entry.key == name]
+
+
+def _shift(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many collectives of the other rank come before our first: where the ends differ by the same time throughout."""
+
+    def spread(shift: int) -> tuple[float, int]:
+        pairs = zip(mine[max(0, -shift) :], theirs[max(0, shift) :], strict=False)
+        apart = [ours - other for ours, other in pairs]
+        if len(apart) < max(MIN_MATCHED, len(mine) // 4):
+            return inf, abs(shift)
+        middle = median(apart)
+        return median([abs(value - middle) for value in apart]), abs(shift)
+
+    most = min(MAX_SHIFT, max(len(mine), len(theirs)))
+    return min(range(-most, most + 1), key=spread)

@@ -85,6 +85,10 @@ def main(folder: Path) -> dict[str, Any]:
     sysperf = (sys.executable, "-m", "sysperf", "fleet", "audit", "--json", "--fail-on", "never")
     facts = {"whole": run("salloc", f"-N{NODES}", *sysperf)}
     facts["idle"] = run(*sysperf, "--engine", "slurm")
+    run("salloc", f"-N{NODES}", "--no-shell")
+    (job,) = run("squeue", "-h", "-o", "%i")["out"].split()
+    facts["job"] = run(sys.executable, "-m", "sysperf", "fleet", "job", job, "--engine", "slurm", "--json")
+    run("scancel", job)
     run("scontrol", "update", "nodename=n1", "state=drain", "reason=by hand")
     facts["states"] = run(*sysperf, "--engine", "slurm")
     run("scontrol", "update", "nodename=n1", "state=resume")

@@ -64,6 +64,12 @@ class TestSlurm:
         """A job of its own on each."""
         assert fleet(facts["idle"])["answered"] == 4
 
+    def test_the_nodes_of_a_running_job_answer_in_a_step_beside_it(self, facts: dict[str, Any]) -> None:
+        """From outside of its allocation; without ranks of PyTorch nothing can be told."""
+        answer = json.loads(facts["job"]["out"])
+
+        assert (answer["answered"], answer["asked"], answer["verdict"]) == (4, 4, "cannot tell"), facts["job"]["err"]
+
     def test_states_of_the_scheduler(self, facts: dict[str, Any]) -> None:
         """Who is drained is not asked, and told."""
         assert silent(facts["states"]) == {"n1": ("drained", "the scheduler says drained")}

@@ -361,7 +361,7 @@ def test_root_goes_on_as_the_user(tmp_path: Path) -> None:
 import os, sys
 sys.path[:0] = {sys.path!r}
 from sysperf.cli import trace
-trace._become(65534, 65534)
+trace.become(65534, 65534)
 print(os.getresuid(), os.getresgid(), os.getgroups())
 """
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=300)
@@ -489,3 +489,20 @@ def test_a_real_program_that_dies_while_traced(folder: str, tmp_path: Path) -> N
             sysperf_torch.trace(Host(), TraceRequest(pid, duration_ms=5_000, output=str(output)), kill)
         assert time.monotonic() - began < 20
     assert clean(folder, output)
+
+
+def test_several_programs_are_traced_at_the_same_time(folder: str, tmp_path: Path) -> None:
+    """Over one socket, from the same moment on; one that cannot be traced costs its own trace only."""
+    begin = round(time.time() * 1e3) + 1_000
+    with asking(folder) as first, asking(folder) as second:
+        requests = [TraceRequest(pid, 0, 500, output=str(tmp_path / f"{pid}.json"), limit_s=30, start_ms=begin)
+                    for pid in (first.pid, os.getpid(), second.pid)]  # fmt: skip
+        one, refused, two = sysperf_torch.trace_all(Host(), requests, silent)
+
+    assert isinstance(refused, SysperfError)
+    for trace, pid in ((one, first.pid), (two, second.pid)):
+        assert isinstance(trace, Trace)
+        assert (trace.pid, trace.steps) == (pid, 3)
+        assert f"PROFILE_START_TIME={begin}\\n" in Path(trace.path).read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{pid}.json" for pid in (first.pid, second.pid))
+    assert not os.path.lexists(f"{folder}/dynolog")

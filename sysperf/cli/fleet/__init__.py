@@ -7,6 +7,7 @@ examples:
   pdsh -N -w n[1-64] sysperf node record | sysperf fleet audit -
   sysperf fleet diff records/ --golden node:n1      what differs from a good node
   sysperf fleet bench --hosts 'n[1-32]'             which node is slow, by runs of suspects beside controls
+  sysperf fleet job 4242 --hosts 'n[1-4]'           which rank and which node hold this job up
   sysperf fleet golden records/ --output policy.toml  what most nodes are like, as a policy
 
 exit codes:
@@ -22,7 +23,7 @@ import argparse
 from collections.abc import Callable
 
 from sysperf.cli import _options
-from sysperf.cli.fleet import audit, bench, diff, golden
+from sysperf.cli.fleet import audit, bench, diff, golden, job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,4 +36,4 @@ def run(args: argparse.Namespace) -> int:
     return run(args)
 
 
-_ACTIONS = {"audit": audit, "diff": diff, "golden": golden, "bench": bench}
+_ACTIONS = {"audit": audit, "diff": diff, "golden": golden, "bench": bench, "job": job}

@@ -147,7 +147,8 @@ def words(verb: Verb, asked: Asked) -> tuple[str, ...]:
     """How a node is asked for a verb: words of ours, and none of a user's. What it starts ends by itself."""
     limit = ("--limit", f"{asked.node_limit_s:g}")
     measured = ("--runs", str(asked.runs), "--only", ",".join(asked.groups)) if verb == "bench" else ()
-    return ("node", verb, *measured, *limit)
+    job = ("--job", asked.job, "--seconds", f"{asked.window_s:g}", "--begin", str(asked.begin_ms)) if verb == "ranks" else ()
+    return ("node", verb, *measured, *job, *limit)
 
 
 def record_line(output: bytes) -> bytes:

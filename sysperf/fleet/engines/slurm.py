@@ -35,7 +35,10 @@ _GONE = ("down", "unknown", "fail", "failing", "error", "powered_down", "powerin
 def nodes(asked: Asked) -> tuple[Node, ...]:
     """Return the nodes of the allocation, else all that the scheduler has, with their states. Raises SysperfError."""
     wanted = set(asked.hosts)
-    found = _of_allocation() if os.environ.get("SLURM_JOB_NODELIST") else _of_cluster()
+    if job := _other_job(asked):
+        found = _named(_ask("squeue", "-h", "-j", job, "-o", "%N").strip())
+    else:
+        found = _of_allocation() if os.environ.get("SLURM_JOB_NODELIST") else _of_cluster()
     strangers = tuple(
         Node(name, "unreachable", "the scheduler does not have it") for name in asked.hosts if name not in {n.name for n in found}
     )
@@ -48,7 +51,7 @@ def run(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> No
     for node in nodes:
         if node.state != "answered":
             deliver(Answer(node.name, node.state, node.reason))
-    if os.environ.get("SLURM_JOB_NODELIST"):
+    if os.environ.get("SLURM_JOB_NODELIST") or _other_job(asked):
         _step(askable, verb, asked, deliver)
     else:
         for answer in programs.each(lambda node: _job(node.name, verb, asked), askable, asked.at_once):
@@ -64,8 +67,18 @@ def _ask(*argv: str) -> str:
     return ended.output.decode("utf-8", "replace")
 
 
+def _other_job(asked: Asked) -> str:
+    """The job in which a step is made; empty: the one that this runs in, or none."""
+    return asked.job if asked.job[:1].isdigit() and asked.job != os.environ.get("SLURM_JOB_ID") else ""
+
+
 def _of_allocation() -> tuple[Node, ...]:
-    return tuple(Node(name) for name in _ask("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]).split() if is_name(name))
+    return _named(os.environ["SLURM_JOB_NODELIST"])
+
+
+def _named(folded: str) -> tuple[Node, ...]:
+    """The nodes of Slurm's ``n[1-4]``."""
+    return tuple(Node(name) for name in _ask("scontrol", "show", "hostnames", folded).split() if is_name(name)) if folded else ()
 
 
 def _of_cluster() -> tuple[Node, ...]:
@@ -114,7 +127,8 @@ def _step(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> 
         return
     options = ("--overlap", "--kill-on-bad-exit=0", "--label", "--input=none", f"--nodes={len(names)}", f"--ntasks={len(names)}")
     where = ("--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--distribution=block")
-    argv = ("srun", *options, *where, *_program(verb, asked))
+    within = (f"--jobid={job}",) if (job := _other_job(asked)) else ()
+    argv = ("srun", *within, *options, *where, *_program(verb, asked))
     ended = programs.run(argv, asked.node_limit_s, most=len(names) * programs.MAX_OUTPUT_BYTES, line=line)
     said = {match[1]: match[2] for match in map(_FAILED.search, ended.complaint.splitlines()) if match}
     for name in names:
