@@ -277,7 +277,7 @@ def test_a_rank_that_the_kernel_holds_back_is_its_nodes_fault(tmp_path: Path) ->
     (window,) = answer["windows"]
 
     assert (answer["verdict"], answer["late"], answer["node"], window["ranks"]) == ("node", 2, "n1", 4), answer
-    assert "its priority is nice 6, that of the others 0" in window["signals"]
+    assert any(signal.startswith("its priority is nice") for signal in window["signals"])
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from sysperf.collect.cgroup import Cgroup, read_group
 from sysperf.diagnosis import throttling
 from sysperf.engine.analyze import account_for
 from sysperf.host import Host
-from sysperf.model.errors import SysperfError
+from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.node import MAX_RECORD_BYTES, NodeRecord, RankRecord
 from sysperf.model.profile import Trace, TraceRequest
 from sysperf.model.record import Record, to_json
@@ -53,14 +53,16 @@ class _Treated(Record):
 
 
 def find(host: Host, job: str) -> tuple[Found, ...]:
-    """The processes with PyTorch that are ranks of this job, one a rank: of a family the one that the others descend from."""
+    """The processes with PyTorch that are ranks of this job: of a family the one that the others descend from. Raises UsageError."""
+    if not host.live:
+        raise UsageError("a captured machine has no running programs", "ask on the machine itself")
     found: dict[int, Found] = {}
     parents: dict[int, int] = {}
     for path in host.glob("/proc/[0-9]*"):
         pid = int(path.rpartition("/")[2])
-        variables = environ.variables(host.text(f"{path}/environ", 4 << 20) or "")
-        if job not in (variables.get(name) for name in JOBS) or LIBRARY not in (host.text(f"{path}/maps", MAX_MAPS_BYTES) or ""):
+        if not _is_of(pid, job) or LIBRARY not in (host.text(f"{path}/maps", MAX_MAPS_BYTES) or ""):
             continue
+        variables = environ.variables(host.text(f"{path}/environ", environ.MAX_BYTES) or "")
         place = global_rank(variables, started_by_srun=SLURM.rank in variables and "SLURM_STEP_ID" in variables)
         stat = parse_stat(host.text(f"{path}/stat"))
         if place.rank >= 0 and stat is not None and not stat.has_ended:
@@ -68,6 +70,16 @@ def find(host: Host, job: str) -> tuple[Found, ...]:
     return tuple(
         sorted((each for pid, each in found.items() if not _descends(pid, each.rank, parents, found)), key=lambda each: each.rank)
     )[:MAX_RANKS]
+
+
+def _is_of(pid: int, job: str) -> bool:
+    """Whether a process was started as part of this job. Names of jobs are hidden in what `Host` reads; here nothing is kept."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read(environ.MAX_BYTES).split(b"\0")
+    except OSError:
+        return False
+    return any(f"{name}={job}".encode() in variables for name in JOBS)
 
 
 def _descends(pid: int, rank: int, parents: Mapping[int, int], found: Mapping[int, Found]) -> bool:
