@@ -264,9 +264,13 @@ def examined(sick: str, tmp_path: Path) -> dict[str, Any]:
         while len(list(tmp_path.glob("ready-*"))) < 4:
             assert process.poll() is None
             time.sleep(0.2)
-        done = sysperf("node", "ranks", "--job", "fleet-job", "--node", "n1", "--output", str(records / "n1.json"))
-        assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(sysperf("fleet", "job", "fleet-job", str(records), "--json").stdout)
+        for _ in range(3):  # Kineto drops a trace whose beginning its own thread slept through, as on a loaded machine
+            done = sysperf("node", "ranks", "--job", "fleet-job", "--node", "n1")
+            assert done.returncode == 0, done.stderr
+            (records / "n1.json").write_text(done.stdout)
+            answer: dict[str, Any] = json.loads(sysperf("fleet", "job", "fleet-job", str(records), "--json").stdout)
+            if answer["verdict"] != "cannot tell":
+                break
     return answer
 
 
@@ -276,7 +280,7 @@ def test_a_rank_that_the_kernel_holds_back_is_its_nodes_fault(tmp_path: Path) ->
     answer = examined("starved", tmp_path)
     (window,) = answer["windows"]
 
-    assert (answer["verdict"], answer["late"], answer["node"], window["ranks"]) == ("node", 2, "n1", 4), answer
+    assert (answer["verdict"], answer["late"], answer["node"], window["ranks"]) == ("node", 2, "n1", 4), str(answer)
     assert any(signal.startswith("its priority is nice") for signal in window["signals"])
 
 
@@ -285,7 +289,7 @@ def test_a_rank_with_more_work_is_late(tmp_path: Path) -> None:
     """Its node is as the others'."""
     answer = examined("work", tmp_path)
 
-    assert (answer["verdict"], answer["late"], answer["windows"][0]["cause"]) == ("rank", 2, "time in operators"), answer
+    assert (answer["verdict"], answer["late"], answer["windows"][0]["cause"]) == ("rank", 2, "time in operators"), str(answer)
 
 
 @pytest.mark.slow
