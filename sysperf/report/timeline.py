@@ -28,8 +28,8 @@ from sysperf.report.analysis import (
 from sysperf.report.as_html import MARKS
 from sysperf.report.frame import text as _text
 from sysperf.trace.facts import Rank
-from sysperf.trace.output.analysis import Analysis
 from sysperf.trace.intervals import length, union
+from sysperf.trace.output.analysis import Analysis
 from sysperf.trace.output.drawing import CAUSES, COPY_CALL, HOST, KINDS, LOADER, SYNC, Drawing, Event
 
 MAX_STEPS = 400
@@ -134,9 +134,9 @@ def _steps(rank: Rank) -> Iterator[str]:
     longest, wide = max(lengths) or 1.0, 100 / len(lengths)
     yield f'<h2>Steps</h2><p class="about">{len(lengths)} steps, {min(lengths):.1f} to {max(lengths):.1f} ms</p>'
     yield f'<svg viewBox="0 0 100 20" preserveAspectRatio="none" width="100%" height="80" role="img" aria-label="{len(lengths)} steps">'
-    for number, length in enumerate(lengths):
-        high = 20 * length / longest
-        title = f"<title>step {number}: {length:.1f} ms</title>"
+    for number, step in enumerate(lengths):
+        high = 20 * step / longest
+        title = f"<title>step {number}: {step:.1f} ms</title>"
         yield f'<rect class="c3" x="{number * wide:.3f}" y="{20 - high:.3f}" width="{wide * 0.9:.3f}" height="{high:.3f}">{title}</rect>'
     yield "</svg>"
 

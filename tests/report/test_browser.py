@@ -58,22 +58,16 @@ def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str,
 
 
 @needs_chromium
-@pytest.mark.parametrize(
-    ("hash_", "shown"),
-    [
-        ("", "0 ms to 900 ms in view, a line each 100 ms"),
-        ("#time=200-300", "100 ms to 400 ms in view, a line each 50 ms"),
-        ("#time=0.1-0.104", "0.0960 ms to 0.1080 ms in view, a line each 0.0020 ms"),
-        ("#time=x-9", "0 ms to 900 ms in view, a line each 100 ms"),
-        ("#time=5000-9000", "0 ms to 900 ms in view, a line each 100 ms"),
-    ],
-)
-def test_an_address_shows_its_place_on_the_timeline(hash_: str, shown: str, tmp_path: Path) -> None:
+def test_an_address_shows_its_place_on_the_timeline(tmp_path: Path) -> None:
     """Lines stand at 1, 2 or 5 times a power of ten, in one unit; what is no place shows everything."""
     page = tmp_path / "trace.html"
     main(["analyze", str(HERE / "kineto_resnet50_nw0.json.gz"), "--format", "html", "--output", str(page)])
-    dom = dumped(page.as_uri() + hash_, tmp_path / "profile", "--window-size=1280,900")
-    label = re.search(r'<canvas[^>]*aria-label="timeline of the window, ([^"]*)"', dom)
 
-    assert label is not None
-    assert label[1] == shown
+    def seen(place: str) -> str:
+        dom = dumped(page.as_uri() + place, tmp_path / "profile", "--window-size=1280,900")
+        label = re.search(r'<canvas[^>]*aria-label="timeline of the window, ([^"]*)"', dom)
+        return label[1] if label else ""
+
+    assert seen("#time=200-300") == "100 ms to 400 ms in view, a line each 50 ms"
+    assert seen("#time=0.1-0.104") == "96 µs to 108 µs in view, a line each 2 µs"
+    assert seen("#time=5000-9000") == seen("#time=x-9") == "0 ms to 873 ms in view, a line each 100 ms"
