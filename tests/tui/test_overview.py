@@ -23,7 +23,7 @@ from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.source import Changed, Facts, Load
 from sysperf.tui.sources.load import Busiest
-from sysperf.tui.widgets import causes, curves, overview, system, users
+from sysperf.tui.widgets import causes, curves, overview, system, users, verdict
 from sysperf.tui.widgets.line import width_of
 from sysperf.tui.widgets.pane import Pane
 from tests.report import reports
@@ -112,6 +112,20 @@ def test_a_rule_has_one_row_for_all_its_programs() -> None:
     assert text.count("Few DataLoader workers") == 1
     assert "500 programs: Few DataLoader workers ▸" in text
     assert "! 2 warnings (501 places)" in text
+
+
+def test_green_is_what_could_be_checked_only() -> None:
+    """The agent tells no counts, so nothing found is no claim of health; nor is it one where many checks could not be made."""
+    quiet = reports.report(passed=74)
+
+    def styles(facts: Facts) -> set[str]:
+        now = Now()
+        now.take(facts)
+        return {part.style for row in verdict.draw(now, 120) for part in row.spans if part.text.strip()}
+
+    assert "good" in styles(Facts(quiet))
+    assert "good" not in styles(Facts(quiet, counted=False))
+    assert "good" not in styles(Facts(reports.report(*reports.UNKNOWNS, passed=5)))
 
 
 def test_a_finding_about_a_living_program_stays_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
