@@ -50,10 +50,15 @@ def paragraphs(*texts: str) -> Iterator[str]:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Texts in a table."""
+    """Texts in a table, which scrolls in a box of its own where it is wider than the page."""
+    return table_of(head, ((text(cell) for cell in row) for row in rows))
+
+
+def table_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Pieces of a page in a table, as `table` has texts."""
     names = "".join(f"<th>{text(name)}</th>" for name in head)
-    cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{names}</tr>{cells}</table>"
+    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{names}</tr>{cells}</table></div>'
 
 
 def behind(summary: str, picture: str, *tables: str) -> str:

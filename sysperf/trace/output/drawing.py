@@ -167,4 +167,6 @@ class _Artist:
     def _thread_name(self, thread: int) -> str:
         process, number = self._timeline.threads[thread]
         named = self._timeline.thread_names.get(thread)
-        return f"thread {number}" + (f" ({named[:40]})" if named else "") if process >= 0 else "thread"
+        if process < 0:
+            return "thread"
+        return named[:40] if named and str(number) in named else f"thread {number}" + (f" ({named[:40]})" if named else "")
