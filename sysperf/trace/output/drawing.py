@@ -108,7 +108,9 @@ class _Artist:
         if total > MAX_EVENTS:
             functions = [row for row in rows if row.events and row.events[0].color == FUNCTIONS]
             others = [row for row in rows if row not in functions]
-            kept = {row.name: row for row in (*_longest(others, MAX_OTHERS), *_longest(functions, MAX_EVENTS - MAX_OTHERS))}
+            room = max(MAX_OTHERS, MAX_EVENTS - _count(functions))
+            others = _longest(others, room)
+            kept = {row.name: row for row in (*others, *_longest(functions, MAX_EVENTS - min(room, _count(others))))}
             rows = [kept[row.name] for row in rows]
         return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - _count(rows))
 
