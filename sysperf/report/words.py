@@ -77,16 +77,12 @@ def verdict(report: Report) -> str:
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
-    silent = silent_gpus(report)
     if grave:
         costs = "cost" if sum(groups.values()) - small > 1 else "costs"
         sentence = f"{listed(grave)} {costs} speed here"
         return sentence + (f", and {count(small, 'smaller thing')} could be better." if small else ".") + _unexamined(report)
-    found = f" {count(small, 'smaller thing')} could be better." if small else ""
-    if silent:
-        return f"Cannot tell: {silent}.{found}{_unseen(report)}"
-    if not made(report) and report.tally.unknown:
-        return f"Cannot tell yet: {_unmade(report)}.{found}{_unexamined(report)}"
+    if doubt := _doubt(report):
+        return doubt + (f" {count(small, 'smaller thing')} could be better." if small else "") + _unexamined(report)
     if small:
         return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
     return _clean(report)
@@ -111,12 +107,16 @@ def made(report: Report) -> bool:
     return given.passed > 0 and given.unknown <= MAX_UNKNOWN * (given.passed + given.findings + given.unknown)
 
 
-def _unmade(report: Report) -> str:
-    """``3 of 20 checks could not be made (Permission denied)``, with the most frequent reasons."""
+def _doubt(report: Report) -> str:
+    """``Cannot tell yet: 3 of 20 checks could not be made (Permission denied).``, with the most frequent reasons; empty where one can."""
     given = report.tally
+    if silent := silent_gpus(report):
+        return f"Cannot tell: {silent}." + (f" {count(given.unknown, 'check')} could not be made." if given.unknown else "")
+    if made(report) or not given.unknown:
+        return ""
     reasons = dict.fromkeys(neutral(entry.reason, 80) for entry in unread(of_state(report, "unknown")))
     why = f" ({some(reasons, MAX_REASONS)})" if reasons else ""
-    return f"{given.unknown} of {count(given.passed + given.findings + given.unknown, 'check')} could not be made{why}"
+    return f"Cannot tell yet: {given.unknown} of {count(given.passed + given.findings + given.unknown, 'check')} could not be made{why}."
 
 
 def _clean(report: Report) -> str:

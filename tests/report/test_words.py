@@ -25,8 +25,7 @@ from tests.report import reports
         (
             (*reports.UNKNOWNS, reports.brief("a.b", "hint", "x")),
             2,
-            "Cannot tell yet: 3 of 6 checks could not be made (Permission denied and only read with --deep)."
-            " 1 smaller thing could be better.",
+            "Cannot tell yet: 3 of 6 checks could not be made (Permission denied and only read with --deep). 1 smaller thing could be better.",
         ),
         ((reports.balancing(),), 9, "1 warning costs speed here."),
         ((reports.balancing(), reports.narrow_link(0)), 9, "1 error and 1 warning cost speed here."),
