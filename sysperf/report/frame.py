@@ -8,7 +8,7 @@ import html
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sysperf.model.text import neutral
+from sysperf.model.text import neutral, quoted
 from sysperf.report import words
 
 CSS = Path(__file__).with_name("page.css")
@@ -70,6 +70,11 @@ def command(lines: str) -> str:
     """Commands as a block, whole, with a button that copies them."""
     shown = "\n".join(text(line) for line in words.command(lines))
     return f"<pre>{shown}</pre>" if shown else ""
+
+
+def explained(rule: str) -> str:
+    """The command that tells all of a rule or a cause, to copy."""
+    return f"<h3>All about it</h3>{command(f'sysperf explain {quoted(rule)}')}"
 
 
 def sections(tables: Iterable[tuple[str, Iterable[str], Iterable[Iterable[str]]]]) -> Iterator[str]:

@@ -166,7 +166,7 @@ def _finding(finding: Finding, ranks: str, drawing: Drawing | None) -> Iterator[
     yield from (f"<p>Where: {_text(place.text)}</p>" for place in finding.places)
     yield from (f"<p>Fix: {_text(fix.title or fix.note)}</p>" for fix in finding.fixes)
     yield from _place(finding, drawing)
-    yield "</details></section>"
+    yield f"{frame.explained(finding.rule)}</details></section>"
 
 
 def _place(finding: Finding, drawing: Drawing | None) -> Iterator[str]:

@@ -75,7 +75,7 @@ def test_every_format_of_the_audit_shows_the_finding(form: str, capsys: pytest.C
 
 
 def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    """No address to load from, a policy that allows one script, and data that the script can read."""
+    """No address to load from, a policy that allows the scripts in it, and data that they can read."""
     page = told(capsys, BEFORE, "--format", "html")
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
 
@@ -85,7 +85,7 @@ def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None
     assert all(len(row["start"]) == len(row["color"]) == len(row["name_of"]) for row in drawn["rows"])
     assert "default-src 'none'" in page
     assert not re.search(r'(?:src|href)="(?!#)', page)
-    assert page.count("<script") == 2
+    assert page.count("<script") == 3
 
 
 def test_a_finding_leads_to_its_place_on_the_timeline(capsys: pytest.CaptureFixture[str]) -> None:
