@@ -93,7 +93,7 @@ def _finding(outcome: Finding, also: Sequence[Finding], *, opened: bool) -> Iter
         yield "</table></details>"
     if outcome.refs:
         yield f'<p class="refs">{" ".join(map(_link, outcome.refs))}</p>'
-    yield "</details>"
+    yield f"{frame.explained(outcome.rule)}</details>"
 
 
 def _also(also: Sequence[Finding]) -> Iterator[str]:

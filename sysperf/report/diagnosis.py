@@ -149,7 +149,8 @@ def _sections(verdict: Verdict) -> Iterator[str]:
         yield f"<h3>Keep the source before you change it</h3>{frame.command(cause.keep)}" if cause.keep else ""
         yield f"<h3>Prove it</h3>{frame.command(cause.verify)}" if cause.verify else ""
         yield from (f"<p><code>{_text(place.text)}</code></p>" for place in cause.places)
-        yield f"<h3>Signals</h3><ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul></section>"
+        yield f"<h3>Signals</h3><ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul>"
+        yield f"{frame.explained(cause.rule)}</section>"
     yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small></p>" for cause in verdict.dropped if cause.because)
     yield "".join(f"<p><small>Not seen: {_text(note)}</small></p>" for note in verdict.notes)
 

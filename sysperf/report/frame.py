@@ -8,7 +8,7 @@ import html
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sysperf.model.text import neutral
+from sysperf.model.text import neutral, quoted
 from sysperf.report import words
 
 CSS = Path(__file__).with_name("page.css")
@@ -50,10 +50,15 @@ def paragraphs(*texts: str) -> Iterator[str]:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Texts in a table."""
+    """Texts in a table, which scrolls in a box of its own where it is wider than the page."""
+    return table_of(head, ((text(cell) for cell in row) for row in rows))
+
+
+def table_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Pieces of a page in a table, as `table` has texts."""
     names = "".join(f"<th>{text(name)}</th>" for name in head)
-    cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{names}</tr>{cells}</table>"
+    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{names}</tr>{cells}</table></div>'
 
 
 def behind(summary: str, picture: str, *tables: str) -> str:
@@ -65,6 +70,11 @@ def command(lines: str) -> str:
     """Commands as a block, whole, with a button that copies them."""
     shown = "\n".join(text(line) for line in words.command(lines))
     return f"<pre>{shown}</pre>" if shown else ""
+
+
+def explained(rule: str) -> str:
+    """The command that tells all of a rule or a cause, to copy."""
+    return f"<h3>All about it</h3>{command(f'sysperf explain {quoted(rule)}')}"
 
 
 def sections(tables: Iterable[tuple[str, Iterable[str], Iterable[Iterable[str]]]]) -> Iterator[str]:

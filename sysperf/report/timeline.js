@@ -4,8 +4,8 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const canvas = document.getElementById("timeline"), hint = document.getElementById("hint"), ink = canvas.getContext("2d");
   const COLORS = ["#3a9d5d", "#d64545", "#d9a400", "#3d7dca", "#8a63c9", "#8d8d8d", "#3a9d5d", "#3d7dca", "#7fa8d8", "#c98a4b", "#7a8fa6", "#a6857a", "#9aa67a"];
-  const LABEL = 190, LINE = 16, GAP = 8;
-  let from = 0, to = data.duration || 1, width = 0, boxes = [];
+  const LINE = 16, GAP = 8, TICK = 90, LEAST = 100, SHOWS = canvas.getAttribute("aria-label");
+  let from = 0, to = data.duration || 1, width = 0, LABEL = 190, boxes = [], marked = null;
 
   // Nested boxes get a level each.
   let top = 28;
@@ -30,7 +30,7 @@
 
   function draw() {
     const scale = window.devicePixelRatio || 1;
-    width = canvas.clientWidth;
+    width = canvas.clientWidth; LABEL = Math.min(190, Math.round(width / 3));
     canvas.width = width * scale; canvas.height = height * scale; canvas.style.height = height + "px";
     ink.setTransform(scale, 0, 0, scale, 0, 0);
     ink.clearRect(0, 0, width, height);
@@ -39,7 +39,7 @@
     boxes = [];
     axis(text, per);
     for (const row of data.rows) {
-      ink.fillStyle = text; ink.fillText(row.name, 4, row.top + LINE / 2, LABEL - 12);
+      ink.fillStyle = text; ink.fillText(short(row.name, LABEL - 12), 4, row.top + LINE / 2);
       const painted = new Float64Array(row.levels).fill(-1);
       for (let i = first(row.reach, from); i < row.start.length && row.start[i] < to; i++) {
         const start = row.start[i], end = start + row.duration[i];
@@ -54,17 +54,38 @@
       }
     }
   }
+  // A name that does not fit ends in three dots.
+  function short(name, room) {
+    if (ink.measureText(name).width <= room) return name;
+    let kept = name.length;
+    while (kept && ink.measureText(name.slice(0, kept) + "…").width > room) kept--;
+    return name.slice(0, kept) + "…";
+  }
+  // Lines at 1, 2 or 5 times a power of ten, in the unit of the largest time in view.
   function axis(text, per) {
-    const step = Math.pow(10, Math.ceil(Math.log10(120 / per)));
-    ink.fillStyle = text; ink.globalAlpha = 0.6;
-    for (let at = Math.ceil(from / step) * step; at < to; at += step) { const x = LABEL + (at - from) * per; ink.fillRect(x, 18, 1, height); ink.fillText(time(at), x + 3, 10); }
+    const least = TICK / per, power = Math.pow(10, Math.floor(Math.log10(least)));
+    const step = power * ([1, 2, 5].find(times => times * power >= least) || 10);
+    const [unit, name] = to >= 1e9 ? [1e9, "s"] : to >= 1e6 ? [1e6, "ms"] : [1e3, "µs"];
+    const label = at => (at / unit).toFixed(Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9))) + " " + name;
+    ink.fillStyle = text;
+    for (let tick = Math.ceil(from / step); tick * step < to; tick++) {
+      const x = LABEL + (tick * step - from) * per;
+      ink.globalAlpha = 0.2; ink.fillRect(x, 18, 1, height);
+      ink.globalAlpha = 0.8; ink.fillText(label(tick * step), x + 3, 10);
+    }
+    if (marked) {
+      const left = Math.max(LABEL, LABEL + (marked[0] - from) * per), right = Math.min(width, LABEL + (marked[1] - from) * per);
+      ink.globalAlpha = 0.15;
+      if (right > left) ink.fillRect(left, 18, Math.max(1, right - left), height);
+    }
     ink.globalAlpha = 1;
+    canvas.setAttribute("aria-label", SHOWS + ", " + label(from) + " to " + label(to) + " in view, a line each " + label(step));
   }
   let asked = false;
   const later = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; draw(); }); } };
   const at = x => from + (x - LABEL) / (width - LABEL) * (to - from);
   function zoom(x, factor) {
-    const middle = at(Math.max(x, LABEL)), span = Math.min(data.duration, Math.max(100, (to - from) * factor));
+    const middle = at(Math.max(x, LABEL)), span = Math.min(data.duration, Math.max(LEAST, (to - from) * factor));
     from = Math.max(0, Math.min(data.duration - span, middle - (middle - from) * span / (to - from))); to = from + span; later();
   }
   canvas.addEventListener("wheel", event => { if (!event.ctrlKey && !event.shiftKey) { event.preventDefault(); zoom(event.offsetX, event.deltaY > 0 ? 1.25 : 0.8); } }, { passive: false });
@@ -86,10 +107,20 @@
     if (event.key === "-") zoom(LABEL + (width - LABEL) / 2, 2);
     if (event.key === "0") { from = 0; to = data.duration; later(); }
   });
-  for (const button of document.querySelectorAll("[data-from]")) button.addEventListener("click", () => {
-    from = Math.max(0, Number(button.dataset.from)); to = Math.min(data.duration, Number(button.dataset.to)); canvas.scrollIntoView({ block: "center" }); later();
-  });
+  // `#time=12.5-13.1` shows these milliseconds of the window, with as much beside them.
+  function show(address) {
+    const found = /^#time=([0-9.]+)-([0-9.]+)$/.exec(address);
+    if (!found) return;
+    const start = 1e6 * Number(found[1]), span = Math.max(LEAST, 1e6 * Number(found[2]) - start);
+    if (!(start + span <= 1.001 * data.duration + LEAST)) return;
+    marked = [start, start + span];
+    from = Math.max(0, start - span); to = Math.min(data.duration, start + 2 * span);
+    canvas.scrollIntoView({ block: "center" }); later();
+  }
+  for (const link of document.querySelectorAll('a[href^="#time="]')) link.addEventListener("click", () => show(link.hash));
+  window.addEventListener("hashchange", () => show(location.hash));
   for (const mark of document.querySelectorAll("[data-color]")) mark.style.background = COLORS[Number(mark.dataset.color)];
   window.addEventListener("resize", later);
+  show(location.hash);
   const began = performance.now(); draw(); document.body.dataset.drawnMs = (performance.now() - began).toFixed(1);
 })();

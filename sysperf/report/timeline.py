@@ -28,13 +28,18 @@ from sysperf.report.analysis import (
 from sysperf.report.as_html import MARKS
 from sysperf.report.frame import text as _text
 from sysperf.trace.facts import Rank
+from sysperf.trace.intervals import length, union
 from sysperf.trace.output.analysis import Analysis
-from sysperf.trace.output.drawing import CAUSES, KINDS, Drawing
+from sysperf.trace.output.drawing import CAUSES, COPY_CALL, HOST, KINDS, LOADER, SYNC, Drawing, Event
 
 MAX_STEPS = 400
 _OPEN = ("error", "warning")
-_OF_GAPS = {"sync": ("synchronisation", "copy calls"), "dataloader": ("loader",), "program": ("host",), "device": ("host",)}
-"""Which gaps a cause of an area makes."""
+MAX_ROWS = 60
+"""Rows of the timeline that the table has: a program of many threads has more than anybody reads."""
+_OF_GAPS = {"sync": (SYNC, COPY_CALL), "dataloader": (LOADER,), "program": (HOST,), "device": (HOST,)}
+"""Which gaps a cause of an area makes, by their colour."""
+_NAMED = {"optimizer": "Optimizer.", "ddp": "nccl", "nccl": "nccl"}
+"""How the names of the events begin that an area is about."""
 SCRIPT = Path(__file__).with_name("timeline.js")
 
 
@@ -46,7 +51,7 @@ def render(analysis: Analysis, drawing: Drawing) -> str:
         f'<p class="about">{_text(_about(rank))}</p>',
         *_bar(rank),
         *_ranks(analysis),
-        *_findings(analysis),
+        *_findings(analysis, drawing),
         *_tables(rank),
         *_operators(rank),
         *_steps(rank),
@@ -91,13 +96,9 @@ def _bar(rank: Rank) -> Iterator[str]:
 
 def _operators(rank: Rank) -> Iterator[str]:
     """What computes most on the CPU."""
-    if not (operators := longest_operators(rank)):
-        return
-    yield "<h2>Operators by their own time</h2><table><tr><th>operator</th><th>time</th><th>calls</th><th>where</th></tr>"
-    for site in operators:
-        where = _text(site.where.text) if site.where else ""
-        yield f"<tr><td>{_text(site.what)}</td><td>{site.exposed_pct:.1f} %</td><td>{site.count}</td><td>{where}</td></tr>"
-    yield "</table>"
+    if operators := longest_operators(rank):
+        rows = ((site.what, f"{site.exposed_pct:.1f} %", str(site.count), site.where.text if site.where else "") for site in operators)
+        yield "<h2>Operators by their own time</h2>" + frame.table(("operator", "time", "calls", "where"), rows)
 
 
 def _ranks(analysis: Analysis) -> Iterator[str]:
@@ -133,25 +134,25 @@ def _steps(rank: Rank) -> Iterator[str]:
     longest, wide = max(lengths) or 1.0, 100 / len(lengths)
     yield f'<h2>Steps</h2><p class="about">{len(lengths)} steps, {min(lengths):.1f} to {max(lengths):.1f} ms</p>'
     yield f'<svg viewBox="0 0 100 20" preserveAspectRatio="none" width="100%" height="80" role="img" aria-label="{len(lengths)} steps">'
-    for number, length in enumerate(lengths):
-        high = 20 * length / longest
-        title = f"<title>step {number}: {length:.1f} ms</title>"
+    for number, step in enumerate(lengths):
+        high = 20 * step / longest
+        title = f"<title>step {number}: {step:.1f} ms</title>"
         yield f'<rect class="c3" x="{number * wide:.3f}" y="{20 - high:.3f}" width="{wide * 0.9:.3f}" height="{high:.3f}">{title}</rect>'
     yield "</svg>"
 
 
-def _findings(analysis: Analysis) -> Iterator[str]:
+def _findings(analysis: Analysis, drawing: Drawing) -> Iterator[str]:
     if not analysis.findings:
         return
     yield "<h2>Findings</h2>"
     ranks = len(analysis.trace.ranks)
     for finding, group in grouped(analysis.findings):
-        yield from _finding(finding, of_ranks(group, ranks), analysis)
+        yield from _finding(finding, of_ranks(group, ranks), drawing if ranks == 1 else None)
     if analysis.together is not None:
         yield f"<p>Together: {_text(analysis.together.text())} of the step; {_text(analysis.together.assumes)}.</p>"
 
 
-def _finding(finding: Finding, ranks: str, analysis: Analysis) -> Iterator[str]:
+def _finding(finding: Finding, ranks: str, drawing: Drawing | None) -> Iterator[str]:
     """One finding as a block, which is as wide as the page: what it costs and gains stands beside its name."""
     costs = (("costs", finding.cost_pct), ("busy with it", finding.work_pct))
     numbers = (ranks, *(f"{word} {share:.1f} %" for word, share in costs if share is not None), f"gains {finding.gain.interval}")
@@ -164,21 +165,31 @@ def _finding(finding: Finding, ranks: str, analysis: Analysis) -> Iterator[str]:
         yield f"<p>Gains if: {_text(finding.gain.assumes)}</p>"
     yield from (f"<p>Where: {_text(place.text)}</p>" for place in finding.places)
     yield from (f"<p>Fix: {_text(fix.title or fix.note)}</p>" for fix in finding.fixes)
-    yield from _place(finding, analysis)
-    yield "</details></section>"
+    yield from _place(finding, drawing)
+    yield f"{frame.explained(finding.rule)}</details></section>"
 
 
-def _place(finding: Finding, analysis: Analysis) -> Iterator[str]:
-    """A button that shows the longest gap of such a cause in the timeline."""
-    rank = analysis.trace.ranks[0]
-    if len(analysis.trace.ranks) > 1 or finding.rule.partition(".")[0] not in _OF_GAPS or rank.window_start_us is None:
+def _place(finding: Finding, drawing: Drawing | None) -> Iterator[str]:
+    """A link to the longest gap of such a cause on the timeline, or to the longest event that its name tells."""
+    area = finding.rule.partition(".")[0]
+    colors, name = _OF_GAPS.get(area, ()), _NAMED.get(area)
+    if drawing is None:
         return
-    causes = _OF_GAPS[finding.rule.partition(".")[0]]
-    gap = next((gap for device in rank.devices for gap in device.longest_gaps if gap.cause in causes), None)
-    if gap is not None:
-        start, length = 1e3 * (gap.start_us - rank.window_start_us), 1e6 * gap.ms
-        span = f'data-from="{start - length:.0f}" data-to="{start + 2 * length:.0f}"'
-        yield f'<p><button type="button" {span}>show its longest gap</button></p>'
+    of_its_kind = (
+        event
+        for row in drawing.rows
+        for event in row.events
+        if event.color in colors or (name is not None and drawing.names[event.name].startswith(name))
+    )
+    if longest := max(of_its_kind, key=lambda event: event.duration, default=None):
+        yield f"<p>On the timeline: {_link(longest, 'the longest' if name else 'the longest gap')}</p>"
+
+
+def _link(event: Event, before: str = "") -> str:
+    """``2.5 ms at 120 ms``, which shows the event on the timeline."""
+    start, end = event.start / 1e6, (event.start + event.duration) / 1e6
+    said = f"{before}{', ' if before else ''}{event.duration / 1e6:.4g} ms at {start:.1f} ms"
+    return f'<a href="#time={start:.6f}-{end:.6f}">{_text(said)}</a>'
 
 
 def _drawing(drawing: Drawing, *, several: bool) -> Iterator[str]:
@@ -191,7 +202,24 @@ def _drawing(drawing: Drawing, *, several: bool) -> Iterator[str]:
     yield '<ul class="legend">'
     yield from (f'<li><i data-color="{color}"></i>{_text(KINDS[color])}</li>' for color in used)
     yield "</ul>"
-    yield '<canvas id="timeline" tabindex="0" role="img" aria-label="timeline of the window"></canvas><div id="hint" hidden></div>'
+    canvas = '<canvas id="timeline" tabindex="0" role="img" aria-label="timeline of the window"></canvas><div id="hint" hidden></div>'
+    table = frame.table_of(("row", "what", "events", "time", "share", "the longest", "where"), _rows(drawing))
+    yield frame.behind("The timeline as a table", canvas, table)
+
+
+def _rows(drawing: Drawing) -> Iterator[tuple[str, ...]]:
+    """What each row of the timeline shows, by kind: how many events, the time that they cover, and the longest of them."""
+    for row in drawing.rows[:MAX_ROWS]:
+        kinds: dict[int, list[Event]] = {}
+        for event in row.events:
+            kinds.setdefault(event.color, []).append(event)
+        for color, events in sorted(kinds.items()):
+            covered = length(union((event.start, event.start + event.duration) for event in events))
+            longest = max(events, key=lambda event: event.duration)
+            time, share = f"{covered / 1e6:.4g} ms", f"{100 * covered / drawing.duration:.1f} %"
+            name = drawing.names[longest.name]
+            shown = (row.name, KINDS[color], f"{len(events):,}", time, share, "" if name == KINDS[color] else name)
+            yield *map(_text, shown), _link(longest)
 
 
 def _data(drawing: Drawing) -> str:

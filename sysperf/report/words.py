@@ -14,6 +14,9 @@ MAX_COMMAND = 8_000
 MAX_TEXT = 4_000
 SHORT_REASON = 180
 """Characters that fit about two lines of a terminal: the first two lines of `explain` say why it matters."""
+MAX_UNKNOWN = 0.05
+"""The share of checks that may be unknown where a machine is called good."""
+MAX_REASONS = 2
 
 _SENTENCE = r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])"
 _ORIGIN = r"(/\S*|[A-Za-z_]+\([^)]*\)): (.+)"
@@ -74,14 +77,12 @@ def verdict(report: Report) -> str:
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
-    silent = silent_gpus(report)
     if grave:
         costs = "cost" if sum(groups.values()) - small > 1 else "costs"
         sentence = f"{listed(grave)} {costs} speed here"
         return sentence + (f", and {count(small, 'smaller thing')} could be better." if small else ".") + _unexamined(report)
-    if silent:
-        found = f" {count(small, 'smaller thing')} could be better." if small else ""
-        return f"Cannot tell: {silent}.{found}{_unseen(report)}"
+    if doubt := _doubt(report):
+        return doubt + (f" {count(small, 'smaller thing')} could be better." if small else "") + _unexamined(report)
     if small:
         return f"No errors and no warnings; {count(small, 'smaller thing')} could be better.{_unseen(report)}"
     return _clean(report)
@@ -94,23 +95,36 @@ def _places(report: Report) -> str:
 
 
 def mood(report: Report) -> str:
-    """The verdict in a word: error, warning, unknown (more is unknown than was seen) or good."""
+    """The verdict in a word: error, warning, unknown (too much is) or good."""
     numbers = by_severity(report.findings())
     grave = [severity for severity in ("error", "warning") if severity in numbers]
-    if not grave and silent_gpus(report):
-        return "unknown"
-    return grave[0] if grave else "good" if report.tally.passed >= max(report.tally.unknown, 1) else "unknown"
+    return grave[0] if grave else "good" if made(report) and not silent_gpus(report) else "unknown"
+
+
+def made(report: Report) -> bool:
+    """Whether the checks could be made, all but a few of them: a claim of health needs that."""
+    given = report.tally
+    return given.passed > 0 and given.unknown <= MAX_UNKNOWN * (given.passed + given.findings + given.unknown)
+
+
+def _doubt(report: Report) -> str:
+    """``Cannot tell yet: 3 of 20 checks could not be made (Permission denied).``, with the most frequent reasons; empty where one can."""
+    given = report.tally
+    if silent := silent_gpus(report):
+        return f"Cannot tell: {silent}." + (f" {count(given.unknown, 'check')} could not be made." if given.unknown else "")
+    if made(report) or not given.unknown:
+        return ""
+    reasons = dict.fromkeys(neutral(entry.reason, 80) for entry in unread(of_state(report, "unknown")))
+    why = f" ({some(reasons, MAX_REASONS)})" if reasons else ""
+    return f"Cannot tell yet: {given.unknown} of {count(given.passed + given.findings + given.unknown, 'check')} could not be made{why}."
 
 
 def _clean(report: Report) -> str:
-    passed, unknown = report.tally.passed, report.tally.unknown
+    passed = report.tally.passed
     if not passed:
-        doubt = f"Cannot tell: none of {count(unknown, 'check')} could be made." if unknown else "Nothing was checked."
-        return doubt + _unexamined(report)
-    if not unknown and not _unexamined(report):
+        return f"Nothing was checked.{_unexamined(report)}"
+    if not report.tally.unknown and not _unexamined(report):
         return f"Healthy: nothing found that slows PyTorch down, {_all(passed)} passed."
-    if unknown > passed:
-        return f"Little is known: only {passed} of {passed + unknown} checks could be made; those passed.{_unexamined(report)}"
     return f"Nothing found that slows PyTorch down: {count(passed, 'check')} passed.{_unseen(report)}"
 
 

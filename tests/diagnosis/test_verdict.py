@@ -422,7 +422,8 @@ def test_text_of_a_program_is_shown_and_does_nothing(form: str) -> None:
     page = published(form)
 
     assert "\x1b" not in page
-    assert form in ("text", "json") or not re.search(r"(?<!\\)<script", re.sub(r"`[^`\n]*`", "", page))
+    of_ours = 1 if form == "html" else 0  # the button that copies
+    assert form in ("text", "json") or len(re.findall(r"(?<!\\)<script", re.sub(r"`[^`\n]*`", "", page))) == of_ours
     assert "dataloader.inline" in page or "main thread makes the batches" in page
 
 

@@ -14,7 +14,7 @@ A, B, C = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0"
 
 
 def device(address: str, node: int | None = 0, model: str = "2330", **other: Any) -> Device:
-    return Device(address, "030200", "gpu", **{"vendor_id": "10de", "device_id": model, "driver": "nvidia", "numa_node": node, **other})
+    return Device(address, "gpu", **{"vendor_id": "10de", "device_id": model, "driver": "nvidia", "numa_node": node, **other})
 
 
 THREE = [device(A, 0), device(B, 0), device(C, 1)]

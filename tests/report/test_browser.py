@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from sysperf.cli import main
 from sysperf.report import render
 from tests.report import reports
+from tests.trace.labelled import HERE
 
 CHROMIUM = shutil.which("chromium")
 QUIET = [
@@ -23,9 +26,16 @@ QUIET = [
     "--disable-sync",
     "--virtual-time-budget=2000",
 ]
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium")
+def dumped(address: str, profile: Path, *options: str) -> str:
+    """What a browser made of a page."""
+    command = [str(CHROMIUM), *QUIET, f"--user-data-dir={profile}", *options, "--dump-dom", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+
+
+@needs_chromium
 @pytest.mark.parametrize("machine", ["sick", "hostile"])
 def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str, tmp_path: Path) -> None:
     """Chromium shows every finding's rule; markup in a finding stays text; commands have a button; a screenshot is not blank."""
@@ -34,7 +44,7 @@ def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str,
     page.write_text(render(report, "html"), encoding="utf-8")
     chromium = [str(CHROMIUM), *QUIET, f"--user-data-dir={tmp_path / 'profile'}"]
 
-    dom = subprocess.run([*chromium, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=300, check=True).stdout
+    dom = dumped(page.as_uri(), tmp_path / "profile")
     subprocess.run(
         [*chromium, f"--screenshot={picture}", "--window-size=900,900", page.as_uri()], capture_output=True, timeout=300, check=True
     )
@@ -45,3 +55,19 @@ def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str,
     assert ">copy</button>" in dom
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 10_000
+
+
+@needs_chromium
+def test_an_address_shows_its_place_on_the_timeline(tmp_path: Path) -> None:
+    """Lines stand at 1, 2 or 5 times a power of ten, in one unit; what is no place shows everything."""
+    page = tmp_path / "trace.html"
+    main(["analyze", str(HERE / "kineto_resnet50_nw0.json.gz"), "--format", "html", "--output", str(page)])
+
+    def seen(place: str) -> str:
+        dom = dumped(page.as_uri() + place, tmp_path / "profile", "--window-size=1280,900")
+        label = re.search(r'<canvas[^>]*aria-label="timeline of the window, ([^"]*)"', dom)
+        return label[1] if label else ""
+
+    assert seen("#time=200-300") == "100 ms to 400 ms in view, a line each 50 ms"
+    assert seen("#time=0.1-0.104") == "96 µs to 108 µs in view, a line each 2 µs"
+    assert seen("#time=5000-9000") == seen("#time=x-9") == "0 ms to 873 ms in view, a line each 100 ms"

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sysperf.report
-from sysperf.report.frame import bar, command, framed, paragraphs, stamped, table
+from sysperf.report import as_html
+from sysperf.report.frame import bar, command, explained, framed, paragraphs, stamped, table
 from sysperf.report.intervals import WIDTH, Row, picture
+from tests.report import reports
 
 FOLDER = Path(sysperf.report.__file__).parent
 
@@ -84,3 +86,17 @@ def test_ratios_are_drawn_beside_no_change(values: list[float]) -> None:
     assert 'aria-label="faster"' in drawn
     assert all(0 <= float(x) <= WIDTH for x in re.findall(r' (?:cx|x1|x2)="([-\d.]+)"', drawn))
     assert 2 <= len(re.findall(r'text-anchor="middle"', drawn)) <= 12
+
+
+def test_a_rule_s_own_story_can_be_copied() -> None:
+    """A name that a report of somebody else made up stays one word of the command."""
+    assert "<pre>sysperf explain numa.balancing-on</pre>" in explained("numa.balancing-on")
+    assert "<pre>sysperf explain &#x27;x; reboot&#x27;</pre>" in explained("x; reboot")
+
+
+def test_each_finding_of_a_page_has_its_story() -> None:
+    """Each rule once."""
+    report = reports.sick()
+    page = as_html.render(report)
+
+    assert {outcome.rule for outcome in report.findings()} == set(re.findall(r"<pre>sysperf explain ([^<]*)</pre>", page))

@@ -75,7 +75,7 @@ def test_every_format_of_the_audit_shows_the_finding(form: str, capsys: pytest.C
 
 
 def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    """No address to load from, a policy that allows one script, and data that the script can read."""
+    """No address to load from, a policy that allows the scripts in it, and data that they can read."""
     page = told(capsys, BEFORE, "--format", "html")
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
 
@@ -84,8 +84,40 @@ def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None
     assert sum(len(row["start"]) for row in drawn["rows"]) > 10_000
     assert all(len(row["start"]) == len(row["color"]) == len(row["name_of"]) for row in drawn["rows"])
     assert "default-src 'none'" in page
-    assert not re.search(r'(?:src|href)="', page)
-    assert page.count("<script") == 2
+    assert not re.search(r'(?:src|href)="(?!#)', page)
+    assert page.count("<script") == 3
+
+
+def test_a_finding_leads_to_its_place_on_the_timeline(capsys: pytest.CaptureFixture[str]) -> None:
+    """The loader's finding to the longest gap that waits for the loader; the place is one that is drawn."""
+    page = told(capsys, BEFORE, "--format", "html")
+    finding = page[page.index("<code>dataloader.inline") :].partition("</section>")[0]
+    start, end = map(float, re.findall(r'href="#time=([\d.]+)-([\d.]+)"', finding)[0])
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert data is not None
+    rows = json.loads(data[1])["rows"]
+    exposed = next(row for row in rows if row["name"] == "device 0: exposed time")
+    of_loader = [
+        (begun, begun + long)
+        for begun, long, color in zip(exposed["start"], exposed["duration"], exposed["color"], strict=True)
+        if color == 1
+    ]
+
+    assert (start * 1e6, end * 1e6) == pytest.approx(max(of_loader, key=lambda span: span[1] - span[0]))
+    assert "Optimizer." in page
+    assert "#time=" in page[page.index("<code>optimizer.unfused") :].partition("</section>")[0]
+
+
+def test_the_timeline_is_a_table_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each kind of event in each row, with its share, for whoever does not see the picture."""
+    page = told(capsys, BEFORE, "--format", "html")
+    table = page[page.index("The timeline as a table") :].partition("</table>")[0]
+    rows = [re.findall(r"<td>(.*?)</td>", row) for row in table.split("<tr>")]
+    shares = {tuple(row[:2]): row[4] for row in rows if row}
+
+    assert shares["device 0: exposed time", "loader"] == "32.9 %"
+    assert shares["device 0: exposed time", "busy"] == "57.1 %"
+    assert ("device 0, stream 7", "kernels") in shares
 
 
 def test_the_annotated_trace_is_the_trace_with_our_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

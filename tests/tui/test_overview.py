@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.model.finding import Finding, Gain, Report, Subject
+from sysperf.model.finding import Evidence, Finding, Gain, Report, Subject
 from sysperf.model.rule import Impact
 from sysperf.tui.app import Dashboard
 from sysperf.tui.cure import Cure
 from sysperf.tui.now import HOLD_S, Now
+from sysperf.tui.screens import history
 from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.processes import Processes
-from sysperf.tui.source import Changed, Facts, Load
+from sysperf.tui.source import Changed, Facts, History, Load, Mark
 from sysperf.tui.sources.load import Busiest
-from sysperf.tui.widgets import causes, curves, overview, system, users
+from sysperf.tui.widgets import causes, chart, curves, overview, system, users, verdict
 from sysperf.tui.widgets.line import width_of
 from sysperf.tui.widgets.pane import Pane
 from tests.report import reports
@@ -112,6 +113,43 @@ def test_a_rule_has_one_row_for_all_its_programs() -> None:
     assert text.count("Few DataLoader workers") == 1
     assert "500 programs: Few DataLoader workers ▸" in text
     assert "! 2 warnings (501 places)" in text
+
+
+def test_history_begins_with_what_was_found() -> None:
+    """Series, GPUs and programs that findings are about, then their areas; of many programs the first few only."""
+    hot = reports.narrow_link(5)
+    few = few_workers(4242)
+    many = [few_workers(pid) for pid in range(5_000, 5_010)]
+    pressure = reports.balancing(rule="cpu.psi-contended", evidence=(Evidence("cpu.pressure_some", 0.9),))
+    names = ["cpu.busy", "cpu.pressure_some", "gpu.0.power", "gpu.5.power", "memory.used_bytes", "process.4242.cpu", "process.5009.cpu"]
+    found = history._mentioned([hot, few, pressure, *many])
+
+    assert sorted(names, key=lambda name: history._about(name, found)) == [
+        "gpu.5.power", "process.4242.cpu", "cpu.pressure_some", "gpu.0.power", "cpu.busy", "memory.used_bytes", "process.5009.cpu"
+    ]  # fmt: skip
+
+
+def test_an_event_is_a_line_through_the_curve() -> None:
+    """In the column of its mark, from the top of the curve to the axis."""
+    past = History([(float(at), 0.5, 0.0, 1.0) for at in range(100)], [Mark(50.0, "change", "fixed")], 0.0, 100.0)
+    drawn = [row.text for row in chart.draw(past, "cpu.busy", 112, 30)]
+    column = next(row.index("◆") for row in drawn if "◆" in row)
+
+    assert {row[column] for row in drawn[: next(at for at, row in enumerate(drawn) if "◆" in row)]} == {"│"}
+
+
+def test_green_is_what_could_be_checked_only() -> None:
+    """The agent tells no counts, so nothing found is no claim of health; nor is it one where many checks could not be made."""
+    quiet = reports.report(passed=74)
+
+    def styles(facts: Facts) -> set[str]:
+        now = Now()
+        now.take(facts)
+        return {part.style for row in verdict.draw(now, 120) for part in row.spans if part.text.strip()}
+
+    assert "good" in styles(Facts(quiet))
+    assert "good" not in styles(Facts(quiet, counted=False))
+    assert "good" not in styles(Facts(reports.report(*reports.UNKNOWNS, passed=5)))
 
 
 def test_a_finding_about_a_living_program_stays_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,9 @@ class _Artist:
         if total > MAX_EVENTS:
             functions = [row for row in rows if row.events and row.events[0].color == FUNCTIONS]
             others = [row for row in rows if row not in functions]
-            kept = {row.name: row for row in (*_longest(others, MAX_OTHERS), *_longest(functions, MAX_EVENTS - MAX_OTHERS))}
+            room = max(MAX_OTHERS, MAX_EVENTS - _count(functions))
+            others = _longest(others, room)
+            kept = {row.name: row for row in (*others, *_longest(functions, MAX_EVENTS - min(room, _count(others))))}
             rows = [kept[row.name] for row in rows]
         return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - _count(rows))
 
@@ -167,4 +169,6 @@ class _Artist:
     def _thread_name(self, thread: int) -> str:
         process, number = self._timeline.threads[thread]
         named = self._timeline.thread_names.get(thread)
-        return f"thread {number}" + (f" ({named[:40]})" if named else "") if process >= 0 else "thread"
+        if process < 0:
+            return "thread"
+        return named[:40] if named and str(number) in named else f"thread {number}" + (f" ({named[:40]})" if named else "")

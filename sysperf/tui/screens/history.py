@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar
 
 from textual import work
@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from sysperf.model.errors import SysperfError
+from sysperf.model.finding import Finding, Report
 from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.filtered import FilterBar, Filtered
@@ -23,6 +24,8 @@ from sysperf.tui.widgets.pane import Pane
 SPANS = (("10 min", 600.0), ("1 h", 3_600.0), ("6 h", 21_600.0), ("24 h", 86_400.0), ("7 d", 604_800.0))
 POINTS, CURVE = 400, 8
 RETRY_S = 5.0
+MAX_PROGRAMS = 3
+"""Programs with findings whose series come first: more would push the machine's out of sight."""
 STILL = "A captured machine stands still: it has no history."
 NO_AGENT = (
     "There is no history here: the agent keeps it, and this dashboard samples by itself. "
@@ -35,8 +38,8 @@ class History(Filtered):
 
     NAME = "history"
     HELP_TEXT = (
-        "The past of any series. ✗ a finding began, ✓ it is gone, ◆ something was changed: beside it stand the means of the ten minutes "
-        "before and after, which prove nothing by themselves."
+        "The past of any series, first of those that findings are about. ✗ a finding began, ✓ it is gone, ◆ something was changed: "
+        "beside it stand the means of the ten minutes before and after, which prove nothing by themselves."
     )
     LIST = "#names"
     DEFAULT_CSS = """
@@ -61,6 +64,8 @@ class History(Filtered):
         self._fits = False
         """Whether the span was made to fit what is known."""
         self._names: list[tuple[str, str]] = []
+        self._placed: Report | None = None
+        """The findings by which the names are in order."""
         self._past: tuple[str, Past] | None = None
         self._problem = ""
 
@@ -82,6 +87,8 @@ class History(Filtered):
     # ------------------------------------------------------------------ drawing
 
     def _listed(self, width: int, _: int) -> Lines:
+        if self._placed is not self.now.report:
+            self._order()
         wanted = self.words.lower().split()
         named = [(name, self._label(name), doc) for name, doc in self._names]
         rows = [
@@ -143,9 +150,16 @@ class History(Filtered):
             self.app.call_from_thread(self._have_names, names)
 
     def _have_names(self, names: list[tuple[str, str]]) -> None:
-        alive = {str(process.pid) for process in self.now.processes()}
-        self._names = sorted(names, key=lambda name: _place(name[0], alive))
+        self._names = names
+        self._order()
         self.redraw()
+
+    def _order(self) -> None:
+        """The series that findings are about first."""
+        alive = {str(process.pid) for process in self.now.processes()}
+        found = _mentioned(self.now.findings())
+        self._names.sort(key=lambda name: (*_about(name[0], found), *_place(name[0], alive)))
+        self._placed = self.now.report
 
     @work(thread=True, exit_on_error=False, exclusive=True, group="past")
     def _read(self, name: str, span_s: float) -> None:
@@ -201,3 +215,28 @@ def _place(name: str, alive: Collection[str]) -> tuple[int, str]:
     if kind == "process":
         return (1 if rest.partition(".")[0] in alive else 2), name
     return (3 if kind == "agent" else 0), name
+
+
+def _mentioned(findings: Iterable[Finding]) -> dict[str, int]:
+    """Facts, areas, GPUs and the first programs that findings are about, each with the place of the first one."""
+    out: dict[str, int] = {}
+    programs: dict[str, int] = {}
+    for place, finding in enumerate(findings):
+        for fact in finding.evidence:
+            out.setdefault(fact.fact, place)
+        out.setdefault(finding.rule.partition(".")[0], place)
+        if finding.subject.kind == "gpu":
+            out.setdefault(f"gpu.{finding.subject.index}", place)
+        elif finding.subject.pid is not None:
+            programs.setdefault(f"process.{finding.subject.pid}", place)
+    return out | dict([*programs.items()][:MAX_PROGRAMS])
+
+
+def _about(name: str, found: Mapping[str, int]) -> tuple[int, int]:
+    """(0, which) where a finding is about this very series, GPU or program; (1, which) of one in its area; then all others."""
+    area, _, rest = name.partition(".")
+    item = f"{area}.{rest.partition('.')[0]}"
+    for rank, key in ((0, name), (0, item), (1, area)):
+        if key in found and not (key == area and area == "process"):
+            return rank, found[key]
+    return 2, 0

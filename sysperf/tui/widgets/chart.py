@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sysperf.live.metric import BYTES, BYTES_PER_S, COUNT, SHARE
 from sysperf.live.metrics import find
@@ -28,8 +28,8 @@ def draw(history: History, name: str, width: int, height: int) -> Lines:
     rows = max(4, min(16, height - 6 - min(len(history.marks), MAX_MARKS)))
     columns = _columns(history, room)
     top = _top(name, max((value for value in columns if value is not None), default=0.0))
-    out = _curve(columns, rows, top, name)
-    return [*out, *_axis(history, room), *_summary(history, name, width)]
+    events = _events(history, room)
+    return [*_curve(columns, rows, top, name, events), *_axis(history, room, events), *_summary(history, name, width)]
 
 
 def _columns(history: History, room: int) -> list[float | None]:
@@ -66,23 +66,31 @@ def _top(name: str, most: float) -> float:
     return next(step * factor for factor in (1, 2, 5, 10) if step * factor >= most)
 
 
-def _curve(columns: Sequence[float | None], rows: int, top: float, name: str) -> Lines:
+def _events(history: History, room: int) -> dict[int, str]:
+    """The newest marks by their column, each with its kind; a change is not hidden by what it did."""
+    newest = sorted(history.marks, key=lambda mark: -mark.at)[:MAX_MARKS]
+    span_s = max(history.until - history.since, 1e-9)
+    placed = [(int((mark.at - history.since) / span_s * room), mark.kind) for mark in newest if mark.kind in MARKS]
+    return {column: kind for column, kind in sorted(placed, key=lambda one: one[1] == "change") if 0 <= column < room}
+
+
+def _curve(columns: Sequence[float | None], rows: int, top: float, name: str, events: Mapping[int, str]) -> Lines:
+    """The curve from the top down, a line through it where something happened."""
     out: Lines = []
     for row in range(rows - 1, -1, -1):
         drawn = "".join(" " if value is None else LEVELS[min(8, max(0, round((value / top * rows - row) * 8)))] for value in columns)
+        parts, begun = [], 0
+        for column, kind in sorted(events.items()):
+            parts += [Span(drawn[begun:column], "cool"), Span("│", MARKS[kind][1])]
+            begun = column + 1
         scale = value_of(name, top) if row == rows - 1 else value_of(name, 0.0) if row == 0 else ""
-        out.append(line(Span(padded(scale, SCALE - 1, right=True), "dim"), Span("│", "dim"), Span(drawn, "cool")))
+        out.append(line(Span(padded(scale, SCALE - 1, right=True), "dim"), Span("│", "dim"), *parts, Span(drawn[begun:], "cool")))
     return out
 
 
-def _axis(history: History, room: int) -> Lines:
-    drawn = ["─"] * room
-    spans: dict[int, str] = {}
-    for mark in sorted(history.marks, key=lambda mark: mark.kind == "change"):  # a change is not hidden by what it did
-        column = int((mark.at - history.since) / max(history.until - history.since, 1e-9) * room)
-        if 0 <= column < room and mark.kind in MARKS:
-            drawn[column], spans[column] = MARKS[mark.kind]
-    parts = [Span(char, spans.get(column, "dim")) for column, char in enumerate(drawn)]
+def _axis(history: History, room: int, events: Mapping[int, str]) -> Lines:
+    marks = {column: Span(*MARKS[kind]) for column, kind in events.items()}
+    parts = [marks.get(column, Span("─", "dim")) for column in range(room)]
     first, last = (_clock(at, history.until - history.since) for at in (history.since, history.until))
     times = first + " " * max(1, room - len(first) - len(last)) + last
     return [Line((Span(" " * (SCALE - 1)), Span("└", "dim"), *parts)), line(Span(" " * SCALE), span(times, "dim"))]

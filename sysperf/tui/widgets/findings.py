@@ -17,6 +17,7 @@ from sysperf.tui.now import Now
 from sysperf.tui.widgets import causes
 from sysperf.tui.widgets.causes import Cause
 from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, folded, line, padded, paragraph, span
+from sysperf.tui.widgets.verdict import SAYS_THE_AGENT
 
 ORDERS: dict[str, Callable[[Cause], object]] = {
     "cost": lambda _: (),  # as `causes` sorts them
@@ -67,7 +68,7 @@ def _empty(now: Now, width: int) -> Lines:
     if now.findings():
         return [line(span("No finding has all of these words. Esc shows all.", "dim"))]
     if not now.counted:
-        return paragraph("Nothing found that slows PyTorch down, says the agent.", width, "good")
+        return paragraph(SAYS_THE_AGENT, width, "strong")
     return paragraph(words.verdict(now.report), width, words.mood(now.report))
 
 

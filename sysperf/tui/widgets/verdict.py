@@ -11,6 +11,8 @@ from sysperf.tui.now import Now
 from sysperf.tui.widgets.causes import causes
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, paragraph, span, width_of
 
+SAYS_THE_AGENT = "Nothing found that slows PyTorch down, says the agent."
+"""Not in green: the agent does not tell how many checks it could make."""
 _ALARMS = {"error": "alarm", "warning": "caution"}
 
 
@@ -25,7 +27,7 @@ def draw(now: Now, width: int) -> Lines:
     if now.counted or report.findings():
         text, mood = words.verdict(report), words.mood(report) if now.counted else _mood(now)
     else:
-        text, mood = "Nothing found that slows PyTorch down, says the agent.", "good"
+        text, mood = SAYS_THE_AGENT, "strong"
     if mood in _ALARMS:  # the numbers say it already
         text = text.partition("could be better.")[2].strip()
         mood = "dim"
@@ -36,7 +38,7 @@ def draw(now: Now, width: int) -> Lines:
 
 def _mood(now: Now) -> str:
     numbers = words.by_severity(now.findings())
-    return next((severity for severity in ("error", "warning") if severity in numbers), "good")
+    return next((severity for severity in ("error", "warning") if severity in numbers), "strong")
 
 
 def counters(now: Now) -> list[Span]:
