@@ -105,7 +105,7 @@ def traced(host: Host, found: Sequence[Found], trace_all: TraceAll, window_s: fl
 
 
 def _begin(asked_ms: int) -> int:
-    """When the window begins: as the collector says, unless its clock is another than ours."""
+    """Moment at which the window begins: as the collector says, unless its clock is another than ours."""
     now = time.time()
     return asked_ms if now < asked_ms / 1e3 < now + 4 * LEAD_S else round((now + LEAD_S) * 1e3)
 
