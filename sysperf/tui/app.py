@@ -13,11 +13,13 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 
 from sysperf.host import files
 from sysperf.model.text import neutral
+from sysperf.tui import pasted
 from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.bench import Bench
@@ -74,6 +76,10 @@ class Dashboard(App[None]):
         """The internal error that ended the dashboard, for whoever started it to tell."""
         if theme in self.available_themes:
             self.theme = theme
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's driver for this terminal, to which pasted text is no keys."""
+        return pasted.guard(super().get_driver_class())
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's variables, those of text made readable."""

@@ -13,7 +13,7 @@ from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
 from sysperf.report.words import count
 from sysperf.tui.now import Now
-from sysperf.tui.widgets import workers
+from sysperf.tui.widgets import users, workers
 from sysperf.tui.widgets.bar import percent, shade
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
@@ -21,11 +21,11 @@ COLUMNS = (
     # head, width, and when it gives way: the highest first. The first column is the mark of what can be unfolded
     ("", 1, 0), ("pid", 7, 0), ("rank", 4, 0), ("GPU", 4, 0), ("GPU %", 6, 0), ("GPU mem", 8, 4), ("CPUs", 5, 0), ("main", 5, 3),
     ("wait", 5, 7), ("data", 5, 1), ("thr", 4, 6), ("work", 9, 2), ("allocator", 9, 8), ("local", 6, 5), ("memory", 9, 0),
-    ("age", 8, 9), ("torch", 7, 10),
+    ("user", 8, 5), ("age", 8, 9), ("torch", 7, 10),
 )  # fmt: skip
 MIN_COMMAND = 14
 """Columns of the screen that are left for the command, with the mark before it."""
-LEFT = ("allocator", "torch")
+LEFT = ("allocator", "user", "torch")
 FOLDED, UNFOLDED = "▸", "▾"
 MUCH = 0.2
 """From this share on, waiting for data is worth a look."""
@@ -79,10 +79,12 @@ def _searched(process: Process) -> str:
 
 
 def columns(now: Now, width: int) -> list[tuple[str, int]]:
-    """The columns that fit; those about GPUs, ranks and NUMA nodes only where there are some."""
+    """The columns that fit; those about GPUs, ranks, NUMA nodes and users only where there are some, of users several."""
     gpus, nodes = bool(now.devices()), _has_nodes(now)
     ranks = any((process.world_size or 1) > 1 for process in now.processes())
-    absent = {name for name, there in (("GPU", gpus), ("GPU %", gpus), ("GPU mem", gpus), ("rank", ranks), ("local", nodes)) if not there}
+    several = len({process.user for process in now.processes()}) > 1
+    there = {"GPU": gpus, "GPU %": gpus, "GPU mem": gpus, "rank": ranks, "local": nodes, "user": several}
+    absent = {name for name in there if not there[name]}
     known = [column for column in COLUMNS if column[0] not in absent]
     room, fitting = width - MIN_COMMAND, set()
     for name, wide, place in sorted(known, key=lambda column: column[2]):
@@ -215,6 +217,7 @@ class _Table:
             "GPU": (self._gpus(process), ""),
             "allocator": (neutral(process.allocator or "?", 12), ""),
             "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
+            "user": (neutral(users.owner(process.user, here=self._now.here), 40), ""),
             "torch": (neutral(process.torch_version or "?", 12).partition("+")[0], "dim"),
         }
         threads = str(process.threads or "?")
