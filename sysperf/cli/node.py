@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "ranks":
             action.add_argument("--job", required=True, metavar="ID", help="the scheduler's job, or torchrun's --rdzv-id")
             action.add_argument("--seconds", type=_seconds, default=3.0, metavar="SECONDS", help="how long they are traced (default: 3)")
-            action.add_argument("--begin", type=int, default=0, metavar="MS", help="when, in ms since 1970 (default: in 15 s)")
+            action.add_argument("--begin", type=int, default=0, metavar="MS", help="when, in ms since 1970 (default: in 20 s)")
             plugins.add_choice(action, plugin.TRACES)
         _options.add_machine(action)
         _options.add_rule_files(action)

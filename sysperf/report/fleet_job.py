@@ -59,6 +59,8 @@ def _why_not(job: FleetJob) -> str:
         return "of some ranks there is no dump that can be read"
     if not job.windows or not job.windows[-1].ranks:
         return "no rank was traced"
+    if job.late is not None:
+        return f"of the ranks that were seen, rank {job.late} on {neutral(job.node, 80)} comes last, and others are not known"
     if job.windows[-1].ranks < 2 or not job.windows[-1].matched:
         return "the traces have no collectives in common"
     return "of the ranks that were seen, none holds it up"

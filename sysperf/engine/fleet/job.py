@@ -189,6 +189,8 @@ def judged(found: FleetJob, span_s: float) -> FleetJob:
         return msgspec.structs.replace(found, verdict="cannot tell" if doubt else "nobody")
     named = [each for each in told if each.late == late]
     chronic = count >= CHRONIC * len(found.windows) if len(found.windows) >= CHRONIC_WINDOWS and span_s >= CHRONIC_S else None
+    if any(each.unknown for each in named):  # who is not known may come later still: the slowest rank is the likeliest to miss its trace
+        return msgspec.structs.replace(found, late=late, node=named[-1].node)
     second = sum(bool(each.signals) for each in named) * 2 > len(named)
     return msgspec.structs.replace(found, verdict="node" if second else "rank", chronic=chronic, late=late, node=named[-1].node)
 

@@ -30,7 +30,7 @@ MAX_EXPOSED = 3
 MAX_KERNELS, MAX_KERNEL_NAME = 12, 80
 LIBRARY = "libtorch_cpu"
 MAX_MAPS_BYTES = 16 << 20
-LEAD_S = 15.0
+LEAD_S = 20.0
 """A process asks for work every 5 s, and the tracer of a GPU warms up for 5 s."""
 TraceAll = Callable[[Host, Sequence[TraceRequest], Callable[[str], object]], list[Trace | SysperfError]]
 
@@ -92,16 +92,22 @@ def traced(host: Host, found: Sequence[Found], trace_all: TraceAll, window_s: fl
     """Trace them all at the same time, and keep what comparing them needs. Raises SysperfError."""
     import tempfile  # noqa: PLC0415 - 5 ms that records without ranks do without
 
-    before = {each.pid: _treated(host, each.pid) for each in found}
-    begin = _begin(begin_ms)
-    with tempfile.TemporaryDirectory(prefix="sysperf-ranks-", dir=paths.temporary_home()) as folder:
-        requests = [
-            TraceRequest(each.pid, 0, round(window_s * 1e3), output=f"{folder}/{each.pid}.json", limit_s=limit_s, start_ms=begin)
-            for each in found
-        ]
-        traces = trace_all(host, requests, lambda _: None)
-        treated = {each.pid: _since(before[each.pid], _treated(host, each.pid)) for each in found}
-        return [_record(each, trace, treated[each.pid]) for each, trace in zip(found, traces, strict=True)]
+    end = time.monotonic() + limit_s
+    alone = bool(found) and found[0].world_size == len(found)
+    while True:
+        before = {each.pid: _treated(host, each.pid) for each in found}
+        with tempfile.TemporaryDirectory(prefix="sysperf-ranks-", dir=paths.temporary_home()) as folder:
+            begin, begun = _begin(begin_ms), time.monotonic()
+            requests = [
+                TraceRequest(each.pid, 0, round(window_s * 1e3), output=f"{folder}/{each.pid}.json", limit_s=end - begun, start_ms=begin)
+                for each in found
+            ]
+            traces = trace_all(host, requests, lambda _: None)
+            treated = {each.pid: _since(before[each.pid], _treated(host, each.pid)) for each in found}
+            # A busy rank can miss the beginning. No other node waits for a job that is all here, so it is asked again.
+            missed = any(isinstance(trace, SysperfError) for trace in traces)
+            if not (missed and alone) or end - time.monotonic() < 2 * (time.monotonic() - begun):
+                return [_record(each, trace, treated[each.pid]) for each, trace in zip(found, traces, strict=True)]
 
 
 def _begin(asked_ms: int) -> int:
