@@ -81,7 +81,7 @@ class History(Filtered):
             self.set_interval(RETRY_S, self._tick)
 
     def _tick(self) -> None:
-        if self.app.screen is self:
+        if self.is_active:
             self.action_again()
 
     # ------------------------------------------------------------------ drawing

@@ -252,7 +252,7 @@ class Processes(Filtered):
         """Each second while a program is unfolded and somebody looks; once of a machine that stands still."""
         alive = {process.pid for process in self.now.processes()}
         self._readings = {pid: readings for pid, readings in self._readings.items() if pid in alive}
-        if self._readings and not self._counting and self.app.screen is self and (anew or self.actions.source.live):
+        if self._readings and not self._counting and self.is_active and (anew or self.actions.source.live):
             self._counting = True
             self._count(tuple(self._readings))
 
