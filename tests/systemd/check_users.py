@@ -74,7 +74,7 @@ def findings(outcomes: list[dict[str, Any]]) -> list[list[str]]:
 
 def audited() -> dict[str, Any]:
     """The report of the daily audit's unit, in its sandbox."""
-    line = show(AUDIT, "ExecStart")["ExecStart"].partition("argv[]=")[2].partition(" ;")[0]
+    line = show(AUDIT, "ExecStart")["ExecStart"].partition("argv[]=")[2].partition(" ;")[0].removesuffix(" --format json")
     REPORT.unlink(missing_ok=True)
     unit(f"{AUDIT}.d/test.conf", f"[Service]\nExecStart=\nExecStart={line} --format json\nStandardOutput=file:{REPORT}\n")
     run("systemctl", "start", AUDIT, seconds=60, check=True)
