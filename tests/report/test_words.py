@@ -19,7 +19,11 @@ from tests.report import reports
         ((), 1, "Healthy: nothing found that slows PyTorch down, the only check passed."),
         ((), 0, "Nothing was checked."),
         ((reports.UNKNOWNS[0],), 0, "Cannot tell yet: 1 of 1 check could not be made (Permission denied)."),
-        ((reports.UNKNOWNS[0],), 19, "Nothing found that slows PyTorch down: 19 checks passed. 1 check could not be made: power.rapl-capped."),
+        (
+            (reports.UNKNOWNS[0],),
+            19,
+            "Nothing found that slows PyTorch down: 19 checks passed. 1 check could not be made: power.rapl-capped.",
+        ),
         ((reports.UNKNOWNS[0],), 8, "Cannot tell yet: 1 of 9 checks could not be made (Permission denied)."),
         (reports.UNKNOWNS, 2, "Cannot tell yet: 3 of 5 checks could not be made (Permission denied and only read with --deep)."),
         (
