@@ -80,4 +80,3 @@ def cut(text: str, limit: int = MAX_ANSWER_BYTES - 1_000) -> str:
     """A page of ours that fits into an answer."""
     data = text.encode()
     return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore") + "\n… (cut)"
-

@@ -384,4 +384,3 @@ def doc_pages() -> list[str]:
     """The names of the pages."""
     folder = paths.shipped("docs")
     return sorted(name.removesuffix(".md") for name in os.listdir(folder) if name.endswith(".md")) if os.path.isdir(folder) else []
-
