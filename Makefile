@@ -10,9 +10,11 @@ audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
 	@echo; echo "sysperf is installed in .venv: $(RUN)/sysperf --help, or \`. .venv/bin/activate\` and then sysperf"
 
-# Four workers on two cores, since many tests wait for the programs that they start.
+# Two workers a core, since many tests wait for the programs that they start: at least 4, at most 16.
+WORKERS ?= $(shell cores=$$(env -u OMP_NUM_THREADS nproc); echo $$((cores < 2 ? 4 : cores > 8 ? 16 : 2 * cores)))
+
 test: .venv-dev/.ready
-	$(DEV)/pytest -n 4 $(TESTS)
+	$(DEV)/pytest -n $(WORKERS) $(TESTS)
 
 # Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
 test-machines: .venv-dev/.ready

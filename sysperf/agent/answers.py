@@ -12,6 +12,7 @@ import msgspec
 from sysperf.agent.status import Status
 from sysperf.collect.process.workers import Workers
 from sysperf.live.tracked_finding import TrackedFinding
+from sysperf.model.finding import Finding, Tally
 from sysperf.model.record import Json, JsonObject, Record, TypeForm, convert, fact, origin_of
 
 __all__ = ["AllSeries", "AllWorkers", "Changes", "Event", "Findings", "History", "Index", "Meters", "Point", "Programs", "Series"]
@@ -51,6 +52,8 @@ class Findings(Record):
     """What rules found, most costly first."""
 
     findings: tuple[TrackedFinding, ...]
+    tally: Annotated[Tally | None, fact("how often each answer was given last; of a finding, each time that its condition held")] = None
+    unknown: Annotated[tuple[Finding, ...], fact("what could not be judged, the first few of each rule; `tally` counts all")] = ()
 
 
 class Programs(Record):

@@ -87,7 +87,7 @@ class Api:
             Route("/", "what there is to ask", self._index, (Index,)),
             Route("/v1/status", "how the agent is doing", lambda _: _json(state.status()), (Status,)),
             Route("/v1/snapshot", "the facts of the machine, by area", self._last_snapshot, (Snapshot,)),
-            Route("/v1/findings", "what rules found, with since when it holds", lambda _: _json(Findings(state.findings())), (Findings,)),
+            Route("/v1/findings", "what rules found, with since when it holds, and what could not be judged", self._findings, (Findings,)),
             Route("/v1/processes", "the running PyTorch programs", lambda _: _json(Programs(state.processes())), (Programs,)),
             Route(
                 "/v1/workers",
@@ -127,6 +127,10 @@ class Api:
         if self._snapshot[0] is not snapshot:
             self._snapshot = (snapshot, to_json(snapshot))
         return 200, JSON, self._snapshot[1]
+
+    def _findings(self, _: Request) -> Answer:
+        checks = self._state.checks
+        return _json(Findings(self._state.findings(), checks.tally(), checks.unknown()))
 
     async def _workers(self, request: Request) -> Answer:
         """Read when somebody asks, in a thread: nobody pays for what nobody looks at."""

@@ -31,7 +31,6 @@ from sysperf.live.gpus import Gpus
 from sysperf.live.hysteresis import FindingTracker
 from sysperf.live.scan import Scanner
 from sysperf.live.tracked_finding import Past, Times, Transition
-from sysperf.live.unchecked import Unchecked
 from sysperf.live.watchers import PressureWatcher, ProcessExitWatcher
 from sysperf.model.errors import SysperfError
 
@@ -99,7 +98,7 @@ class Agent:
         self._state = AgentState(store, self._findings, self._setup.settings.mode, time.time())
         self._state.problems = self._all_problems
         self._announcer = Announcer(store, events, self._log)
-        self._gpus, self._scanner, self._unchecked = Gpus(), Scanner(), Unchecked()
+        self._gpus, self._scanner = Gpus(), Scanner()
         self._state.unknown = lambda: self._gpus.unknown
         self._auditor = Auditor(self._setup.terms, self._scanner, self._gpus)
         self._sampler = Sampler(self._state, events, self._gpus, self._problems)
@@ -200,7 +199,7 @@ class Agent:
         first, self._state.last = self._state.last is None, audit.snapshot
         was_idle = not self._sampler.programs.pids
         self._watch(self._state.running(), announce=not first)
-        self._unchecked.take(audit.rules, audit.outcomes)
+        self._state.checks.take(audit)
         times = Times(time.monotonic(), time.time())
         news = self._findings.take(times, audit.rules, audit.outcomes, self._auditor.period_s, audit.present, touched)
         self._remember(times.at)
@@ -281,6 +280,7 @@ class Agent:
         self._auditor.renew(setup.terms)
         rules = {rule.id for rule in setup.terms.ruleset.rules}
         self._announce(self._findings.keep_rules(rules, Times(time.monotonic(), time.time())))
+        self._state.checks.keep_rules(rules)
         if setup.allowed != before.allowed:
             self._fixing.use(setup)
         self._log.info("reloaded: %s rules, mode %s", len(rules), setup.settings.mode)
@@ -297,7 +297,7 @@ class Agent:
         files = [f"{path}: {problem}" for problems in by_file for path, problem in problems.items()]
         parts = [f"{name}: {problem}" for name, problem in self._problems.items()]
         other = filter(None, (self._gpus.problem, self._scanner.problem, self._pressure.problem, self._fixing.problem))
-        unseen = filter(None, (self._scanner.hidden(), self._unchecked.problem()))
+        unseen = filter(None, (self._scanner.hidden(), self._state.checks.problem()))
         return (*unseen, *sorted([*parts, *files[:MAX_FILE_PROBLEMS], *other]))
 
 

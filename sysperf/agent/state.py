@@ -11,6 +11,7 @@ from sysperf import __version__
 from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.status import Cost, Mode, Status
 from sysperf.collect.process.records import Process
+from sysperf.live.checks import Checks
 from sysperf.live.hysteresis import FindingTracker
 from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Transaction
@@ -31,6 +32,7 @@ class AgentState:
     def __init__(self, store: AsyncStore, findings: FindingTracker, mode: Mode, started_at: float) -> None:
         self.store = store
         self.tracked = findings
+        self.checks = Checks()
         self.mode: Mode = mode
         self.started_at = started_at
         self.values: dict[str, float] = {}

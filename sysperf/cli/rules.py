@@ -68,11 +68,10 @@ def _list(args: argparse.Namespace) -> int:
     if args.format == "json":
         _options.write(as_json.dump(chosen), args)
         return Exit.CLEAN
-    titles = {cause.id: cause.title for cause in judging.causes(args.rules)}
     worst = {rule.id: rule for rule in reversed(chosen)}  # of a cause its severest witness
     wide = max(map(len, worst), default=0)
     lines = [
-        f"{rule.severity:<8} {'cause' if rule.witness else rule.scope:<8} {rule.id:<{wide}}  {titles.get(rule.id, rule.title)}"
+        f"{rule.severity:<8} {'cause' if rule.witness else rule.scope:<8} {rule.id:<{wide}}  {rule.title}"
         for rule in reversed(worst.values())
     ]
     causes = sum(1 for rule in worst.values() if rule.witness)

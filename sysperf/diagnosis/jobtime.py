@@ -12,11 +12,14 @@ class JobTime:
     """The sum, brought up to date by readings of all processes that are there.
 
     The kernel adds all that a child spent to its parent's ended children when the parent has waited for it. What was counted while
-    the child was there is taken off then; of a child whose parent did not wait for it, it stays.
+    the child was there is taken off then; of a child whose parent did not wait for it, it stays. A parent is read before its children:
+    of one that it waits for in between, it shows the time with the next reading.
     """
 
     def __init__(self) -> None:
         self.ticks = 0
+        self._late: Counter[int] = Counter()
+        """Ticks of children that ended, which their parents' last readings did not show yet."""
         self._counted: dict[int, tuple[int, int]] = {}
         """Of each process that was there: its own ticks, and those of its ended children."""
 
@@ -28,13 +31,16 @@ class JobTime:
 
     def update(self, there: Mapping[int, Stat], parents: Mapping[int, int]) -> None:
         """Count what was spent since the last time. Processes that are not `there` have ended."""
-        handed_over: Counter[int] = Counter()
+        awaited, handed_over = self._late, Counter[int]()
         for pid in self._counted.keys() - there.keys():
             if (above := self._above(pid, there, parents)) is not None:
-                handed_over[above] += sum(self._counted[pid])
+                handed_over[above] += sum(self._counted[pid]) + awaited[pid]
+        self._late = Counter()
         for pid, stat in there.items():
             own, ended = self._counted.get(pid, (stat.cpu_ticks, stat.ended_children_ticks))
-            self.ticks += max(0, stat.cpu_ticks - own) + max(0, stat.ended_children_ticks - ended - handed_over[pid])
+            unseen = stat.ended_children_ticks - ended - awaited[pid] - handed_over[pid]
+            self.ticks += max(0, stat.cpu_ticks - own) + max(0, unseen)
+            self._late[pid] = min(handed_over[pid], max(0, -unseen))
         self._counted = {pid: (stat.cpu_ticks, stat.ended_children_ticks) for pid, stat in there.items()}
 
     @staticmethod

@@ -143,7 +143,6 @@ _LOGS = lazy(
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
 _IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
-ACTIVITIES = tuple(dict.fromkeys((*(call.activity for call in _CALLS), *_LINES, "importing", "python")))
 
 
 def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0) -> Stacks | None:

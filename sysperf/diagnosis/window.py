@@ -25,8 +25,8 @@ from sysperf.procfs.stat import parse
 RATE_HZ = 20
 MAX_WATCHED = 64
 """Processes whose state is sampled: more than these are counted by their readings only."""
-TREE_EVERY = 10
-"""Looks between two searches for new processes."""
+SEARCH_S = 0.5
+"""Between two searches for new processes, however late looks come on a busy machine."""
 MAX_PROCESSES = 4_096
 MAX_CALLS = 12
 MAX_IN_PARTS = 512
@@ -99,6 +99,7 @@ class Window:
         self.job = JobTime()
         self.parts: list[Part] = []
         """Taken every half second; none of a job with very many processes."""
+        self._searched = 0.0
         self.began = self.ended = clock()
         self.machine_first = self.machine_last = machine_reading()
 
@@ -118,13 +119,11 @@ class Window:
             self.began = start
             self._search(from_start=True)
             self.machine_first = machine_reading()
-        looks = 0
         while (passed := self._clock() - start) < seconds:
             self._sleep(min(1 / RATE_HZ, seconds - passed))
-            looks += 1
             if not self._look():
                 break
-            if looks % TREE_EVERY == 0:
+            if self._clock() - self._searched >= SEARCH_S:
                 self._search(from_start=False)
                 self._look_at_clocks()
                 self._take_part()
@@ -143,7 +142,7 @@ class Window:
 
     def _search(self, *, from_start: bool) -> None:
         """Find the tree, and take first readings of what is new in it."""
-        now = self._clock()
+        now = self._searched = self._clock()
         pending, number, children = [self.root], 0, counters.children_finder()
         while pending and number < MAX_PROCESSES:
             pid = pending.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
@@ -95,15 +95,8 @@ class Compiled:
         """The areas whose facts decide what it says: those that its conditions name, by themselves or through an item."""
         rule = self.rule
         conditions = [rule.when, *([rule.applies] if rule.applies else []), *(guard.when for guard in rule.unless)]
-        return self._areas_of(self._listed.union(*map(names_in, conditions)))
-
-    def areas_of_texts(self, texts: Iterable[str]) -> frozenset[str]:
-        """The areas that texts with blanks of this rule name: its message, or what a fix sets."""
-        return self._areas_of(frozenset[str]().union(*(self.template(text).names for text in texts)))
-
-    def _areas_of(self, names: frozenset[str]) -> frozenset[str]:
-        """An item has the facts of the list that it is from, and a list those of its area."""
-        if self.loop in names:
+        names = self._listed.union(*map(names_in, conditions))
+        if self.loop in names:  # an item has the facts of the list that it is from, and a list those of its area
             names = names - {self.loop} | self._listed
         return frozenset(_LISTS.get(name, name) for name in names)
 

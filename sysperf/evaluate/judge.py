@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ def judge(
     """Judge what was read by the rules of these scopes: all in force, or those of `rules`. Raises RuleError where one is wrong."""
     judging = Judge(scope_names(snapshot), ruleset.tables, ledger or Ledger(snapshot))
     for rule in ruleset.rules if rules is None else rules:
-        if rule.scope in scopes and not judging.has_none(rule.scope):
+        if rule.scope in scopes and not judging.has_none(rule):
             judging.rule(ruleset.compiled(rule.key))
     return judging
 
@@ -57,10 +58,11 @@ class Judge:
         self._ledger = ledger
         self.answers: list[Answer] = []
         self.rules = 0
-        self.passed = 0
+        self.passed: Counter[str] = Counter()
+        """For how many of its subjects each rule passed."""
         self.passed_rules: list[str] = []
         """The ids of the rules that passed for some of their subjects, and said nothing else of the others."""
-        self.not_applicable = 0
+        self.not_applicable: Counter[str] = Counter()
 
     @property
     def outcomes(self) -> list[Finding]:
@@ -72,27 +74,27 @@ class Judge:
         states = [outcome.state for outcome in (self.outcomes if outcomes is None else outcomes)]
         return Tally(
             rules=self.rules,
-            passed=self.passed,
+            passed=self.passed.total(),
             findings=states.count("finding"),
-            not_applicable=self.not_applicable,
+            not_applicable=self.not_applicable.total(),
             unknown=states.count("unknown"),
             suppressed=states.count("suppressed"),
         )
 
-    def has_none(self, scope: str) -> bool:
-        """Whether rules of this scope have no subject here (no GPU, no process): they are counted, and need no compiling."""
-        if scope not in ITEMS or self._names.get(f"{ITEMS[scope][0]}s") != ():
+    def has_none(self, rule: Rule) -> bool:
+        """Whether a rule has no subject here (no GPU, no process): it is counted, and needs no compiling."""
+        if rule.scope not in ITEMS or self._names.get(f"{ITEMS[rule.scope][0]}s") != ():
             return False
         self.rules += 1
-        self.not_applicable += 1
+        self.not_applicable[rule.id] += 1
         return True
 
     def rule(self, rule: Compiled) -> None:
         """One rule on all its subjects."""
-        passed, kept = self.passed, len(self.answers)
+        passed, kept = self.passed[rule.rule.id], len(self.answers)
         self.rules += 1
         self._on_subjects(rule)
-        if self.passed > passed and len(self.answers) == kept:
+        if self.passed[rule.rule.id] > passed and len(self.answers) == kept:
             self.passed_rules.append(rule.rule.id)
 
     def _on_subjects(self, rule: Compiled) -> None:
@@ -109,7 +111,7 @@ class Judge:
             self._undecided(rule, scope, items, Item())
             return
         if not items:
-            self.not_applicable += 1
+            self.not_applicable[rule.rule.id] += 1
         for place, value in enumerate(items):
             scope.names[rule.loop] = value
             self._decide(rule, scope, Item(rule.loop, value, place))
@@ -127,9 +129,9 @@ class Judge:
         try:
             scope.restart()
             if rule.applies is not None and rule.applies(scope) is False:
-                self.not_applicable += 1
+                self.not_applicable[rule.rule.id] += 1
             elif rule.when(scope) is False:
-                self.passed += 1
+                self.passed[rule.rule.id] += 1
             else:
                 scope.record()
                 self._answer(rule, scope, item)
@@ -149,13 +151,13 @@ class Judge:
         elif doubt is not None:
             self._undecided(rule, scope, doubt, item)
         elif not applies:
-            self.not_applicable += 1
+            self.not_applicable[rule.rule.id] += 1
         elif fires:
             finding = self._outcome(rule, "finding", scope, item)
             finding = finding if guard.doubt is None else self._uncertain(finding, guard.because, guard.doubt, item)
             self._keep(finding, rule, item)
         else:
-            self.passed += 1
+            self.passed[rule.rule.id] += 1
 
     def _uncertain(self, finding: Finding, because_of: str, doubt: Unknown, item: Item) -> Finding:
         """A finding that an exemption may concern: less sure, and nothing is done about it unasked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -80,9 +81,16 @@ class Ruleset:
         """Return a rule, or the first witness of a cause, by its id. Raises RuleError with a suggestion."""
         if witnesses := self.witnesses(rule_id):
             return witnesses[0]
-        some = any(_is_of(rule, rule_id) for rule in self._rules.values())
-        which = f"`sysperf rules list --select {rule_id}` shows those of this area" if some else "`sysperf rules list` shows all"
-        raise RuleError(f"no rule `{rule_id}`{'' if some else self._suggested(rule_id)}", which)
+        if any(_is_of(rule, rule_id) for rule in self._rules.values()):
+            raise RuleError(f"no rule `{rule_id}`", f"`sysperf rules list --select {rule_id}` shows those of this area")
+        suggested = self._suggested(rule_id)
+        raise RuleError(f"no rule `{rule_id}`{suggested}", "`sysperf rules list` shows all" if suggested else self._where_to_look(rule_id))
+
+    def _where_to_look(self, name: str) -> str:
+        """The command that lists the rules whose ids have a word of this name: of its words the rarest."""
+        named = {word: sum(word in rule.id for rule in self._rules.values()) for word in re.findall(r"[a-z0-9]{3,}", name.lower()[:80])}
+        word = min((word for word, many in named.items() if many), key=named.__getitem__, default="")
+        return f"`sysperf rules list --select '*{word}*'` shows those with this word" if word else "`sysperf rules list` shows all"
 
     def _suggested(self, name: str) -> str:
         return suggest(name, {rule.id: rule for rule in self._rules.values()})

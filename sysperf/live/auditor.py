@@ -19,7 +19,7 @@ from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
 from sysperf.engine.judging import Terms
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, judge
+from sysperf.evaluate.judge import JUDGED, Judge, judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import process_subject
 from sysperf.evaluate.waivers import apply_waivers
@@ -57,6 +57,9 @@ class AuditPass(NamedTuple):
     rules: Mapping[str, Rule]
     """The rules that were judged."""
     outcomes: Sequence[Finding]
+    passed: Mapping[str, int]
+    """For how many of its subjects each of them passed."""
+    not_applicable: Mapping[str, int]
     present: Mapping[str, Collection[str]]
     """The subjects that exist, by scope."""
     snapshot: Snapshot
@@ -96,12 +99,12 @@ class Auditor:
         shared: dict[frozenset[str], frozenset[str]] = {}  # hundreds of rules look at a few dozens of combinations
         areas = {rule.id: looks_at(terms.ruleset, rule.id) for rule in rules}
         self._looks_at = {rule: shared.setdefault(names, names) for rule, names in areas.items()}
-        self._rules = {rule.id: rule for rule in rules}
+        self._rules = rules
 
     @property
     def rules(self) -> Mapping[str, Rule]:
-        """The rules that are judged."""
-        return self._rules
+        """The rules that are judged, by id: a cause may have several witnesses."""
+        return {rule.id: rule for rule in self._rules}
 
     @property
     def idle(self) -> bool:
@@ -180,11 +183,20 @@ class Auditor:
         self._follow_gpus(areas)
         refreshed = frozenset(areas)
         snapshot = self._snapshot()
-        judged = [rule for rule in self._rules.values() if not refreshed.isdisjoint(self._looks_at[rule.id])]
-        outcomes = self._judge(judged, snapshot) if judged else []
+        judged = [rule for rule in self._rules if not refreshed.isdisjoint(self._looks_at[rule.id])]
+        answers, outcomes = self._judge(judged, snapshot)
         self.doing = ""
-        rules = {rule.id: rule for rule in judged}
-        return AuditPass(change, refreshed, rules, outcomes, _present(snapshot), snapshot, self._clock() - start)
+        return AuditPass(
+            change,
+            refreshed,
+            {rule.id: rule for rule in judged},
+            outcomes,
+            answers.passed,
+            answers.not_applicable,
+            _present(snapshot),
+            snapshot,
+            self._clock() - start,
+        )
 
     def report(self) -> Report:
         """What all rules say of the facts as they were read last: for a face that shows everything, passes and unknowns too."""
@@ -299,14 +311,15 @@ class Auditor:
         areas = {area: self._areas[area] for area in AREAS if area in self._areas}
         return with_drift(Snapshot(taken_at=reading.now(), areas=areas), self._terms.reference, self._terms.ruleset)
 
-    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> list[Finding]:
-        """What these rules say."""
+    def _judge(self, rules: Iterable[Rule], snapshot: Snapshot) -> tuple[Judge, list[Finding]]:
+        """What these rules say, and what of that is left after waivers."""
         self.doing = "judging"
         sources = (source for known in self._sources.values() for source in known.values())
-        outcomes = judge(self._terms.ruleset, snapshot, JUDGED, Ledger(snapshot, sources), rules=rules).outcomes
+        answers = judge(self._terms.ruleset, snapshot, JUDGED, Ledger(snapshot, sources), rules=rules)
+        outcomes = answers.outcomes
         if self._terms.waivers:
             outcomes = apply_waivers(outcomes, self._terms.waivers, None, self._terms.ruleset)
-        return [outcome for outcome in outcomes if outcome.rule != "waiver.stale"]
+        return answers, [outcome for outcome in outcomes if outcome.rule != "waiver.stale"]
 
 
 def _is_right(ruleset: Ruleset, rule: Rule) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Json, JsonObject, to_json
 from sysperf.model.text import neutral
 
 MAX_ANSWER_BYTES = 16_000
-MAX_TEXT = 200
+MAX_TEXT, MAX_UNKNOWN = 200, 10
 ROWS, MAX_ROWS = 20, 50
 KEPT_S, MAX_KEPT = 600.0, 32
 UNTRUSTED = "untrusted_"
@@ -76,13 +76,7 @@ class Pages:
         }
 
 
-MAX_UNKNOWN = 10
-
-
 def cut(text: str, limit: int = MAX_ANSWER_BYTES - 1_000) -> str:
     """A page of ours that fits into an answer."""
     data = text.encode()
     return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore") + "\n… (cut)"
-
-
-Run = Callable[..., Answer]

@@ -384,6 +384,3 @@ def doc_pages() -> list[str]:
     """The names of the pages."""
     folder = paths.shipped("docs")
     return sorted(name.removesuffix(".md") for name in os.listdir(folder) if name.endswith(".md")) if os.path.isdir(folder) else []
-
-
-__all__ = ["AREAS_SHOWN", "PAGING", "Allowed", "Tool", "arguments", "doc", "doc_pages", "rule_ids", "tools"]

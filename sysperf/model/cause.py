@@ -1,13 +1,26 @@
 """Causes as TOML writes them: what makes a program slow, and the witnesses that show it. Each witness is judged as a rule."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from sysperf.model.record import JsonObject, Record, fact
-from sysperf.model.rule import AnyFix, Confidence, Experiment, Guard, Hold, Impact, Rule, RuleFile, Scope, Severity, SignalRule, Test
+from sysperf.model.rule import (
+    AnyFix,
+    Confidence,
+    Experiment,
+    Guard,
+    Hold,
+    Impact,
+    Rule,
+    RuleFile,
+    Scope,
+    Severity,
+    SignalRule,
+    Test,
+    WitnessSource,
+)
 
-WitnessSource = Literal["source", "machine", "outside", "running", "trace"]
 SCOPE_OF: dict[WitnessSource, Scope] = {
     "source": "script",
     "machine": "host",
@@ -15,15 +28,14 @@ SCOPE_OF: dict[WitnessSource, Scope] = {
     "running": "diagnosis",
     "trace": "trace",
 }
-"""The scope in which a witness is judged: source code, machine or shell, a process from outside, a program that is watched, a trace."""
+"""The scope in which a witness is judged."""
 
 
 class Witness(Record, kw_only=True):
-    """One place where a cause shows. What it leaves out is its cause's."""
+    """One place where a cause shows. Its title and its fixes are its cause's, and what else it leaves out."""
 
     from_: Annotated[WitnessSource, fact("from where it looks")] = msgspec.field(name="from")
     name: Annotated[str, fact("what tells it from another witness of the same source")] = ""
-    title: str = ""
     severity: Severity
     message: Annotated[str, fact("one line with the observed value: {expression|filter}")]
     when: Annotated[str, fact("true: it shows")]
@@ -44,7 +56,6 @@ class Witness(Record, kw_only=True):
     hold: Hold | None = None
     impact: Impact | None = None
     measure: Experiment | None = None
-    fix: tuple[AnyFix, ...] | None = None
     test: tuple[Test, ...] = ()
 
 
@@ -81,13 +92,14 @@ class Cause(Record, kw_only=True):
         own = {name: getattr(witness, name) for name in _TAKEN}
         return Rule(
             id=self.id, witness=f"{witness.from_}-{witness.name}" if witness.name else witness.from_, scope=SCOPE_OF[witness.from_],
-            title=witness.title or self.title, explain=witness.explain or self.explain, seeds=self.seeds, refs=self.refs,
+            title=self.title, explain=witness.explain or self.explain, seeds=self.seeds, refs=self.refs,
             explains=self.explains, explains_where_most=self.explains_where_most, impact=witness.impact or self.impact,
-            measure=witness.measure or self.measure, fix=self.fix if witness.fix is None else witness.fix, **own,
+            measure=witness.measure or self.measure, fix=tuple(fix for fix in self.fix if not fix.from_ or witness.from_ in fix.from_),
+            **own,
         )  # fmt: skip
 
 
-_TAKEN = tuple({*Witness.__struct_fields__} - {"from_", "name", "title", "explain", "impact", "measure", "fix"})
+_TAKEN = tuple({*Witness.__struct_fields__} - {"from_", "name", "explain", "impact", "measure"})
 """What a rule has of its witness alone."""
 
 

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from sysperf.model.record import JsonObject, Record, fact
 
 Severity = Literal["error", "warning", "info", "hint"]
@@ -11,6 +13,8 @@ Confidence = Literal["high", "medium", "low"]
 Safety = Literal["safe", "caution", "manual"]
 Scope = Literal["host", "gpu", "python", "process", "launch", "trace", "script", "diagnosis"]
 SignalSource = Literal["scheduler", "memory", "io", "limits", "machine", "gpu", "settings", "stacks", "native", "trace", "script"]
+WitnessSource = Literal["source", "machine", "outside", "running", "trace"]
+"""From where a witness of a cause looks: source code, machine or shell, a process from outside, a program that is watched, a trace."""
 Expect = Literal["fire", "pass", "skip", "unknown"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info", "hint")
@@ -68,6 +72,9 @@ class Fix(Record):
     note: str = ""
     verify: Annotated[str, fact("condition that holds once the fix took")] = ""
     act: Annotated[str, fact("name of what it does in the table `acts`; typed fixes have one by themselves")] = ""
+    from_: Annotated[tuple[WitnessSource, ...], fact("of a cause: the witnesses that offer it; none named: all")] = msgspec.field(
+        name="from", default=()
+    )
 
 
 class Sysctl(Fix, tag="sysctl", tag_field="kind", kw_only=True):

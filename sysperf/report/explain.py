@@ -63,7 +63,7 @@ def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, 
     for witness, rule in zip(cause.witness, cause.rules(), strict=True):
         page.line()
         _witness(page, witness, rule, verbose=verbose)
-    for fix in _fixes(cause):
+    for fix in _once(cause.fix):
         page.line()
         _fix(page, fix)
     if cause.example is not None:
@@ -87,8 +87,7 @@ _FROM = {
 
 def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None:
     """One place where the cause shows: what is seen there, by which command, and in a running program by which observations."""
-    how = f"`sysperf {_FROM[witness.from_][1]}`, {rule.severity}"
-    page.labelled(witness.from_, f"{neutral(witness.title, MAX_TEXT)} ({how})" if witness.title else how)
+    page.labelled(witness.from_, f"`sysperf {_FROM[witness.from_][1]}`, {rule.severity}")
     for paragraph in paragraphs(witness.explain):
         page.labelled("", paragraph)
     if witness.signals:
@@ -97,9 +96,8 @@ def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None
         page.labelled(label, neutral(text, MAX_TEXT), "dim")
 
 
-def _fixes(cause: Cause) -> list[AnyFix]:
-    """The fixes of a cause and of its witnesses, each once: those that differ in what a finding fills in are printed alike."""
-    fixes = (*cause.fix, *(fix for witness in cause.witness for fix in witness.fix or ()))
+def _once(fixes: Sequence[AnyFix]) -> list[AnyFix]:
+    """Each fix once: those that differ in what a finding fills in are printed alike."""
     shown = {(fix.title, _blanks(getattr(fix, "text", "")), _blanks(_command(fix)), _what(fix)): fix for fix in reversed(fixes)}
     return list(reversed(shown.values()))
 
@@ -199,8 +197,12 @@ def _fix(page: Page, fix: AnyFix) -> None:
 
 
 def _blanks(template: str) -> str:
-    """A text with … for what a finding fills in."""
-    return re.sub(r"\{[^{}]*\}", "…", template)
+    """A text with … for what a finding fills in, or with what stands there where that is unknown, or one of the texts to choose from."""
+    return re.sub(r"\{[^{}]*\}", lambda blank: " or ".join(_TEXT.findall(blank[0])) or "…", template)
+
+
+_TEXT = re.compile(r"(?:\{|, |else )'([^']{4,})'(?= if |\)\}|\})")
+"""A text of an expression that is printed: the default, or a branch of a choice."""
 
 
 def _command(fix: AnyFix) -> str:

@@ -15,7 +15,9 @@ MAX_TEXT = 4_000
 SHORT_REASON = 180
 """Characters that fit about two lines of a terminal: the first two lines of `explain` say why it matters."""
 MAX_UNKNOWN = 0.05
-"""The share of checks that may be unknown where a machine is called good."""
+"""The share of checks that may be unknown where a machine is called good; …"""
+ONE_OF = 10
+"""… of so many or more, one may be: the verdict names it."""
 MAX_REASONS = 2
 
 _SENTENCE = r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])"
@@ -104,7 +106,8 @@ def mood(report: Report) -> str:
 def made(report: Report) -> bool:
     """Whether the checks could be made, all but a few of them: a claim of health needs that."""
     given = report.tally
-    return given.passed > 0 and given.unknown <= MAX_UNKNOWN * (given.passed + given.findings + given.unknown)
+    checks = given.passed + given.findings + given.unknown
+    return given.passed > 0 and given.unknown <= max(MAX_UNKNOWN * checks, int(checks >= ONE_OF))
 
 
 def _doubt(report: Report) -> str:
@@ -133,8 +136,9 @@ def _all(passed: int) -> str:
 
 
 def _unseen(report: Report) -> str:
-    checks = f" {count(report.tally.unknown, 'check')} could not be made." if report.tally.unknown else ""
-    return checks + _unexamined(report)
+    number = report.tally.unknown
+    only = f": {neutral(of_state(report, 'unknown')[0].rule)}" if number == 1 and of_state(report, "unknown") else ""
+    return (f" {count(number, 'check')} could not be made{only}." if number else "") + _unexamined(report)
 
 
 def _unexamined(report: Report) -> str:

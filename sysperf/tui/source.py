@@ -79,15 +79,25 @@ class Mark(NamedTuple):
     at: float
     kind: str
     text: str
+    key: str = ""
+    """Of a finding that came or went: which one it is."""
+
+
+Points = Sequence[tuple[float, float, float, float]]
+"""(time, mean, low, high) of a series"""
 
 
 class History(NamedTuple):
-    """The past of one series: (time, mean, low, high), and what happened meanwhile."""
+    """The past of series, and what happened meanwhile."""
 
-    points: Sequence[tuple[float, float, float, float]]
+    series: Mapping[str, Points]
     marks: Sequence[Mark] = ()
     since: float = 0.0
     until: float = 0.0
+
+    def points(self, name: str) -> Points:
+        """The points of a series; none where it was not sampled."""
+        return self.series.get(name, ())
 
 
 class Source(Protocol):
@@ -120,5 +130,5 @@ class Source(Protocol):
     def series(self) -> list[tuple[str, str]]:
         """(name, what it says) of the series that have a history. May block; raises SysperfError."""
 
-    def history(self, name: str, span_s: float, points: int) -> History:
-        """The past of a series. May block; raises SysperfError."""
+    def history(self, names: Sequence[str], span_s: float, points: int) -> History:
+        """The past of series. May block; raises SysperfError."""

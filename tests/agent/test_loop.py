@@ -34,6 +34,7 @@ from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.host import Host
 from sysperf.live.auditor import SCAN_S, Auditor, looks_at
+from sysperf.live.checks import Checks
 from sysperf.live.gpus import Gpus
 from sysperf.live.scan import Scanner
 from sysperf.live.tracked_finding import TrackedFinding
@@ -42,7 +43,7 @@ from sysperf.live.worker import Worker
 from sysperf.model.agent_settings import Mode, Settings
 from sysperf.model.change import Change, Setting
 from sysperf.model.errors import RuleError, SysperfError, UsageError
-from sysperf.model.finding import Finding
+from sysperf.model.finding import Finding, Tally
 from sysperf.model.rule import Override
 from tests.agent.machines import FAKE_TORCH, Manager, Running, agent, programs, until
 from tests.collect.programs import LOADER, running, torch_library
@@ -433,6 +434,23 @@ def test_only_what_was_read_again_is_judged_again() -> None:
     assert 0 < len(again.rules) < len(first.rules)
     assert all("memory" in looks_at(auditor._terms.ruleset, rule_id) for rule_id in again.rules)
     assert again.snapshot.areas["cpu"] is first.snapshot.areas["cpu"]
+
+
+def test_the_checks_of_parts_add_up_to_those_of_the_whole() -> None:
+    """Each pass replaces what its rules said before, of all witnesses of a cause; rules that go take theirs along."""
+    auditor, checks = Auditor(Terms(rules()), Scanner(), Gpus()), Checks()
+    checks.take(auditor.run_pass())
+    auditor.invalidate("memory", "kernel")
+    checks.take(auditor.run_pass())
+    whole = auditor.report()
+
+    def counts(tally: Tally) -> tuple[int, ...]:
+        return tally.passed, tally.findings, tally.unknown, tally.suppressed, tally.not_applicable
+
+    assert counts(checks.tally()) == counts(whole.tally)
+    assert {outcome.key for outcome in checks.unknown()} == {outcome.key for outcome in whole.outcomes if outcome.state == "unknown"}
+    checks.keep_rules(())
+    assert (checks.tally().passed, checks.unknown()) == (0, ())
 
 
 def test_an_audit_by_parts_says_what_an_audit_says() -> None:

@@ -75,6 +75,8 @@ def test_each_command_explains_itself(command: str) -> None:
         (["nothing-like-it"], "`sysperf --help` lists the commands"),
         (["facts", "gpuu"], "no area `gpuu`"),
         (["explain", "numa.balancing-onn"], "did you mean `numa.balancing-on`?"),
+        (["explain", "loader-starved"], "`sysperf rules list --select '*loader*'`"),
+        (["explain", "xyzzy"], "`sysperf rules list` shows all"),
         (["audit", "--root", "/nonexistent"], "no such capture"),
         (["audit", "--from", "/nonexistent"], "No such file"),
         (["audit", "--rules", "/nonexistent.toml"], "No such file"),

@@ -12,7 +12,7 @@ import pytest
 from sysperf import plugin
 from sysperf.engine.bench import results, traces
 from sysperf.engine.bench.ladder import Ladder, affordable, sequence
-from sysperf.engine.bench.state import CLIMB, TOP, Request, Shot, State
+from sysperf.engine.bench.state import CLIMB, ENDS, TOP, Request, Shot, State
 from sysperf.engine.bench.traces import Traced
 from sysperf.model.ladder import Ladder as Record
 from sysperf.model.ladder import RungResult, Sign
@@ -176,6 +176,18 @@ def test_each_rung_has_its_gain_and_the_ladder_its_total() -> None:
     assert first.low < 2.0 < first.high * 1.01
     assert rung(record, "bf16").outcome == "skipped"
     assert record.bottom_share_of_peak == pytest.approx(1e9 / 0.404 / 2e11, rel=0.02)
+
+
+def test_the_total_counts_the_pairs_of_the_ends_too() -> None:
+    """What the climb is too short for: its rounds and those of its ends alone are pairs of the same two starts."""
+    ladder = state({BOTTOM: 0.4, ONE: 0.2, TWO: 0.2, THREE: 0.1}, rounds=2)
+    ends = tuple(shot(one, number, seconds, ENDS) for number in range(6) for one, seconds in ((BOTTOM, 0.4), (THREE, 0.1)))
+    short, record = results.concluded(ladder), results.concluded(msgspec.structs.replace(ladder, shots=(*ladder.shots, *ends)))
+
+    assert short.total
+    assert record.total
+    assert (short.total.pairs, record.total.pairs) == (2, 8)
+    assert [one.trials for one in record.rungs] == [one.trials for one in short.rungs]
 
 
 def test_losses_that_differ_are_no_gain() -> None:

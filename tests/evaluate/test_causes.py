@@ -20,7 +20,10 @@ id = "box.heavy"
 title = "The box is heavy"
 explain = "It weighs."
 refs = ["https://example.org"]
-fix = [{ kind = "advice", by = "code", text = "carry less" }]
+fix = [
+  { kind = "advice", by = "code", text = "carry less" },
+  { kind = "advice", by = "code", text = "carry it in two turns", from = ["source"] },
+]
 
 [[cause.witness]]
 from = "source"
@@ -30,12 +33,10 @@ message = "m"
 
 [[cause.witness]]
 from = "trace"
-title = "The box bends"
 explain = "It bends."
 severity = "warning"
 when = "2 > 1"
 message = "m"
-fix = []
 params = { limit = 3 }
 """
 
@@ -51,13 +52,13 @@ def ruleset(folder: Path, text: str, scopes: tuple[str, ...] = ()) -> Ruleset:
 
 
 def test_a_witness_is_a_rule_with_the_words_of_its_cause(tmp_path: Path) -> None:
-    """What it says itself stays its own, an empty list of fixes too."""
+    """What it explains itself stays its own; it offers the fixes that are for all witnesses, and those for it."""
     source, trace = read_file(written(tmp_path, CAUSE)).rule
 
     assert (source.id, source.key, source.scope) == ("box.heavy", "box.heavy#source", "script")
     assert (trace.id, trace.key, trace.scope) == ("box.heavy", "box.heavy#trace", "trace")
-    assert (source.title, source.explain, len(source.fix)) == ("The box is heavy", "It weighs.", 1)
-    assert (trace.title, trace.explain, trace.fix) == ("The box bends", "It bends.", ())
+    assert (source.title, source.explain, len(source.fix)) == ("The box is heavy", "It weighs.", 2)
+    assert (trace.title, trace.explain, len(trace.fix)) == ("The box is heavy", "It bends.", 1)
     assert source.refs == trace.refs == ("https://example.org",)
 
 

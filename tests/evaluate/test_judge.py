@@ -59,7 +59,7 @@ def test_an_unknown_says_why_and_what_would_help() -> None:
     verdicts = judged([rule()], Box(), (denied,))
 
     (outcome,) = verdicts.outcomes
-    assert verdicts.passed == 0
+    assert verdicts.tally().passed == 0
     assert outcome.state == "unknown"
     assert (outcome.unknown[0].fact, outcome.unknown[0].reason) == ("box.swappiness", "/proc/sys/vm/swappiness: Permission denied")
     assert "sudo" in outcome.unknown[0].remedy
@@ -196,7 +196,7 @@ def test_each_item_is_judged(count: int) -> None:
     by_subject = {outcome.about: outcome for outcome in verdicts.outcomes}
     assert {name for name, outcome in by_subject.items() if outcome.state == "finding"} == {f"sd{number}" for number in spinning}
     assert by_subject["sd0"].state == "unknown"
-    assert verdicts.passed == count - 1 - len(spinning)
+    assert verdicts.tally().passed == count - 1 - len(spinning)
     for number in spinning:
         assert by_subject[f"sd{number}"].evidence[0].source == f"/sys/block/sd{number}/queue/rotational"
 
@@ -299,8 +299,8 @@ def test_rules_of_a_scope_without_subjects_are_counted_once() -> None:
     ledger = Ledger(Snapshot(taken_at="now", areas={}), ())
     judge = Judge({"gpus": ()}, {}, ledger)
 
-    assert judge.has_none("gpu")
+    assert judge.has_none(rule(scope="gpu"))
     assert (judge.tally().rules, judge.tally().not_applicable) == (1, 1)
-    assert not judge.has_none("host")
-    assert not Judge({"gpus": None}, {}, ledger).has_none("gpu")
+    assert not judge.has_none(rule())
+    assert not Judge({"gpus": None}, {}, ledger).has_none(rule(scope="gpu"))
     assert judge.tally().rules == 1

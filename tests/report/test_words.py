@@ -19,8 +19,12 @@ from tests.report import reports
         ((), 1, "Healthy: nothing found that slows PyTorch down, the only check passed."),
         ((), 0, "Nothing was checked."),
         ((reports.UNKNOWNS[0],), 0, "Cannot tell yet: 1 of 1 check could not be made (Permission denied)."),
-        ((reports.UNKNOWNS[0],), 19, "Nothing found that slows PyTorch down: 19 checks passed. 1 check could not be made."),
-        ((reports.UNKNOWNS[0],), 18, "Cannot tell yet: 1 of 19 checks could not be made (Permission denied)."),
+        (
+            (reports.UNKNOWNS[0],),
+            19,
+            "Nothing found that slows PyTorch down: 19 checks passed. 1 check could not be made: power.rapl-capped.",
+        ),
+        ((reports.UNKNOWNS[0],), 8, "Cannot tell yet: 1 of 9 checks could not be made (Permission denied)."),
         (reports.UNKNOWNS, 2, "Cannot tell yet: 3 of 5 checks could not be made (Permission denied and only read with --deep)."),
         (
             (*reports.UNKNOWNS, reports.brief("a.b", "hint", "x")),
@@ -90,6 +94,8 @@ def test_all_programs_examined_is_healthy(process: Any) -> None:
         (reports.UNKNOWNS, 2, "unknown"),
         (reports.UNKNOWNS, 56, "unknown"),
         (reports.UNKNOWNS, 57, "good"),
+        (reports.UNKNOWNS[:1], 8, "unknown"),
+        (reports.UNKNOWNS[:1], 18, "good"),
         ((reports.balancing(),), 0, "warning"),
         ((reports.balancing(), reports.narrow_link(0)), 0, "error"),
     ],

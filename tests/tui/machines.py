@@ -56,11 +56,11 @@ class Still:
     def series(self) -> list[tuple[str, str]]:
         return [("cpu.busy", "share of all CPUs' time that was used"), ("memory.dirty_bytes", "file data"), ("process.1.cpu", "CPUs")]
 
-    def history(self, name: str, span_s: float, points: int) -> History:  # noqa: ARG002 - as real sources
+    def history(self, names: Sequence[str], span_s: float, points: int) -> History:  # noqa: ARG002 - as real sources
         every = span_s / 100
         curve = [(START - span_s + every * index, index / 100, 0.0, 1.0) for index in range(100)]
         marks = [Mark(START - span_s / 2, "change", "fixed memory.swappiness-high"), Mark(START - span_s / 4, "finding", "too hot")]
-        return History(curve, marks, START - span_s, START)
+        return History(dict.fromkeys(names, curve), marks, START - span_s, START)
 
 
 def process(pid: int, **more: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_enter_is_named_where_it_opens_something_and_each_action_once() -> None:
         await press(pilot, "3")
         assert footer(app).startswith("⏎ Details ")
         await press(pilot, "5")
-        assert footer(app).startswith("[ Shorter ] Longer / Filter ")
+        assert footer(app).startswith("[ Shorter ] Longer ← → Cursor / Filter ")
 
     drive(dashboard(server(), actions=Actions(Still(news(server()), remembers=True), rule)), do, (80, 24))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import re
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -756,6 +757,14 @@ def test_history_changes_its_span_and_series() -> None:
         assert f"{names.key}  6 h" in screen_text(app)
         await press(pilot, "minus", "minus")
         assert f"{names.key}  10 min" in screen_text(app)
+        assert " at " not in screen_text(app)
+        await press(pilot, "left", "left")
+        assert len({row.index("┃") for row in screen_text(app).splitlines() if "┃" in row}) == 1
+        assert re.search(r"10 min   at \w+ \d\d:\d\d:\d\d", screen_text(app))
+        await press(pilot, "escape")
+        assert "┃" not in screen_text(app)
+        await pilot.click("#chart", offset=(40, 12))
+        assert "┃" in screen_text(app)
         await press(pilot, "slash", *"cpus", "enter")
         assert "memory.dirty" not in screen_text(app)
 

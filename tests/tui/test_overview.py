@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -131,15 +132,61 @@ def test_history_begins_with_what_was_found() -> None:
 
 def test_an_event_is_a_line_through_the_curve() -> None:
     """In the column of its mark, from the top of the curve to the axis."""
-    past = History([(float(at), 0.5, 0.0, 1.0) for at in range(100)], [Mark(50.0, "change", "fixed")], 0.0, 100.0)
-    drawn = [row.text for row in chart.draw(past, "cpu.busy", 112, 30)]
+    past = History({"cpu.busy": [(float(at), 0.5, 0.0, 1.0) for at in range(100)]}, [Mark(50.0, "change", "fixed")], 0.0, 100.0)
+    drawn = [row.text for row in chart.draw(past, [("cpu.busy", "cpu.busy")], 112, 30)]
     column = next(row.index("◆") for row in drawn if "◆" in row)
 
     assert {row[column] for row in drawn[: next(at for at, row in enumerate(drawn) if "◆" in row)]} == {"│"}
 
 
+def multiples(cursor: float | None = None, height: int = 40, marks: Sequence[Mark] = ()) -> list[str]:
+    """Three series of a minute and a half, each of another size."""
+    names = ["cpu.busy", "disk.busy", "gpu.5.celsius"]
+    series = {name: [(float(at), top * at / 100, 0.0, top) for at in range(100)] for name, top in zip(names, (1.0, 0.5, 90.0), strict=True)}
+    drawn = chart.draw(History(series, marks, 0.0, 100.0), [(name, name) for name in names], 112, height, cursor)
+    return [row.text for row in drawn]
+
+
+def test_series_of_one_time_have_one_axis() -> None:
+    """The chosen curve is the largest; the others have a line with their figures; where there is no room, they are left out."""
+    drawn = multiples()
+
+    assert sum("└" in row for row in drawn) == 1
+    assert any(row.startswith("gpu.5.celsius") and "89.1 °C  min 0 °C  mean 44.55 °C  max 90 °C" in row for row in drawn)
+    assert [height for height in (8, 12, 20, 40, 60) if len(multiples(height=height)) > height] == []
+    assert not any("celsius" in row for row in multiples(height=10))
+
+
+def test_the_cursor_is_in_one_column_of_all_curves() -> None:
+    """Each says its value there; of a moment that was not sampled it says so."""
+    drawn = multiples(25.0)
+    columns = {row.index("┃") for row in drawn if "┃" in row}
+
+    assert len(columns) == 1
+    assert sum("┃" in row for row in drawn) > 16
+    assert drawn[next(at for at, row in enumerate(drawn) if "└" in row)][columns.pop()] == "┸"
+    assert any(row.startswith("disk.busy") and " 12 %  min" in row for row in drawn)
+    past = History({"cpu.busy": [(1.0, 0.5, 0.5, 0.5), (2.0, 0.5, 0.5, 0.5)]}, (), 0.0, 100.0)
+    assert chart.figures(past, "cpu.busy", 100.0 + 90)[0].text == "not sampled then"
+
+
+def test_a_finding_that_went_is_one_line() -> None:
+    """With how long it was there; what has no beginning in this time stands alone."""
+    marks = [
+        Mark(10.0, "finding", "low priority", "a@1"),
+        Mark(50.0, "gone", "low priority: gone", "a@1"),
+        Mark(60.0, "gone", "other", "b@1"),
+    ]
+    told = [row for row in multiples(marks=marks) if "priority" in row or "other" in row]
+
+    assert len(told) == 2
+    assert told[0].startswith("✓ ")
+    assert told[1].startswith("✗ ")
+    assert told[1].endswith("low priority  ✓ gone after 40 s")
+
+
 def test_green_is_what_could_be_checked_only() -> None:
-    """The agent tells no counts, so nothing found is no claim of health; nor is it one where many checks could not be made."""
+    """An older agent tells no counts, so nothing found is no claim of health; nor is it one where many checks could not be made."""
     quiet = reports.report(passed=74)
 
     def styles(facts: Facts) -> set[str]:

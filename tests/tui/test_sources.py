@@ -21,6 +21,8 @@ from sysperf.engine.judging import Terms
 from sysperf.fix.journal import Journal
 from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.fix.lease import boot_id
+from sysperf.live.auditor import AuditPass
+from sysperf.live.scan import Change as Scanned
 from sysperf.live.system import System
 from sysperf.model.change import Change
 from sysperf.model.cpuset import CpuSet
@@ -72,6 +74,25 @@ def test_an_agent_tells_all_that_it_knows(tmp_path: Path) -> None:
         source.close()
 
 
+def test_an_agent_tells_how_much_it_could_check(tmp_path: Path) -> None:
+    """So the headline may be green, and `x` shows what could not be judged; an older agent tells no counts."""
+    ear, later = Ear(), Ear()
+    with serving(tmp_path) as running:
+        checked = AuditPass(Scanned((), ()), frozenset(), {}, reports.UNKNOWNS, {"a.b": 70}, {}, {}, reports.snapshot())
+        running.call(running.table.checks.take, checked)
+        Agent(running.path).start(ear)
+        assert eventually(lambda: ear.now.report is not None)
+        assert ear.now.counted
+        assert ear.now.report is not None
+        assert (ear.now.report.tally.unknown, ear.now.report.tally.findings) == (3, 1)
+        assert [outcome.rule for outcome in ear.now.report.outcomes] == ["numa.balancing-on", *(each.rule for each in reports.UNKNOWNS)]
+    (tmp_path / "old").mkdir()
+    with serving(tmp_path / "old", more={"/v1/findings": lambda _: (200, "application/json", b'{"findings": []}')}) as running:
+        Agent(running.path).start(later)
+        assert eventually(lambda: later.now.report is not None)
+        assert not later.now.counted
+
+
 def test_an_agent_that_ends_is_missed_and_found_again(tmp_path: Path) -> None:
     """What was known stays, with the problem beside it; when the agent is back, the problem is gone."""
     ear = Ear()
@@ -98,8 +119,8 @@ def test_history_has_points_and_marks(tmp_path: Path) -> None:
         source = Agent(running.path)
         assert ("cpu.busy", "share of all CPUs' time that was used; waiting for disks is not use") in source.series()
         # the server of these tests lives in the past: ask for all time
-        assert eventually(lambda: source.history("cpu.busy", START, 100).points)
-        past = source.history("cpu.busy", START, 100)
+        assert eventually(lambda: source.history(["cpu.busy"], START, 100).points("cpu.busy"))
+        past = source.history(["cpu.busy"], START, 100)
         assert [(mark.kind, mark.text) for mark in past.marks] == [("change", "fixed \\x1b[31m something")]
 
 

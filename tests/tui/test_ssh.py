@@ -128,7 +128,7 @@ def test_an_agent_through_sshd(server: Server, tmp_path: Path) -> None:
         assert eventually(lambda: running.events.listeners)
         running.call(running.events.publish, "sample", {"at": START + 90, "meters": {"cpu.busy": 0.75}})
         assert eventually(lambda: ear.now.meters.get("cpu.busy") == 0.75)
-        assert source.history("cpu.busy", 600, 10) is not None
+        assert source.history(["cpu.busy"], 600, 10) is not None
         for process in server.sessions():
             os.kill(process, signal.SIGKILL)
         assert eventually(lambda: "has ended (ssh: code 255); start the dashboard again" in ear.now.problem)

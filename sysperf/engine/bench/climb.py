@@ -20,8 +20,8 @@ import msgspec
 
 from sysperf import paths
 from sysperf.engine.bench import traces
-from sysperf.engine.bench.ladder import Compared, Configuration, Ladder, affordable, sequence
-from sysperf.engine.bench.state import CLIMB, TOP, Observe, Progress, Request, Shot, State, name_of
+from sysperf.engine.bench.ladder import WHOLE, Compared, Configuration, Ladder, affordable, sequence
+from sysperf.engine.bench.state import CLIMB, ENDS, PARTS, TOP, Observe, Progress, Request, Shot, State, name_of
 from sysperf.engine.bench.trainer import Trainer, read_record
 from sysperf.engine.bench.workers import Worker
 from sysperf.engine.verify import measuring, resuming
@@ -31,8 +31,8 @@ from sysperf.model.comparison import Metric
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
 
-CLIMB_SHARE = 0.6
-"""The part of the time that the climb takes; the rest leaves rungs out of the whole ladder."""
+CLIMB_SHARE, ENDS_SHARE = 0.6, 0.2
+"""The parts of the time for the climb, and for no rung beside all of them; the rest leaves rungs out of the whole ladder."""
 TRACE_SHARE = 0.25
 """The part of the time after which no further trace is taken."""
 MIN_ROUNDS = 3
@@ -102,19 +102,24 @@ class _Climber:
         self._folder.cleanup()
 
     def climb(self) -> None:
-        """Find out how long a run is, take traces, run rounds of the climb, then rounds without each rung."""
+        """Find out how long a run is, take traces, run rounds of the climb, of its two ends alone, then without each rung."""
         if not self.state.max_steps:
             self._calibrate()
         self._take_traces()
         budget_s = self.state.request.minutes * 60
-        climbing_until_s = self._spent_s() + (budget_s - self._spent_s()) * CLIMB_SHARE
-        while not self._is_climbed(climbing_until_s, budget_s):
+        left_s = budget_s - self._spent_s()
+        climbing_until_s = self._spent_s() + left_s * CLIMB_SHARE
+        while not self._is_climbed(climbing_until_s, left_s * ENDS_SHARE, budget_s):
             self.ladder = ladder_of(self.state)
 
-    def _is_climbed(self, climbing_until_s: float, budget_s: float) -> bool:
+    def _is_climbed(self, climbing_until_s: float, ends_s: float, budget_s: float) -> bool:
         """Run all rounds; False where a rung turned out not to run here, so that the ladder is another one."""
+        several = len(self.ladder.top) > 1
         try:
-            self._rounds(CLIMB, self.ladder.climb(), climbing_until_s, budget_s)
+            self._rounds(CLIMB, self.ladder.climb(), climbing_until_s, budget_s - ends_s * several)
+            if several and self._spent_s() < budget_s:
+                ends_until_s = min(budget_s, self._spent_s() + ends_s)
+                self._rounds(ENDS, [Compared(WHOLE, "added", (), self.ladder.top)], ends_until_s, ends_until_s)
             self._rounds(TOP, self._worth_leaving_out(), budget_s, budget_s)
         except _LacksRung:
             return False
@@ -178,7 +183,7 @@ class _Climber:
         if not compared:
             return
         done = max((shot.round for shot in self.state.shots if shot.part == part), default=-1)
-        goes_on = (part == TOP or done == 0) and done >= 0 and not self._is_whole(part, done, compared)
+        goes_on = (part != CLIMB or done == 0) and done >= 0 and not self._is_whole(part, done, compared)
         number = done if goes_on else done + 1
         short = False  # of time: then nothing is left out of the whole ladder, and the climb has all that is left
         while number < MAX_ROUNDS:
@@ -208,7 +213,7 @@ class _Climber:
 
     def _run(self, configuration: Configuration, part: str, number: int, place: int, of: int) -> None:
         name = name_of(configuration)
-        self._say(f"round {number + 1} of the {'climb' if part == CLIMB else 'whole ladder without a rung'}, {place + 1} of {of}: {name}")
+        self._say(f"round {number + 1} of {PARTS[part]}, {place + 1} of {of}: {name}")
         try:
             shot = self._shot(configuration, part, number, place, self.state.max_steps)
         except RunFailed as error:

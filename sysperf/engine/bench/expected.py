@@ -17,7 +17,7 @@ BYTES_A_TRANSFER = 8
 """Of a channel, of DDR4 and of the two halves of one of DDR5."""
 PCIE_LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """1e9 bytes a second of a lane, without the packets' heads."""
-AMD_ZEN1, AMD_ZEN4, AMD_ZEN5 = 23, 25, 26
+AMD_ZEN1, AMD_ZEN5 = 23, 26
 ZEN2_MODEL, ZEN5_SERVER_MODELS = 0x30, range(0x20)
 SKYLAKE_SERVER = 85
 AMX_RATIO, BF16_RATIO = 32, 2

@@ -14,7 +14,7 @@ from sysperf.engine import reading
 from sysperf.engine.bench import traces
 from sysperf.engine.bench.climb import CLIMB_SHARE, MIN_ROUNDS, ladder_of, metric
 from sysperf.engine.bench.ladder import WHOLE, Compared, Configuration, Ladder
-from sysperf.engine.bench.state import CLIMB, TOP, Shot, State, name_of
+from sysperf.engine.bench.state import CLIMB, ENDS, TOP, Shot, State, name_of
 from sysperf.engine.bench.traces import Traced
 from sysperf.engine.verify import Plan, conclude
 from sysperf.engine.verify import State as Study
@@ -48,7 +48,7 @@ def concluded(state: State) -> model.Ladder:
         max_steps=state.max_steps,
         seed=state.request.seed,
         rounds=max((shot.round + 1 for shot in state.shots if shot.part == CLIMB), default=0),
-        total=_compared(Compared(WHOLE, "added", (), ladder.top), CLIMB, state, disturbed) if ladder.top else None,
+        total=_compared(Compared(WHOLE, "added", (), ladder.top), (CLIMB, ENDS), state, disturbed) if ladder.top else None,
         rungs=rungs,
         peak_tflops={dtype: max(values) / TERA for dtype, values in state.peaks.items()},
         bottom_share_of_peak=_share_of_peak(state, (), _peak(state)),
@@ -125,14 +125,14 @@ def _rung(rung: Rung, place: int, ladder: Ladder, state: State, disturbed: dict[
 def _trials(pairs: Sequence[Compared], state: State, disturbed: dict[int, str]) -> Iterator[model.Trial]:
     for pair in pairs:
         part = CLIMB if pair.kind in ("added", "at the bottom") else TOP
-        comparison = _compared(pair, part, state, disturbed)
+        comparison = _compared(pair, (part,), state, disturbed)
         if comparison is not None:
             yield model.Trial(kind=pair.kind, comparison=comparison)
 
 
-def _compared(pair: Compared, part: str, state: State, disturbed: dict[int, str]) -> Comparison | None:
+def _compared(pair: Compared, parts: Sequence[str], state: State, disturbed: dict[int, str]) -> Comparison | None:
     """The study of two configurations over all rounds, looked at once; None where none has both."""
-    shots = list(_pairs(pair, part, state.shots))
+    shots = list(_pairs(pair, parts, state.shots))
     if not shots:
         return None
     first = [probe.Steps(state.shots[number].step_times_s) for number in shots[0]]
@@ -153,10 +153,10 @@ def _compared(pair: Compared, part: str, state: State, disturbed: dict[int, str]
 ARMS: tuple[Arm, Arm] = ("a", "b")
 
 
-def _pairs(pair: Compared, part: str, shots: Sequence[Shot]) -> Iterator[tuple[int, int]]:
+def _pairs(pair: Compared, parts: Sequence[str], shots: Sequence[Shot]) -> Iterator[tuple[int, int]]:
     """Pair, in each round, the run with the rung and the nearest one without it: their places among all runs."""
-    of_part = [(number, shot) for number, shot in enumerate(shots) if shot.part == part]
-    for _, of_round in itertools.groupby(of_part, key=lambda one: one[1].round):
+    of_parts = [(number, shot) for number, shot in enumerate(shots) if shot.part in parts]
+    for _, of_round in itertools.groupby(of_parts, key=lambda one: (one[1].part, one[1].round)):
         some = list(of_round)
         without, with_ = ([number for number, shot in some if shot.configuration == one] for one in (pair.without, pair.with_))
         if without and with_:
@@ -221,8 +221,8 @@ def _traced(state: State, configuration: Configuration) -> Traced | None:
 
 
 def _rate(state: State, configuration: Configuration) -> float | None:
-    """Steps a second, the median of its runs in the climb."""
-    some = [shot for shot in state.shots if shot.configuration == configuration and shot.part == CLIMB]
+    """Steps a second, the median of its runs in the climb and at its ends."""
+    some = [shot for shot in state.shots if shot.configuration == configuration and shot.part != TOP]
     rates = [rate for shot in some if (rate := probe.steps_per_s(probe.Steps(shot.step_times_s), len(shot.step_times_s) // 3)) is not None]
     return median(rates) if rates else None
 

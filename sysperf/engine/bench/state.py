@@ -10,8 +10,9 @@ from sysperf.engine.bench.ladder import Configuration
 from sysperf.model.comparison import MAX_TIME_S, Conditions
 from sysperf.model.record import Record
 
-CLIMB, TOP = "climb", "top"
-"""Parts: rungs are added from the bottom, or left out of the whole ladder."""
+CLIMB, ENDS, TOP = "climb", "ends", "top"
+"""Parts: rungs are added from the bottom; no rung and all of them in turn; rungs are left out of the whole ladder."""
+PARTS = {CLIMB: "the climb", ENDS: "no rung beside all of them", TOP: "the whole ladder without a rung"}
 
 
 class Request(Record, kw_only=True):

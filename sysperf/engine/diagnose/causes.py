@@ -73,8 +73,11 @@ def _signals(compiled: Compiled, scope: Scope) -> Iterable[Signal]:
 
 def _hypotheses(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Signal, ...]:
     """What lint says of the program's script and this cause confirms: a hypothesis and a live signal support each other."""
-    raised = [hits.in_source(hit, ruleset).title for hit in program.hits if hits.speaks_for(hit, compiled.rule.id, "diagnosis", ruleset)]
-    return (Signal(source="script", text=f"in its script: {within_a_sentence(raised[0])}"),) if raised else ()
+    raised = [hit for hit in program.hits if hits.speaks_for(hit, compiled.rule.id, "diagnosis", ruleset)]
+    if not raised:
+        return ()
+    same, title = compiled.rule.id in raised, hits.in_source(raised[0], ruleset).title
+    return (Signal(source="script", text="its source shows it, too" if same else f"in its source: {within_a_sentence(title)}"),)
 
 
 def _hidden(busy: float | None) -> tuple[Signal, ...]:

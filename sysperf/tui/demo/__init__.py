@@ -106,12 +106,12 @@ class Demo:
     def series(self) -> list[tuple[str, str]]:
         return [(name, "made up for the demo") for name in sorted(self._meters)]
 
-    def history(self, name: str, span_s: float, points: int) -> History:
+    def history(self, names: Sequence[str], span_s: float, points: int) -> History:
         now = time.time()
         at = [now - span_s + span_s * number / points for number in range(points)]
-        values = [self._value(name, self._meters.get(name, 0.0), moment) for moment in at]
-        curve = [(moment, value, value, value) for moment, value in zip(at, values, strict=True)]
-        return History(curve, [Mark(self._began - 420, "finding", "GPU 5: hardware slows it down")], now - span_s, now)
+        values = {name: [self._value(name, self._meters.get(name, 0.0), moment) for moment in at] for name in names}
+        series = {name: [(moment, value, value, value) for moment, value in zip(at, values[name], strict=True)] for name in names}
+        return History(series, [Mark(self._began - 420, "finding", "GPU 5: hardware slows it down")], now - span_s, now)
 
     # ------------------------------------------------------------------ playing
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import work
 from textual.binding import Binding, BindingType
 
 from sysperf.model.trial import Trial
@@ -50,12 +49,7 @@ class Bench(Listing):
 
     def action_read(self) -> None:
         if self.actions.trials is not None:
-            self._read()
-
-    @work(thread=True, exit_on_error=False, exclusive=True, group="trials")
-    def _read(self) -> None:
-        if self.actions.trials is not None:
-            self.app.call_from_thread(self._have, self.actions.trials())
+            self.in_thread(self.actions.trials, self._have, group="trials")
 
     def _have(self, trials: Trials) -> None:
         self._trials = trials

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import work
 from textual.binding import Binding, BindingType
 
 from sysperf.model.change import Undone
-from sysperf.model.errors import SysperfError
 from sysperf.report import changes
 from sysperf.tui import acting
 from sysperf.tui.acting import PastChange
@@ -72,16 +70,7 @@ class Changes(Listing):
 
     def action_read(self) -> None:
         if self.actions.changer is not None:
-            self._read()
-
-    @work(thread=True, exit_on_error=False, exclusive=True, group="journal")
-    def _read(self) -> None:
-        try:
-            changes = acting.past_changes(self.actions)
-        except SysperfError as error:
-            self.app.call_from_thread(self.say, acting.error_text(error), "error")
-        else:
-            self.app.call_from_thread(self._have, changes)
+            self.in_thread(lambda: acting.past_changes(self.actions), self._have, group="journal")
 
     def _have(self, changes: list[PastChange]) -> None:
         self._changes = changes
@@ -100,19 +89,12 @@ class Changes(Listing):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._undo(change)
+                self.in_thread(
+                    lambda: acting.undo(self.actions, change.transaction.number, change.folder), lambda taken: self._undone(change, taken)
+                )
 
         title = f"Undo transaction {change.transaction.number}?"
         self.app.push_screen(Question(title, lambda width, _: transactions.detail(change, width)), answered)
-
-    @work(thread=True, exit_on_error=False)
-    def _undo(self, change: PastChange) -> None:
-        try:
-            taken = acting.undo(self.actions, change.transaction.number, change.folder)
-        except SysperfError as error:
-            self.app.call_from_thread(self.say, acting.error_text(error), "error")
-        else:
-            self.app.call_from_thread(self._undone, change, taken)
 
     def _undone(self, change: PastChange, taken: list[Undone]) -> None:
         self.now.fixed = {name: number for name, number in self.now.fixed.items() if number != change.transaction.number}

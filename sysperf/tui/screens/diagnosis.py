@@ -10,7 +10,7 @@ from sysperf.model.errors import SysperfError
 from sysperf.report import diagnosis
 from sysperf.tui import acting
 from sysperf.tui.screens.dialogs import Reading
-from sysperf.tui.screens.view import View
+from sysperf.tui.screens.view import View, go_on
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.line import Lines
 from sysperf.tui.widgets.pane import Pane
@@ -45,19 +45,16 @@ class Diagnosing(Reading):
         def tell(looking: str, verdict: Verdict | None) -> None:
             if worker.is_cancelled:
                 raise Closed("the window was closed")
-            self.app.call_from_thread(self._show, looking, verdict)
+            go_on(self, self._show, looking, verdict)
 
         try:
             verdict = self._diagnose(self._pid, tell)
         except SysperfError as error:
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._fail, acting.error_text(error))
+            go_on(self, self._fail, acting.error_text(error))
         except OSError as error:  # no room for temporary files, no thread to be had
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._fail, f"{error}")
+            go_on(self, self._fail, f"{error}")
         else:
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._show, "", verdict)
+            go_on(self, self._show, "", verdict)
 
     def _show(self, looking: str, verdict: Verdict | None) -> None:
         self._looking, self._verdict = looking, verdict or self._verdict

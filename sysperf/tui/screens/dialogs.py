@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from sysperf.model.change import Transaction
@@ -22,31 +24,48 @@ from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, pa
 from sysperf.tui.widgets.pane import Draw, Pane
 
 MIN_REASON = 3
-CSS = """
-%s { align: center middle; }
-%s > Vertical { width: 90%%; max-width: 124; height: auto; max-height: 90%%; border: round $frame; background: $surface; padding: 0 1; }
-%s Pane { height: auto; max-height: 100%%; background: $surface; }
-"""
+T = TypeVar("T")
 
 
-class Reading(ModalScreen[None]):
+class Dialog(ModalScreen[T]):
+    """A frame over a screen: a title, what is in it, and below it what the keys do."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; }
+    Dialog > Vertical {
+        width: 90%; max-width: 124; height: auto; max-height: 90%; border: round $frame; background: $surface; padding: 0 1;
+    }
+    Dialog Pane { height: auto; max-height: 100%; background: $surface; }
+    """
+
+    def __init__(self, title: str, keys: str) -> None:
+        super().__init__()
+        self._title, self._keys = title, keys
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as frame:
+            frame.border_title, frame.border_subtitle = _plain(self._title), self._keys
+            yield from self.inside()
+
+    def inside(self) -> Iterable[Widget]:
+        """What is in the frame."""
+        raise NotImplementedError
+
+
+class Reading(Dialog[None]):
     """Text to read, with a title."""
 
-    DEFAULT_CSS = CSS % (("Reading",) * 3)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,question_mark", "dismiss", "Close"),
         Binding("y", "copy", "Copy", show=False),
     ]
 
     def __init__(self, title: str, draw: Draw, copy: str = "") -> None:
-        super().__init__()
-        self._title, self._draw, self._copy = title, draw, copy
+        super().__init__(title, "esc closes" + (", y copies" if copy else ""))
+        self._draw, self._copy = draw, copy
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = _plain(self._title)
-            box.border_subtitle = "esc closes" + (", y copies" if self._copy else "")
-            yield Pane(self._draw)
+    def inside(self) -> Iterable[Widget]:
+        yield Pane(self._draw)
 
     def action_copy(self) -> None:
         if self._copy:
@@ -54,24 +73,21 @@ class Reading(ModalScreen[None]):
             self.notify("copied", timeout=2, markup=False)
 
 
-class Cured(ModalScreen[bool]):
+class Cured(Dialog[bool]):
     """What a change did: the settings, and the meters of its subject as they move since. True: take it back."""
 
-    DEFAULT_CSS = CSS % (("Cured",) * 3)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "answer(False)", "Close"),
         Binding("u", "answer(True)", "Undo"),
     ]
 
     def __init__(self, transaction: Transaction, cure: Cure) -> None:
-        super().__init__()
+        holds = transaction.state == "applied"
+        super().__init__(f"Transaction {transaction.number}", "esc closes" + ("    u takes it back" if holds else ""))
         self._transaction, self._cure = transaction, cure
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = f"Transaction {self._transaction.number}"
-            box.border_subtitle = "esc closes" + ("    u takes it back" if self._transaction.state == "applied" else "")
-            yield Pane(self._lines)
+    def inside(self) -> Iterable[Widget]:
+        yield Pane(self._lines)
 
     def on_mount(self) -> None:
         self.set_interval(1.0, self.query_one(Pane).redraw)
@@ -96,25 +112,21 @@ class Cured(ModalScreen[bool]):
         self.dismiss(undo and self._transaction.state == "applied")
 
 
-class Question(ModalScreen[bool]):
+class Question(Dialog[bool]):
     """Something that is done only after a yes. Enter alone is a no."""
 
-    DEFAULT_CSS = CSS % (("Question",) * 3)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
         Binding("n,escape,q,enter", "answer(False)", "No"),
     ]
 
     def __init__(self, title: str, draw: Draw) -> None:
-        super().__init__()
-        self._title, self._draw = title, draw
+        super().__init__(title, "y: yes    n: no")
+        self._draw = draw
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = _plain(self._title)
-            box.border_subtitle = "y: yes    n: no"
-            yield Pane(self._draw)
-            yield Pane(lambda width, _: [fitted(_answers(), width)], id="answers", classes="fixed")
+    def inside(self) -> Iterable[Widget]:
+        yield Pane(self._draw)
+        yield Pane(lambda width, _: [fitted(_answers(), width)], id="answers", classes="fixed")
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
@@ -132,22 +144,18 @@ def _answers() -> Line:
     return line(Span(" [ y yes ] ", "good"), Span("  "), Span(" [ n no ] ", "strong"))
 
 
-class Writing(ModalScreen[str | None]):
+class Writing(Dialog[str | None]):
     """One line to write; None when it was given up."""
 
-    DEFAULT_CSS = CSS % (("Writing",) * 3)
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
 
     def __init__(self, title: str, about: str, least: int = 3) -> None:
-        super().__init__()
-        self._title, self._about, self._least = title, about, least
+        super().__init__(title, "enter: done    esc: cancel")
+        self._about, self._least = about, least
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = _plain(self._title)
-            box.border_subtitle = "enter: done    esc: cancel"
-            yield Pane(lambda width, _: paragraph(self._about, width), classes="fixed")
-            yield Input()
+    def inside(self) -> Iterable[Widget]:
+        yield Pane(lambda width, _: paragraph(self._about, width), classes="fixed")
+        yield Input()
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -163,23 +171,19 @@ class Writing(ModalScreen[str | None]):
             self.notify("say why, in a few words", severity="warning", timeout=3, markup=False)
 
 
-class Waiving(ModalScreen[tuple[str, datetime.date | None] | None]):
+class Waiving(Dialog[tuple[str, datetime.date | None] | None]):
     """Why and until when a finding is accepted, beside what the waiver reaches; None when it was given up."""
 
-    DEFAULT_CSS = CSS % (("Waiving",) * 3)
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
 
     def __init__(self, about: str, reach: str) -> None:
-        super().__init__()
+        super().__init__("Waive: why is this accepted, and until when?", "enter: next, done    tab: other field    esc: cancel")
         self._about, self._reach = about, reach
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = "Waive: why is this accepted, and until when?"
-            box.border_subtitle = "enter: next, done    tab: other field    esc: cancel"
-            yield Pane(self._question, classes="fixed")
-            yield Input(placeholder="why, in a few words", id="reason")
-            yield Input(waive.DEFAULT_EXPIRY, placeholder="until when: 30d, 2027-03-31, never", id="expires")
+    def inside(self) -> Iterable[Widget]:
+        yield Pane(self._question, classes="fixed")
+        yield Input(placeholder="why, in a few words", id="reason")
+        yield Input(waive.DEFAULT_EXPIRY, placeholder="until when: 30d, 2027-03-31, never", id="expires")
 
     def _question(self, width: int, _: int) -> Lines:
         return [*paragraph(self._about, width), *paragraph(f"Accepts {self._reach}.", width, "warning")]

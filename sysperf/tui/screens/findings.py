@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-from textual import work
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
 from sysperf.engine import change
 from sysperf.model.change import Transaction, Undone
-from sysperf.model.errors import SysperfError
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report import changes, explain
@@ -33,7 +31,6 @@ from sysperf.tui.widgets.line import Lines, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 from sysperf.verify.trials import Trials
 
-T = TypeVar("T")
 BY_HAND = "its fixes are by hand, see below"
 
 
@@ -101,7 +98,7 @@ class Findings(Filtered):
 
     def on_screen_resume(self) -> None:
         if self.actions.trials is not None:
-            self._in_thread(self.actions.trials, self._have_trials)
+            self.in_thread(self.actions.trials, self._have_trials)
 
     def _have_trials(self, trials: Trials) -> None:
         """What was measured stands as the gain of its finding."""
@@ -193,7 +190,7 @@ class Findings(Filtered):
         self._unknown = not self._unknown
         self.redraw()
         if self._unknown and not self.now.counted:
-            self.say("The agent does not send unknown checks; `sysperf audit` lists them.")
+            self.say("This older agent does not send unknown checks; `sysperf audit` lists them.")
 
     # ------------------------------------------------------------------ acting
 
@@ -215,20 +212,20 @@ class Findings(Filtered):
 
     def action_explain(self) -> None:
         if (outcome := self.chosen) is not None:
-            self._in_thread(lambda: self.actions.rule(outcome.rule), lambda rule: self._read(
+            self.in_thread(lambda: self.actions.rule(outcome.rule), lambda rule: self._read(
                 f"Explain {outcome.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
 
     def action_preview(self) -> None:
         if (outcome := self._one()) is not None:
             command = findings.command_of(outcome)
-            self._in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._read(
+            self.in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._read(
                 f"Preview {_named(outcome)}: nothing is changed", proposal.text, command))  # fmt: skip
 
     def action_apply(self) -> None:
         if self.actions.refuses():
             self.say(self.actions.refuses(), "warning")
         elif (outcome := self._one()) is not None:
-            self._in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._ask(outcome, proposal))
+            self.in_thread(lambda: acting.propose(self.actions, outcome), lambda proposal: self._ask(outcome, proposal))
 
     def action_apply_for(self) -> None:
         """The same until a lease ends."""
@@ -242,7 +239,7 @@ class Findings(Filtered):
 
     def _for_a_time(self, outcome: Finding, text: str | None) -> None:
         if text is not None:
-            self._in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda plan: self._ask(outcome, plan))
+            self.in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda plan: self._ask(outcome, plan))
 
     def _ask(self, outcome: Finding, proposal: acting.Proposal) -> None:
         if not proposal.plan.changes:
@@ -265,7 +262,7 @@ class Findings(Filtered):
                 self.now.cures.append(cure)
             self.app.push_screen(Cured(transaction, cure), lambda undo: self.action_undo() if undo else None)
 
-        self._in_thread(lambda: acting.apply(self.actions, outcome, proposal.plan, proposal.lease_s), done)
+        self.in_thread(lambda: acting.apply(self.actions, outcome, proposal.plan, proposal.lease_s), done)
 
     def action_undo(self) -> None:
         if (outcome := self._one()) is None:
@@ -281,7 +278,7 @@ class Findings(Filtered):
                 lambda yes: self._undo(outcome, transaction.number, folder) if yes else None,
             )
 
-        self._in_thread(lambda: acting.in_force(self.actions, outcome), ask)
+        self.in_thread(lambda: acting.in_force(self.actions, outcome), ask)
 
     def _undo(self, outcome: Finding, number: int, folder: str) -> None:
         def done(taken: list[Undone]) -> None:
@@ -290,7 +287,7 @@ class Findings(Filtered):
             self.redraw()
             self._read(f"Transaction {number}", lambda width: changes.undone(taken, color=True, width=width))
 
-        self._in_thread(lambda: acting.undo(self.actions, number, folder), done)
+        self.in_thread(lambda: acting.undo(self.actions, number, folder), done)
 
     def action_waive(self) -> None:
         outcome, waive = self.chosen, self.actions.waive
@@ -303,7 +300,7 @@ class Findings(Filtered):
 
         def answered(answer: tuple[str, datetime.date | None] | None) -> None:
             if answer is not None:
-                self._in_thread(lambda: waive(outcome, *answer), lambda written: self._waived(written, answer[0]))
+                self.in_thread(lambda: waive(outcome, *answer), lambda written: self._waived(written, answer[0]))
 
         self.app.push_screen(Waiving(f"{_named(outcome)}: {outcome.message or outcome.title}", waiving.reach(outcome)), answered)
 
@@ -324,7 +321,7 @@ class Findings(Filtered):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._in_thread(lambda: waiving.take_back(written), lambda _: self._unwaived(written))
+                self.in_thread(lambda: waiving.take_back(written), lambda _: self._unwaived(written))
 
         self.app.push_screen(Question(f"Remove this waiver from {written.path}?", lambda width, _: note(waiver, width)), answered)
 
@@ -353,16 +350,6 @@ class Findings(Filtered):
 
     def _read(self, title: str, render: Callable[[int], str], copy: str = "") -> None:
         self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(render(width), width), copy))
-
-    @work(thread=True, exit_on_error=False)
-    def _in_thread(self, ask: Callable[[], T], then: Callable[[T], object]) -> None:
-        """Ask in a thread, go on here: reading rules, journals and the helper may take long."""
-        try:
-            answer = ask()
-        except SysperfError as error:
-            self.app.call_from_thread(self.say, acting.error_text(error), "error")
-        else:
-            self.app.call_from_thread(then, answer)
 
 
 def _named(outcome: Finding) -> str:

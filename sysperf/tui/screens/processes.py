@@ -20,7 +20,7 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens import diagnosis, profiling
 from sysperf.tui.screens.filtered import FilterBar, Filtered
-from sysperf.tui.screens.view import counted
+from sysperf.tui.screens.view import counted, go_on
 from sysperf.tui.source import Facts, Meters, Problem
 from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
@@ -179,9 +179,9 @@ class Processes(Filtered):
                 wrap = rewrap(snapshot, pid) or RIGHT
             except SysperfError as error:
                 wrap = str(error)
-        self.app.call_from_thread(self._looked_up, pid, wrap)
+        go_on(self, self._looked_up, pid, wrap)
         if copy:
-            self.app.call_from_thread(self._copy, wrap)
+            go_on(self, self._copy, wrap)
 
     def _looked_up(self, pid: int, wrap: Rewrap | str) -> None:
         self._wraps[pid] = wrap
@@ -258,7 +258,7 @@ class Processes(Filtered):
 
     @work(thread=True, exit_on_error=False, group="workers")
     def _count(self, pids: tuple[int, ...]) -> None:
-        self.app.call_from_thread(self._counted, {pid: self._asked(pid) for pid in pids})
+        go_on(self, self._counted, {pid: self._asked(pid) for pid in pids})
 
     def _asked(self, pid: int) -> Workers | str | None:
         """The workers, or why they are unknown."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from sysperf.plugin import ReportProgress
     from sysperf.trace.output.analysis import Analysis
 
-T = TypeVar("T")
 
 ELSEWHERE = "This is another machine: run sysperf {command} there, with the number that the program has on it."
 READ_ONLY = "This dashboard is read-only: run sysperf {command} {pid} in a terminal."
@@ -72,7 +70,7 @@ def take_stacks(view: View, pid: int) -> None:
             Reading(title, lambda width, _: ansi.folded_lines(profile.stacks(stacks, color=True, width=width, cut=True), width), plain)
         )
 
-    _in_thread(view, lambda: profilers.stacks(pid), show)
+    view.in_thread(lambda: profilers.stacks(pid), show)
 
 
 def take_trace(view: View, pid: int) -> None:
@@ -90,7 +88,7 @@ def take_trace(view: View, pid: int) -> None:
             lambda yes: _trace(view, profilers, pid) if yes else None,
         )
 
-    _in_thread(view, lambda: profilers.traceable(pid), ask)
+    view.in_thread(lambda: profilers.traceable(pid), ask)
 
 
 def _trace(view: View, profilers: Profilers, pid: int) -> None:
@@ -117,7 +115,7 @@ def _trace(view: View, profilers: Profilers, pid: int) -> None:
             )
         )
 
-    _in_thread(view, take, show, progress.remove)
+    view.in_thread(take, show, progress.remove)
 
 
 class _Taken(NamedTuple):
@@ -159,23 +157,3 @@ def _allowed(view: View, pid: int, command: str) -> Profilers | None:
     if actions.profilers is None:
         view.say(ELSEWHERE.format(command=command), "warning")
     return actions.profilers
-
-
-def _in_thread(view: View, ask: Callable[[], T], then: Callable[[T], object], finally_: Callable[[], object] = lambda: None) -> None:
-    """Ask in a thread, go on here. An error that the user can act on is shown."""
-
-    def run() -> None:
-        worker: Worker[None] = get_current_worker()
-        try:
-            answer = ask()
-        except SysperfError as error:
-            if not worker.is_cancelled:
-                view.app.call_from_thread(view.say, acting.error_text(error), "error")
-        else:
-            if not worker.is_cancelled:
-                view.app.call_from_thread(then, answer)
-        finally:
-            if not worker.is_cancelled:
-                view.app.call_from_thread(finally_)
-
-    view.run_worker(run, thread=True, exit_on_error=False)

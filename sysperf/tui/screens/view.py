@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypeVar
 
 from rich.segment import Segment
 from textual import events
@@ -13,10 +13,12 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker, WorkerState, get_current_worker
 
+from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
 from sysperf.report.terminal import cells, tail
+from sysperf.tui.acting import error_text
 from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.hints import Hints
@@ -28,6 +30,8 @@ from sysperf.tui.widgets.pane import Pane
 
 TABS = ("overview", "findings", "processes", "topology", "history", "changes", "bench")
 MAX_TAB = max(map(len, TABS))
+
+T = TypeVar("T")
 
 
 class Tabs(Widget):
@@ -147,6 +151,26 @@ class View(Screen[None]):
             error = event.worker.error
             self.say(f"internal error: {type(error).__name__}: {error}", "error")
 
+    def in_thread(
+        self, ask: Callable[[], T], then: Callable[[T], object], at_last: Callable[[], object] = lambda: None, *, group: str = ""
+    ) -> None:
+        """Ask in a thread, go on here: to read rules, journals and the helper may take long. An error is shown.
+
+        Of one `group`, a later question replaces an earlier one.
+        """
+
+        def run() -> None:
+            try:
+                answer = ask()
+            except SysperfError as error:
+                go_on(self, self.say, error_text(error), "error")
+            else:
+                go_on(self, then, answer)
+            finally:
+                go_on(self, at_last)
+
+        self.run_worker(run, thread=True, exit_on_error=False, exclusive=bool(group), group=group or "default")
+
     def not_now(self, action: str) -> str:  # noqa: ARG002 - for the screens that know
         """Why an action can do nothing right now, in a word or two; empty where it can. The footer says it."""
         return ""
@@ -155,3 +179,15 @@ class View(Screen[None]):
         """A short notice: never markup, never a code that a terminal acts on."""
         lines = "\n".join(neutral(row) for row in text.split("\n")[:4])
         self.notify(lines, severity=severity, timeout=6, markup=False)
+
+
+def go_on(screen: Screen[Any], then: Callable[..., object], *arguments: object) -> None:
+    """Call this in the dashboard's own thread; not where the screen ends meanwhile, or the work of this thread was given up."""
+    worker: Worker[None] = get_current_worker()
+
+    def call() -> None:
+        if screen.is_running and not worker.is_cancelled:
+            then(*arguments)
+
+    if not worker.is_cancelled:
+        screen.app.call_from_thread(call)

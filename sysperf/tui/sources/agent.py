@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from sysperf.agent import answers
 from sysperf.agent.client import RESTART, UNKNOWN_SHAPE, Client, NoAgent
@@ -16,17 +18,13 @@ from sysperf.tui import decode
 from sysperf.tui.now import KEPT, meters_of
 from sysperf.tui.source import Changed, Facts, History, Mark, Meters, Past, Problem, Publish
 from sysperf.tui.sources.load import CpuLoad
-from sysperf.tui.widgets.system import PRESSURES
+from sysperf.tui.widgets.curves import SERIES
 
 RETRY_S = 2.0
 REFRESH_S = 30.0
 """Facts change without an event."""
 AT_MOST_EVERY_S = 1.0
 MARKED = ("finding", "gone", "change")
-CURVES = (
-    "cpu.busy", "memory.available_bytes", *PRESSURES, "disk.busy", "network.received_bytes_per_s",
-    *(f"gpu.{index}.utilization" for index in range(16)),
-)  # fmt: skip
 
 
 class Agent:
@@ -70,16 +68,19 @@ class Agent:
         listed = self._client.ask("/v1/history", answers.AllSeries).series
         return [(neutral(series.name, 200), neutral(series.doc, 200)) for series in listed]
 
-    def history(self, name: str, span_s: float, points: int) -> History:
-        past = self._client.ask("/v1/history", answers.History, series=name, since=-span_s, points=points)
+    def history(self, names: Sequence[str], span_s: float, points: int) -> History:
+        past = self._client.ask("/v1/history", answers.History, series=",".join(names), since=-span_s, points=points)
         marks = [mark for mark in self._marks() if mark.at >= past.since]
-        curve = [(point.at, point.mean, point.low, point.high) for point in past.history.get(name, ())]
-        return History(curve, marks, past.since, past.until)
+        series = {name: [(point.at, point.mean, point.low, point.high) for point in kept] for name, kept in past.history.items()}
+        return History(series, marks, past.since, past.until)
 
     def _marks(self) -> Iterator[Mark]:
         for kind, event in self._client.events(since=0, follow=0, kinds=",".join(MARKED)):
             if kind in MARKED and isinstance(event, dict):
-                yield Mark(float(event.get("at") or 0), kind, neutral(str(event.get("text") or ""), 200))
+                subject, text, data = (event.get(name) for name in ("subject", "text", "data"))
+                named = f"{subject}: {text}" if subject and kind != "change" else str(text or "")
+                key = str(data.get("key", "")) if isinstance(data, dict) else ""
+                yield Mark(float(event.get("at") or 0), kind, neutral(named, 200), key)
 
     # ------------------------------------------------------------------ following
 
@@ -120,20 +121,26 @@ class Agent:
         facts = self._snapshots.decode(self._client.get_text("/v1/snapshot"))
         if facts is None:
             raise ValueError("not a snapshot")
-        active = [finding for finding in self._client.get("/v1/findings")["findings"] if finding["state"] == "active"]
-        outcomes = [(finding["first_seen"], outcome) for finding in active if (outcome := decode.outcome(finding["outcome"])) is not None]
-        since = {outcome.key: float(first) for first, outcome in outcomes}
+        told = self._client.get("/v1/findings")
+        active = [finding for finding in told["findings"] if finding["state"] == "active"]
+        found = [(finding["first_seen"], outcome) for finding in active if (outcome := decode.outcome(finding["outcome"])) is not None]
+        since = {outcome.key: float(first) for first, outcome in found}
+        tally = answers.read(told.get("tally"), Tally)  # None: of an older agent
+        unknown = filter(None, map(decode.outcome, told.get("unknown", ())))
         version = neutral(self._client.ask("/v1/status", answers.Status).version, 40)
         report = Report(
-            sysperf=version, snapshot=facts, outcomes=tuple(outcome for _, outcome in outcomes), tally=Tally(findings=len(outcomes))
+            sysperf=version,
+            snapshot=facts,
+            outcomes=(*(outcome for _, outcome in found), *unknown),
+            tally=msgspec.structs.replace(tally or Tally(), findings=len(found)),
         )
-        publish(Facts(report, since, counted=False))
+        publish(Facts(report, since, counted=tally is not None))
         publish(Changed(decode.changes(self._client.get("/v1/changes"))))
         latest = self._client.ask("/v1/meters", answers.Meters)
         publish(Meters(latest.at, {**meters_of(facts), **latest.meters}, latest.unknown))
 
     def _curves(self, publish: Publish) -> None:
-        past = self._client.ask("/v1/history", answers.History, series=",".join(CURVES), since=-KEPT, points=KEPT)
+        past = self._client.ask("/v1/history", answers.History, series=",".join(SERIES), since=-KEPT, points=KEPT)
         publish(Past({name: [point.mean for point in points] for name, points in past.history.items() if points}))
 
 

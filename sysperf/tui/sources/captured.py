@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
@@ -56,5 +56,5 @@ class Captured:
     def series(self) -> list[tuple[str, str]]:
         return []
 
-    def history(self, name: str, span_s: float, points: int) -> History:  # noqa: ARG002 - as the others
-        return History(())
+    def history(self, names: Sequence[str], span_s: float, points: int) -> History:  # noqa: ARG002 - as the others
+        return History({})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
@@ -84,8 +84,8 @@ class Here:
     def series(self) -> list[tuple[str, str]]:
         return []
 
-    def history(self, name: str, span_s: float, points: int) -> History:  # noqa: ARG002 - as the others
-        return History(())
+    def history(self, names: Sequence[str], span_s: float, points: int) -> History:  # noqa: ARG002 - as the others
+        return History({})
 
     # ------------------------------------------------------------------ threads
 

@@ -43,6 +43,11 @@ def spark(values: Iterable[float], width: int, most: float = 0.0) -> str:
     return " " * (width - len(drawn)) + drawn
 
 
+def top_of_share(most: float) -> float:
+    """The top of a curve of shares: all, or a round part of it where they are small."""
+    return next((top for top in (0.1, 0.25, 0.5) if most <= top), 1.0)
+
+
 def percent(share: float | None) -> str:
     """``7 %``, ``100 %``; `?` when unknown."""
     return "?" if share is None else f"{share * 100:.0f} %"

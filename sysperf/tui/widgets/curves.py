@@ -10,12 +10,17 @@ from typing import NamedTuple
 
 from sysperf.model.text import neutral, size
 from sysperf.tui.now import Now
-from sysperf.tui.widgets.bar import percent
+from sysperf.tui.widgets.bar import percent, top_of_share
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
 from sysperf.tui.widgets.system import PRESSURES
 
 SCALE = 10
 LABEL = 26
+SERIES = (
+    "cpu.busy", "memory.available_bytes", *PRESSURES, "disk.busy", "network.received_bytes_per_s",
+    *(f"gpu.{index}.utilization" for index in range(16)),
+)  # fmt: skip
+"""Those that are drawn where the past of them is known."""
 LEAST = 3
 """Rows of one curve with its axis."""
 _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
@@ -141,7 +146,7 @@ def braille(values: Sequence[float], wide: int, high: int, top: float) -> list[s
 
 def _top(most: float, *, share: bool) -> float:
     if share:
-        return next((top for top in (0.1, 0.25, 0.5) if most <= top), 1.0)
+        return top_of_share(most)
     return float(2 ** math.ceil(math.log2(max(most, 1024.0))))
 
 

@@ -12,7 +12,7 @@ from sysperf.tui.widgets.causes import causes
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, paragraph, span, width_of
 
 SAYS_THE_AGENT = "Nothing found that slows PyTorch down, says the agent."
-"""Not in green: the agent does not tell how many checks it could make."""
+"""Not in green: an older agent does not tell how many checks it could make."""
 _ALARMS = {"error": "alarm", "warning": "caution"}
 
 
