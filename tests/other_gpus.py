@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 from tests.conftest import Files
 
@@ -132,6 +133,31 @@ def of_sensors(model: dict[str, object]) -> Files:
 def metrics(throttled: int) -> bytes:
     """gpu_metrics of revision 1.3 with this throttle status."""
     return struct.pack("<HBB", 120, 1, 3) + bytes(108) + throttled.to_bytes(8, "little")
+
+
+def accumulated(cycles: int, *counts: int) -> bytes:
+    """gpu_metrics of revision 1.7: cycles, and those in which PROCHOT, PPT, socket, regulators and memory held the clocks."""
+    return struct.pack("<HBB", 1024, 1, 7) + bytes(36) + struct.pack("<6I", cycles, *counts) + bytes(960)
+
+
+def drm_client(number: int, place: str, **keys: object) -> str:
+    """What fdinfo of an open file of a GPU says; underscores stand for hyphens."""
+    said = "".join(f"drm-{name.replace('_', '-')}:\t{value}\n" for name, value in keys.items())
+    return f"pos:\t0\nflags:\t0100002\nmnt_id:\t26\nino:\t685\ndrm-driver:\txe\ndrm-client-id:\t{number}\ndrm-pdev:\t{place}\n{said}"
+
+
+def plant(folder: Path, files: Files, links: Links | None = None) -> str:
+    """Write these files and links below a folder, for what reads the kernel's files itself."""
+    for name, target in (links or {}).items():
+        path = folder / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+    for name, text in files.items():
+        path = folder / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else str(text).encode())
+    return str(folder)
 
 
 def intel(device: str = "E20B", **changed: str) -> tuple[Files, Links]:

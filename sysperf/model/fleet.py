@@ -167,9 +167,9 @@ class JobWindow(Record, kw_only=True):
     taken_at: str
     ranks: Annotated[int, fact("ranks of which there is a trace")] = 0
     matched: Annotated[int, fact("collectives that all of them have")] = 0
-    late: Annotated[int | None, fact("the rank that the others wait for; null: none causes more than half of the waiting")] = None
+    late: Annotated[int | None, fact("the rank that the others wait for, the first of several; null: none is late")] = None
     node: Annotated[str, fact("where that rank runs")] = ""
-    share_pct: Annotated[float | None, fact("of the time by which ranks come late, its part")] = None
+    share_pct: Annotated[float | None, fact("of the time by which ranks come late, its part, with that of those late beside it")] = None
     lost_pct: Annotated[float | None, fact("what the others wait, mean percent of their time")] = None
     rotates: Annotated[bool | None, fact("one rank is late and then another")] = None
     cause: Annotated[str, fact("what the late rank has more time in")] = ""

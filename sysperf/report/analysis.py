@@ -143,10 +143,8 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
 
 def _skew(page: Page, analysis: Analysis) -> None:
     skew = analysis.trace.skew
-    if skew.straggler is not None and skew.lost_pct is not None:
-        page.paragraph(
-            f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for rank {skew.straggler}.", "dim", indent="  "
-        )
+    if skew.late and skew.lost_pct is not None:
+        page.paragraph(f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for {skew.who}.", "dim", indent="  ")
 
 
 def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -92,7 +92,8 @@ def test_records_come_back_as_they_were(running: Running) -> None:
     assert (convert(first, TrackedFinding), convert(second, TrackedFinding)) == table.held
     assert convert(ask(running, "/v1/status"), Status) == table.status()
     assert ask(running, "/v1/snapshot") == json.loads(to_json(table.shown))
-    assert ask(running, "/v1/meters") == {"at": START + 60, "meters": table.figures}
+    table.unknown = lambda: {"gpu.0.sm_active": "its driver has no such file"}
+    assert ask(running, "/v1/meters") == {"at": START + 60, "meters": table.figures, "unknown": table.unknown()}
     assert ask(running, "/v1/processes")["processes"][0]["process"]["pid"] == 4242
     assert ask(running, "/v1/changes")["changes"][0]["steps"][0]["change"]["knob"] == "vm.swappiness"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,23 @@ def test_a_rank_is_started_by_its_launcher() -> None:
     assert proof((FIX,), job(started="")) == Proof()
 
 
+def test_a_launcher_is_started_as_it_was_typed(tmp_path: Path) -> None:
+    """The kernel puts the interpreter before a script; it is a launcher all the same, whose script can be copied."""
+    torchrun = tmp_path / "bin/torchrun"
+    torchrun.parent.mkdir()
+    torchrun.write_text("#!/usr/bin/python3\n")
+    torchrun.chmod(0o755)
+    started = f"/usr/bin/python3 {torchrun} --nproc-per-node 2 train.py"
+    launcher = Process(pid=5, ppid=1, name="torchrun", command=started, launcher="torchrun", job=5, env={})
+    rank = Process(pid=7, ppid=5, name="python", command="python -u train.py", rank=0, world_size=2, job=5, env={})
+    line = start_of(rank, [launcher, rank])[0]
+
+    assert line.endswith(f"{torchrun} --nproc-per-node 2 train.py")
+    assert "python3" not in line
+    made = proof((BY_HAND,), job(started=line, folder=str(tmp_path)), place=Place(str(tmp_path / "train.py"), 3))
+    assert planned(made.verify)[1][-1] == "train_before.py"
+
+
 def test_a_program_keeps_the_variables_that_make_it_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shell in which the line is pasted has others: without the job's own it would be another program."""
     monkeypatch.setenv("MKL_NUM_THREADS", "4")
@@ -106,6 +124,51 @@ def test_a_change_of_another_file_is_compared_with_the_folders_copy(tmp_path: Pa
     assert sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "before").rglob("*") if path.is_file()) == [
         "before/src/data/load.py", "before/src/train.py",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "place", "before"),
+    [
+        ("python -m job.train --epochs 3", "job/train.py", "python -m job.train_before --epochs 3"),
+        ("python -u -m job", "job/__main__.py", "python -u -m job.__main___before"),
+        ("torchrun --nproc-per-node 2 -m job.train", "job/train.py", "torchrun --nproc-per-node 2 -m job.train_before"),
+        ("python -m torch.distributed.run -m job.train x.py", "job/train.py", "python -m torch.distributed.run -m job.train_before x.py"),
+        ("torchrun run.py -m 3", "run.py", "torchrun run_before.py -m 3"),
+        ("python -m job.train", "job/data/load.py", "env PYTHONPATH=before:. python -P -m job.train"),
+        ("env OMP_NUM_THREADS=2 python -m job", "job/data/load.py", "env PYTHONPATH=before:. env OMP_NUM_THREADS=2 python -P -m job"),
+    ],
+)
+def test_a_change_of_a_module_is_compared_with_its_copy(tmp_path: Path, start: str, place: str, before: str) -> None:
+    """Started by its name, as before; of a package the copy is found before the package itself."""
+    for name in ("job/__init__.py", "job/__main__.py", "job/train.py", "job/data/load.py", "run.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as it was\n")
+    made = proof((BY_HAND,), job(started=start, folder=str(tmp_path)), place=Place(str(tmp_path / place), 3))
+    subprocess.run(("sh", "-c", made.keep), check=True)
+
+    assert planned(made.verify)[1:] == (tuple(before.split()), tuple(start.split()))
+    copies = [path for path in tmp_path.rglob("*.py") if "before" in str(path.relative_to(tmp_path)).replace("-", "_")]
+    assert copies
+    assert {path.read_text() for path in copies} == {"as it was\n"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P is of Python 3.11")
+def test_a_copied_package_is_what_a_module_imports(tmp_path: Path) -> None:
+    """Not the one in the folder, which is changed meanwhile."""
+    for name, text in (
+        ("job/__init__.py", ""),
+        ("job/load.py", "HOW = 'old'\n"),
+        ("job/train.py", "from job.load import HOW; print(HOW)\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    start = f"{sys.executable} -m job.train"
+    made = proof((BY_HAND,), job(started=start, folder=str(tmp_path)), place=Place(str(tmp_path / "job/load.py"), 3))
+    subprocess.run(("sh", "-c", made.keep), check=True)
+    (tmp_path / "job/load.py").write_text("HOW = 'new'\n")
+
+    said = [subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True).stdout for run in planned(made.verify)[1:]]
+    assert said == ["old\n", "new\n"]
 
 
 @pytest.mark.parametrize("start", ["python -m train", "python -c pass", "/opt/job/train.py"])

@@ -11,12 +11,13 @@ Kernel  https://docs.kernel.org/gpu/amdgpu/index.html
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
 from sysperf.collect.gpu.amd_smi import throttled
-from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
-from sysperf.collect.gpu.links import generation, lanes, slot
+from sysperf.collect.gpu.drm import Card, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
 from sysperf.collect.readers import kfd
 from sysperf.host import Host
@@ -27,6 +28,7 @@ from sysperf.procfs.gpu_metrics import MAX_BYTES, throttled_by
 from sysperf.procfs.numbers import whole as number
 from sysperf.startup import lazy
 
+DRIVER = "amdgpu"
 MAX_LINKS = 64
 XGMI = 11
 MODELS = {
@@ -57,25 +59,28 @@ _BAD_PAGE = lazy(r"^0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : ([RPF])\s*$", flags=re
 
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
     """The GPUs for computing among these cards, numbered from `first` on."""
-    mine = [card for card in cards if card.vendor == "amd" and card.driver == "amdgpu"]
-    nodes = kfd.nodes(host) if mine else []
+    nodes = kfd.nodes(host) if any(card.driver == DRIVER for card in cards) else []
+    mine = computing(host, cards, nodes)
     told = throttled(host) if mine and host.deep else {}
     found: list[Device] = []
-    for card in mine:
-        parts = [node for node in nodes if node.bus_id == card.bus_id]
+    for card, parts in mine:
         device = _device(host, card, parts, nodes, first + len(found), hours)
         if device.clocks.events is None and card.bus_id in told:
             device = structs.replace(device, clocks=structs.replace(device.clocks, events=told[card.bus_id]))
-        if _computes(device):
-            found.append(device)
+        found.append(device)
     return found
 
 
-def _computes(device: Device) -> bool:
-    """Whether it is a GPU for computing: by its target, else by its memory."""
-    if device.target is not None:
-        return device.target not in INTEGRATED and not device.target.startswith(NOT_BUILT_FOR)
-    return (device.memory_total_bytes or 0) > SMALL_BYTES
+def computing(host: Host, cards: Iterable[Card], nodes: Sequence[kfd.Node]) -> list[tuple[Card, list[kfd.Node]]]:
+    """The cards that are for computing, by their target, else by their memory, each with its nodes of the compute driver."""
+    found = [(card, [node for node in nodes if node.bus_id == card.bus_id]) for card in cards if card.driver == DRIVER]
+    return [(card, parts) for card, parts in found if _computes(host, card, parts)]
+
+
+def _computes(host: Host, card: Card, parts: list[kfd.Node]) -> bool:
+    if parts:
+        return parts[0].target not in INTEGRATED and not parts[0].target.startswith(NOT_BUILT_FOR)
+    return (optional(host, f"{card.folder}/mem_info_vram_total") or 0) > SMALL_BYTES
 
 
 def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node], index: int, hours: float | None) -> Device:
@@ -165,15 +170,20 @@ def _thermal(host: Host, folder: str) -> Thermal:
     at = sensors(host, folder)
     if at is None:
         return Thermal()
-    labels = {_word(host, f"{at}/temp{place}_label"): place for place in (1, 2, 3)}
-    core = labels.get("junction", labels.get("edge", 1))
+    named = labels(host, at)
+    core = hottest(named)
     now, limit = (whole(optional(host, f"{at}/temp{core}_{kind}"), 1000) for kind in ("input", "crit"))
     return Thermal(
         celsius=now,
         slowdown_celsius=limit,
         margin_celsius=None if now is None or limit is None else limit - now,
-        memory_celsius=whole(optional(host, f"{at}/temp{labels['mem']}_input"), 1000) if "mem" in labels else None,
+        memory_celsius=whole(optional(host, f"{at}/temp{named['mem']}_input"), 1000) if "mem" in named else None,
     )
+
+
+def hottest(named: dict[str, int]) -> int:
+    """The place of the sensor that slows the core down."""
+    return named.get("junction", named.get("edge", 1))
 
 
 def _errors(host: Host, folder: str) -> Ecc:
@@ -210,18 +220,7 @@ def link(host: Host, bus_id: str, replays: int | None, hours: float | None) -> P
         if mine is None or host.word(f"{PCI}/{bridge}/vendor") != mine or _is_root(host, bridge):
             break
         top = bridge
-    slot_width, slot_generation = slot(host, top)
-    path = f"{PCI}/{top}"
-    return Pcie(
-        width_lanes=lanes(host, f"{path}/current_link_width"),
-        max_width_lanes=lanes(host, f"{path}/max_link_width"),
-        slot_width_lanes=slot_width,
-        generation=generation(host, f"{path}/current_link_speed"),
-        max_generation=generation(host, f"{path}/max_link_speed"),
-        slot_generation=slot_generation,
-        replays=replays,
-        replays_per_hour=None if replays is None or not hours else replays / hours,
-    )
+    return link_of_files(host, top, replays, hours)
 
 
 def _is_root(host: Host, bridge: str) -> bool:

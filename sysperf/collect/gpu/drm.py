@@ -59,6 +59,12 @@ def sensors(host: Host, folder: str) -> str | None:
     return f"{folder}/hwmon/{names[0]}" if names else None
 
 
+def labels(host: Host, at: str) -> dict[str, int]:
+    """Places of temperature sensors, by labels that older kernels do not have."""
+    paths = {place: f"{at}/temp{place}_label" for place in (1, 2, 3)}
+    return {host.word(path) or "": place for place, path in paths.items() if host.exists(path)}
+
+
 def optional(host: Host, path: str) -> int | None:
     """The number in a file that not every card has."""
     return host.number(path) if host.exists(path) else None

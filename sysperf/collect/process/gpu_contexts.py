@@ -9,10 +9,10 @@ from sysperf.collect.process.environment import MAX_VARIABLES
 from sysperf.collect.process.records import GPU_PROCESSES
 from sysperf.collect.readers import kfd
 from sysperf.host import Host
+from sysperf.host.namespaces import counts_processes_as_the_kernel
 from sysperf.procfs import pci
 
 MAX_GPUS = 64
-_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 
 
 def gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | None:
@@ -21,7 +21,7 @@ def gpus_by_process(host: Host, on_gpus: set[int]) -> dict[int, list[str]] | Non
     Inside a container only newer drivers say its own numbers; then all that they list are programs that we see on a GPU.
     """
     bus_ids = _listed_by_drivers(host)
-    if bus_ids is None or host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE or on_gpus.issuperset(bus_ids):
+    if bus_ids is None or counts_processes_as_the_kernel(host) or on_gpus.issuperset(bus_ids):
         return bus_ids
     host.refuse(GPU_PROCESSES, "the driver counts processes as the host does, not as this container does")
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -47,13 +48,21 @@ def start_of(process: Process, all_of_them: Sequence[Process]) -> tuple[str, str
         starter = next((other for other in all_of_them if other.pid == process.job and other.pid != process.pid), None) or process
         if starter is process:  # what started it is not seen, and a rank alone cannot run
             return "", ""
-    program = for_shell(starter.command or "")
+    program = _as_typed(for_shell(starter.command or ""))
     try:
         folder = os.readlink(f"/proc/{starter.pid}/cwd")
     except OSError:
         folder = ""
     here = os.getcwd()
     return ("" if "…" in program or not program else _with_variables(program, starter.env)), "" if folder == here else folder
+
+
+def _as_typed(program: str) -> str:
+    """A command line without the interpreter that the kernel put before a launcher's own script, such as ``venv/bin/torchrun``."""
+    interpreter, _, behind = program.partition(" ")
+    script = behind.partition(" ")[0]
+    is_launcher = os.path.basename(script) in commands.LAUNCHERS and commands.PYTHON.fullmatch(os.path.basename(interpreter))
+    return behind if is_launcher and os.access(script, os.X_OK) else program
 
 
 def _with_variables(program: str, env: Mapping[str, str] | None) -> str:
@@ -104,12 +113,16 @@ def in_folder(program: Program, command: str) -> str:
 def _kept(job: str, folder: str, place: Place | None) -> tuple[str, str]:
     """(command that keeps the source, the job's command with what was kept): the script alone where the cause is in it, else its folder's.
 
-    Empty where no script is named by its path, or the cause is in a file that does not lie beside it.
+    Empty where neither a script nor a module of the job's folder is named, or the cause is in a file that does not lie beside it.
     """
     words = shlex.split(job)
     known = commands.parse(words)
-    script = known.script or next((word for word in words if known.launcher and word.endswith(".py")), "")
-    if script not in words or not script.endswith(".py") or place is None:
+    if place is None:
+        return "", ""
+    module, script = _of_ranks(words) if known.launcher else (known.module, known.script)
+    if module in words:
+        return _kept_module(words, folder, place, module, is_rank=bool(known.launcher))
+    if script not in words or not script.endswith(".py"):
         return "", ""
     path = os.path.normpath(os.path.join(folder, script))
     if os.path.normpath(os.path.join(folder, place.file)) == path:
@@ -118,8 +131,41 @@ def _kept(job: str, folder: str, place: Place | None) -> tuple[str, str]:
     beside = os.path.dirname(script) or "."
     if os.path.isabs(script) or not os.path.join(folder, place.file).startswith(f"{os.path.dirname(path)}/"):
         return "", ""
-    tree = f"mkdir -p before && find {shlex.quote(beside)} -name '*.py' -not -path '*/before/*' -exec cp --parents -t before {{}} +"
-    return tree, _with(words, script, f"before/{script}")
+    return _tree(beside), _with(words, script, f"before/{script}")
+
+
+def _kept_module(words: Sequence[str], folder: str, place: Place, module: str, *, is_rank: bool) -> tuple[str, str]:
+    """The same of a module: under another name where the cause is in its file, else with its package in front of the search path."""
+    name = module.replace(".", "/")
+    file = next((path for path in (f"{name}.py", f"{name}/__main__.py") if os.path.isfile(os.path.join(folder, path))), "")
+    if not file:
+        return "", ""
+    if os.path.normpath(os.path.join(folder, place.file)) == os.path.normpath(os.path.join(folder, file)):
+        copy = f"{file.removesuffix('.py')}_before.py"
+        return shlex.join(("cp", file, copy)), _with(words, module, copy.removesuffix(".py").replace("/", "."))
+    package = module.partition(".")[0]
+    if is_rank or not os.path.join(folder, place.file).startswith(f"{os.path.join(folder, package)}/"):
+        return "", ""
+    at = list(words).index(module) - 1
+    if words[at] != "-m":
+        return "", ""
+    # -P keeps the folder itself from being searched first; Python before 3.11 refuses it
+    return _tree(package), shlex.join(("env", "PYTHONPATH=before:.", *words[:at], "-P", *words[at:]))
+
+
+def _of_ranks(words: Sequence[str]) -> tuple[str, str]:
+    """(module, script) that a launcher starts: one of both is empty."""
+    for word, behind in itertools.pairwise((*words, "")):
+        if word in ("-m", "--module") and behind not in commands.MODULES:
+            return behind, ""
+        if word.endswith(".py"):
+            return "", word
+    return "", ""
+
+
+def _tree(beside: str) -> str:
+    """The command that copies the sources of a folder to `before`."""
+    return f"mkdir -p before && find {shlex.quote(beside)} -name '*.py' -not -path '*/before/*' -exec cp --parents -t before {{}} +"
 
 
 def _with(words: Sequence[str], script: str, other: str) -> str:
