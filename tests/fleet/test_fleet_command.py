@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +224,16 @@ def test_no_node_at_all(tmp_path: Path) -> None:
     assert "Nothing is known" in sysperf("fleet", "audit", str(tmp_path)).stdout
     assert sysperf("fleet", "audit", str(tmp_path / "missing")).returncode == 2
     assert sysperf("fleet", "audit").returncode == 2
+
+
+def test_one_record_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    """200 records of 220 kB, each with findings of its own, are 44 MB together."""
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 10_000)))
+    own = ({"rule": f"a.b{number}-{place}", "severity": "info", "message": "m" * 200} for number in range(200) for place in range(600))
+    folder = write(tmp_path / "r", (node(f"n{number}", job=text, findings=[next(own) for _ in range(600)]) for number in range(200)))
+    with subprocess.Popen([sys.executable, "-m", "sysperf", "fleet", "audit", str(folder)], stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+
+    assert process.returncode == 0
+    assert used.ru_maxrss < 70 << 10
