@@ -20,13 +20,11 @@ LONG = {
     "CONTRIBUTING.md": 1,
     "SECURITY.md": 1,
     "docs/agent.md": 8,
-    "docs/analyze.md": 15,
     "docs/architecture.md": 4,
     "docs/bench.md": 6,
     "docs/changes.md": 3,
     "docs/configuration.md": 1,
     "docs/dashboard.md": 6,
-    "docs/diagnose.md": 3,
     "docs/lint.md": 2,
     "docs/rules.md": 3,
     "docs/seeds.md": 1,
@@ -37,7 +35,6 @@ LONG = {
     "docs/validation/tune.md": 3,
     "docs/validation/verify.md": 12,
     "docs/validation/wrap.md": 4,
-    "docs/verify.md": 6,
     "docs/wrap.md": 7,
 }
 

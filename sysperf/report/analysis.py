@@ -283,7 +283,7 @@ def _finding(page: Page, finding: Finding, verbose: bool, ranks: str = "") -> No
     page.line(f"{mark} {ink('strong', finding.rule)}{ink('warning', cost)}{ink('good', gain)}")
     page.paragraph(_line(finding), indent="  ")
     for number, where in enumerate(finding.places):
-        page.verbatim("" if number else "where", clip(neutral(where.text, 200), page.width - 12))
+        page.verbatim("" if number else "where", neutral(where.text, 200))
     if verbose and finding.gain.assumes:
         page.labelled("if", neutral(finding.gain.assumes), "dim")
     for number, fix in enumerate(finding.fixes[: None if verbose else 1]):
