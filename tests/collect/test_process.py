@@ -611,7 +611,7 @@ def test_unreadable_variables_are_unknown(machine: MakeMachine) -> None:
 
 
 @given(st.binary(max_size=600))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_maps_can_be_sorted(raw: bytes) -> None:
     """Whatever the kernel or a hostile file name holds, sorting ends and is bounded."""
     mapped = Mapped(raw + maps(LIBTORCH).encode() + raw)
@@ -622,7 +622,7 @@ def test_any_maps_can_be_sorted(raw: bytes) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_stat_is_read_or_refused(text: str) -> None:
     """A name may hold brackets and blanks; anything that is no stat line is a ValueError and nothing else."""
     name = text.replace("\n", " ")
@@ -635,7 +635,7 @@ def test_any_stat_is_read_or_refused(text: str) -> None:
 
 
 @given(st.text(alphabet="N0123456789=k_ernlpagsizB: \n", max_size=200))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_numa_maps_can_be_summed(text: str) -> None:
     """Lines that make no sense add nothing."""
     policy, pages = numa_pages(text + "\n7f default N3=2 kernelpagesize_kB=4\n")
@@ -645,7 +645,7 @@ def test_any_numa_maps_can_be_summed(text: str) -> None:
 
 
 @given(st.sampled_from(["stat", "statm", "status", "maps", "environ", "cmdline", "schedstat", "limits"]), st.binary(max_size=300))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_file_of_a_process_may_be_rubbish(name: str, raw: bytes) -> None:
     """No content of any file stops the collector."""
     host = make_machine({**files(process(70), process(71)), f"/proc/70/{name}": raw})
