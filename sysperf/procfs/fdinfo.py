@@ -11,6 +11,9 @@ from typing import NamedTuple
 from sysperf.procfs.numbers import whole
 
 MAX_KEYS = 256
+NODES = "/dev/dri/"
+OWN_MEMORY = ("vram", "local")
+"""How names of a GPU's own memory begin, at amdgpu, xe and i915."""
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -27,6 +30,11 @@ class DrmClient(NamedTuple):
     """The same in cycles, and the cycles that went by meanwhile."""
     resident: dict[str, int]
     """Bytes, by region of memory."""
+
+    def held_bytes(self) -> int | None:
+        """Return what it holds of the GPU's own memory; None where the driver does not count it."""
+        amounts = [amount for region, amount in self.resident.items() if region.startswith(OWN_MEMORY)]
+        return sum(amounts) if amounts else None
 
 
 def parse(data: bytes | None) -> DrmClient | None:

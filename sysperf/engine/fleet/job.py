@@ -17,7 +17,6 @@ from sysperf.engine.fleet import gather
 from sysperf.engine.fleet.ranks import LEAD_S, unpacked
 from sysperf.fleet import flight
 from sysperf.fleet.merge import Merge
-from sysperf.fleet.records import decode
 from sysperf.host.plain_files import list_names, read_named
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import FleetJob, JobWindow, Silent
@@ -56,7 +55,7 @@ def job(engine: str, asked: Asked, windows: int, every_s: float, say: Say = lamb
         begun.append(time.monotonic())
         now = msgspec.structs.replace(asked, begin_ms=round((time.time() + LEAD_S) * 1e3))
         gathered, interrupted = gather.ask(engine, now, "ranks", say)
-        records = {name: decode(answer) for name, answer in gathered.records.items()}
+        records = {name: gathered.record(name) for name in gathered.took_s}
         answered, of = len(records), len(records) + len(gathered.silent)
         silence = Merge(lambda _: None)
         for answer in gathered.silent.values():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sysperf.live.open_file import OpenFile
 from sysperf.live.system import Rates
-from sysperf.procfs.fdinfo import DrmClient, parse
+from sysperf.procfs.fdinfo import NODES, DrmClient, parse
 from sysperf.procfs.numbers import whole
 
 SEARCH_S = 15.0
@@ -24,11 +24,8 @@ AT_ONCE = 32
 """Processes that are looked through with one sample."""
 MAX_FDS = 4_096
 MAX_FILES = 512
-NODES = "/dev/dri/"
 COMPUTE = ("rcs", "ccs", "render", "compute")
 """The engines that run kernels, as xe and i915 call them; others copy, or decode video."""
-MEMORY = ("vram", "local")
-"""How names of a GPU's own memory begin, at xe and i915."""
 SEARCHING = "the programs that use it are being looked for"
 DENIED = "programs of others may use it: only root sees all"
 OUTSIDE = "programs outside of this container may use it"
@@ -77,7 +74,7 @@ class Clients:
                 engines, names = self._shares(client, at)
                 seen |= names
                 counts = bool(client.cycles or client.busy_ns)
-                used.append(Used(key[0], client.bus_id, engines, counts, _held(client)))
+                used.append(Used(key[0], client.bus_id, engines, counts, client.held_bytes()))
         self._rates.keep(seen)
         return used
 
@@ -116,11 +113,6 @@ class Clients:
                     self._problem = TOO_MANY
                     return
                 self._files[pid, name] = OpenFile(f"{folder}/fdinfo/{name}", self._clock)
-
-
-def _held(client: DrmClient) -> int | None:
-    amounts = [amount for region, amount in client.resident.items() if region.startswith(MEMORY)]
-    return sum(amounts) if amounts else None
 
 
 def _names(folder: str) -> list[str] | None:

@@ -67,7 +67,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
 
 
 def _launching(timeline: Timeline, window: Window) -> Window:
-    """When the host launches what the devices do in the window, which it may do far ahead of them; the window, where no launch is known."""
+    """Return when the host launches what the devices do in the window, maybe far ahead of them; the window, where no launch is known."""
     calls, texts = timeline.calls, timeline.names.texts
     launches = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
     launched = [start for start, name in zip(calls.start, calls.name, strict=True) if name in launches and start < window.end]
