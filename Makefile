@@ -28,7 +28,7 @@ test-programs: .venv-dev/.ready
 clinic: .venv-dev/.ready
 	$(DEV)/pytest -q -n 0 --timeout 0 -m clinic tests/clinic $(TESTS)
 
-# Hostile input for long: fuzzers are tests marked `fuzz` (tests/fuzzing.py), of which every test run takes 60 fixed examples.
+# Hostile input for long: fuzzers are tests marked `fuzz` (tests/fuzzing.py), of which every test run takes 25 fixed examples.
 EXAMPLES ?= 5000
 fuzz: .venv-dev/.ready
 	SYSPERF_FUZZ_EXAMPLES=$(EXAMPLES) $(DEV)/pytest -n 2 --timeout 0 -m fuzz $(TESTS)

@@ -1,4 +1,4 @@
-"""Long sentences of the documentation: `make lint` fails where a page has more of them than it had.
+"""Long sentences of the documentation, and docstrings that begin with a riddle: `make lint` fails where there are more than there were.
 
     python .ci/prose.py            check
     python .ci/prose.py PAGE …     list the long sentences of these pages
@@ -9,6 +9,7 @@ it when you have rewritten one, and never raise it.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -16,17 +17,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_WORDS = 25
+UNCLEAR = frozenset((
+    "of", "those", "who", "where", "that", "whose", "these", "this", "its", "it", "by", "in", "from", "to", "with", "without", "at", "on",
+    "no", "not", "also", "beside", "behind", "there", "for", "as", "until", "such", "when", "nothing",
+))  # fmt: skip
+"""First words of docstrings: a reader who skims them learns what a thing does or is from a verb or a noun."""
 LONG = {
     "CONTRIBUTING.md": 1,
     "SECURITY.md": 1,
     "docs/agent.md": 8,
-    "docs/analyze.md": 15,
     "docs/architecture.md": 4,
     "docs/bench.md": 6,
     "docs/changes.md": 3,
     "docs/configuration.md": 1,
     "docs/dashboard.md": 6,
-    "docs/diagnose.md": 3,
     "docs/lint.md": 2,
     "docs/rules.md": 3,
     "docs/seeds.md": 1,
@@ -37,7 +41,6 @@ LONG = {
     "docs/validation/tune.md": 3,
     "docs/validation/verify.md": 12,
     "docs/validation/wrap.md": 4,
-    "docs/verify.md": 6,
     "docs/wrap.md": 7,
 }
 
@@ -68,6 +71,16 @@ def pages() -> list[Path]:
     return [page for page in sorted(ROOT.glob("*.md")) if page.name != "CHANGELOG.md"] + sorted((ROOT / "docs").glob("**/*.md"))
 
 
+def unclear_docstrings() -> Iterator[str]:
+    """Yield the file and the first words of each docstring that begins with neither a verb nor a noun."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in sorted([*(ROOT / "sysperf").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        for text in (ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)):
+            if text and text.split()[0].strip("`*,.:(").lower() in UNCLEAR:
+                yield f"{path.relative_to(ROOT)}: {text[:80]}"
+
+
 def main(names: list[str]) -> int:
     if names:
         for name in names:
@@ -82,6 +95,9 @@ def main(names: list[str]) -> int:
             more = f"python .ci/prose.py {name} lists them" if found > known else "lower its number in .ci/prose.py"
             print(f"{name}: {found} sentences of more than {MAX_WORDS} words, {known} are known: {more}")
             wrong += 1
+    for docstring in unclear_docstrings():
+        print(f"{docstring}: begin with a verb or a noun")
+        wrong += 1
     return int(wrong > 0)
 
 

@@ -148,5 +148,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 # No test needs a quiet machine: neither an example nor its drawing has a time limit but the test's own.
 # A run says the same twice, since the gate and whoever has just installed sysperf must see it pass; `--hypothesis-profile random` explores.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fixed", settings.get_profile("random"), derandomize=True)
+settings.register_profile("fixed", settings.get_profile("random"), max_examples=50, derandomize=True)
 settings.load_profile("fixed")

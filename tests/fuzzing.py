@@ -4,7 +4,7 @@
     @given(st.binary())
     def test_no_input_breaks_it(raw: bytes) -> None: ...
 
-SYSPERF_FUZZ_EXAMPLES is the number of examples; without it there are 60, the same in every run.
+SYSPERF_FUZZ_EXAMPLES is the number of examples; without it there are 25, the same in every run.
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 EXAMPLES = int(os.environ.get("SYSPERF_FUZZ_EXAMPLES", "0"))
-EVERYDAY_EXAMPLES = 60
+EVERYDAY_EXAMPLES = 25
 
 Test = TypeVar("Test", bound=Callable[..., None])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 from tests.conftest import Files
 
@@ -107,6 +108,48 @@ def card(index: int, model: dict[str, object]) -> tuple[Files, Links]:
     return files, links
 
 
+def processor_of_amd(driver: str = "amdgpu") -> tuple[Files, Links]:
+    """(files, links) of a Ryzen whose graphics share their slot with its security processor and USB, below a port of its own."""
+    port = "/sys/devices/pci0000:00/0000:00:08.1"
+    own = f"{port}/0000:c4:00.0"
+    files: Files = {
+        f"{NODES}/0/properties": "cpu_cores_count 16\nsimd_count 0\n",
+        f"{port}/vendor": "0x1022\n",
+        f"{port}/class": "0x060400\n",
+    }
+    links: Links = {"/sys/bus/pci/devices/0000:00:08.1": f"../../..{port.removeprefix('/sys')}"}
+    for number, (vendor, kind) in enumerate(
+        (("0x1002", "0x030000"), ("0x1002", "0x040300"), ("0x1022", "0x108000"), ("0x1022", "0x0c0330"))
+    ):
+        folder = f"{port}/0000:c4:00.{number}"
+        files |= {f"{folder}/vendor": f"{vendor}\n", f"{folder}/class": f"{kind}\n", f"{folder}/device": "0x15bf\n"}
+        links[f"/sys/bus/pci/devices/0000:c4:00.{number}"] = f"../../..{folder.removeprefix('/sys')}"
+    if driver:
+        said = f"DRIVER={driver}\nPCI_ID=1002:15BF\nPCI_SLOT_NAME=0000:c4:00.0\n"
+        location = {"simd_count": 24, "simd_per_cu": 2, "gfx_target_version": 110003, "location_id": 0xC400, "domain": 0}
+        files |= {f"{own}/uevent": said, f"{own}/drm/card0/dev": "226:0\n", f"{own}/mem_info_vram_total": f"{8 * GIB}\n"}
+        files |= {f"{NODES}/1/properties": "".join(f"{name} {value}\n" for name, value in location.items()), f"{NODES}/1/gpu_id": "77\n"}
+        links |= {"/sys/class/drm/card0": f"../..{own.removeprefix('/sys')}/drm/card0", f"{own}/drm/card0/device": "../../../0000:c4:00.0"}
+        links[f"{own}/driver"] = f"../../../../bus/pci/drivers/{driver}"
+    return files, links
+
+
+def divided(files: Files, index: int, parts: int, units: int, hive: int) -> Files:
+    """The same machine with a GPU that is divided into so many parts, each a node of the compute driver of its own."""
+    whole = f"{NODES}/{index + 1}"
+    said = str(files[f"{whole}/properties"]).replace(f"simd_count {MI300X['simds']}", f"simd_count {units}")
+    changed = {f"{whole}/properties": said}
+    for part in range(1, parts):
+        folder = f"{NODES}/{100 * (index + 1) + part}"
+        changed |= {
+            f"{folder}/properties": said,
+            f"{folder}/gpu_id": f"{100 * (index + 1) + part}\n",
+            f"{folder}/io_links/0/properties": "type 2\nnode_to 0\n",
+        }
+    own = next(path for path in files if path.endswith(f"{bus_id(index)}/current_compute_partition")).rpartition("/")[0]
+    return {**files, **changed, f"{own}/current_compute_partition": "CPX\n", f"{own}/current_memory_partition": "NPS4\n"}
+
+
 def of_card(index: int, model: dict[str, object]) -> Files:
     return {
         "uevent": f"DRIVER=amdgpu\nPCI_CLASS={str(model['class'])[2:]}\nPCI_ID=1002:{model['device']}\nPCI_SLOT_NAME={bus_id(index)}\n",
@@ -132,6 +175,31 @@ def of_sensors(model: dict[str, object]) -> Files:
 def metrics(throttled: int) -> bytes:
     """gpu_metrics of revision 1.3 with this throttle status."""
     return struct.pack("<HBB", 120, 1, 3) + bytes(108) + throttled.to_bytes(8, "little")
+
+
+def accumulated(cycles: int, *counts: int) -> bytes:
+    """gpu_metrics of revision 1.7: cycles, and those in which PROCHOT, PPT, socket, regulators and memory held the clocks."""
+    return struct.pack("<HBB", 1024, 1, 7) + bytes(36) + struct.pack("<6I", cycles, *counts) + bytes(960)
+
+
+def drm_client(number: int, place: str, **keys: object) -> str:
+    """What fdinfo of an open file of a GPU says; underscores stand for hyphens."""
+    said = "".join(f"drm-{name.replace('_', '-')}:\t{value}\n" for name, value in keys.items())
+    return f"pos:\t0\nflags:\t0100002\nmnt_id:\t26\nino:\t685\ndrm-driver:\txe\ndrm-client-id:\t{number}\ndrm-pdev:\t{place}\n{said}"
+
+
+def plant(folder: Path, files: Files, links: Links | None = None) -> str:
+    """Write these files and links below a folder, for what reads the kernel's files itself."""
+    for name, target in (links or {}).items():
+        path = folder / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+    for name, text in files.items():
+        path = folder / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else str(text).encode())
+    return str(folder)
 
 
 def intel(device: str = "E20B", **changed: str) -> tuple[Files, Links]:

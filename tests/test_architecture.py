@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import signal
@@ -155,53 +154,6 @@ def test_a_sample_to_a_meter(tmp_path: Path) -> None:
 
     files = entered.files | set((tmp_path / "entered").read_text().split())
     assert set(named("A sample to a meter")) <= files
-
-
-UNCLEAR = frozenset(
-    [
-        "of",
-        "those",
-        "who",
-        "where",
-        "that",
-        "whose",
-        "these",
-        "this",
-        "its",
-        "it",
-        "by",
-        "in",
-        "from",
-        "to",
-        "with",
-        "without",
-        "at",
-        "on",
-        "no",
-        "not",
-        "also",
-        "beside",
-        "behind",
-        "there",
-        "for",
-        "as",
-        "until",
-        "such",
-        "when",
-        "nothing",
-    ]
-)
-
-
-def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
-    """A reader who skims first lines knows what each thing does or is."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    unclear = []
-    for path in sorted([*(ROOT / "sysperf").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]):
-        texts = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
-        unclear += [f"{path.name}: {text[:80]}" for text in texts if text and text.split()[0].strip("`*,.:(").lower() in UNCLEAR]
-
-    assert unclear == []
 
 
 CONTRACTS = {

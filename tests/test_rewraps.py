@@ -86,6 +86,7 @@ def test_nothing_is_said_of(changes: dict[str, object]) -> None:
     assert _rewrap(Host(), msgspec.structs.replace(PROCESS, **changes)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
 def test_a_real_program_and_the_same_wrapped() -> None:
     """What is said of a plain program is not said of the one that wrap started."""

@@ -9,6 +9,7 @@ nsys    https://docs.nvidia.com/nsight-systems/UserGuide/index.html (launch, sta
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -51,7 +52,7 @@ def trace(host: Host, request: TraceRequest, progress: ReportProgress) -> Trace:
     owner(host, request.pid)
     path, program, start = _path(request), _program(), time.monotonic()
     number = sessions.number_of(host, request.pid) or ""
-    session = sessions.name_of(number, _run(program, COMMAND_S, "sessions", "list"))
+    session = sessions.name_of(number, _sessions(program))
     with tempfile.TemporaryDirectory(prefix=".sysperf-nsys-", dir=os.path.dirname(path)) as folder:
         report = f"{folder}/report"
         _run(program, COMMAND_S, "start", f"--session={session}", f"--output={report}", *_WITHOUT_SAMPLES)
@@ -91,12 +92,23 @@ def _stop(program: str, session: str, number: str, report: str) -> None:
     """Stop the collection, also when this is interrupted. That of a program that ended has stopped already. Raises SysperfError."""
     try:
         _run(program, STOP_S, "stop", f"--session={session}")
-    except SysperfError:
-        end = time.monotonic() + COMMAND_S
-        while sessions.listed(number, _run(program, COMMAND_S, "sessions", "list")) and time.monotonic() < end:
+    except SysperfError as error:
+        end, printed = time.monotonic() + COMMAND_S, _sessions(program)
+        while sessions.listed(number, printed) and time.monotonic() < end:
             time.sleep(0.5)
-        if not os.path.exists(f"{report}.nsys-rep"):
-            raise
+            printed = _sessions(program)
+        if os.path.exists(f"{report}.nsys-rep"):
+            return
+        if sessions.listed(number, printed):
+            goes_on = f"{error}: the program is still traced, and {sessions.count(printed)} sessions are open"
+            raise SysperfError(
+                goes_on, f"nsys shutdown --session={shlex.quote(session)} --kill=none ends it, and leaves the program"
+            ) from None
+        raise
+
+
+def _sessions(program: str) -> str:
+    return _run(program, COMMAND_S, "sessions", "list")
 
 
 def _path(request: TraceRequest) -> str:

@@ -39,6 +39,11 @@ def listed(number: str, printed: str) -> Session | None:
     return None
 
 
+def count(printed: str) -> int:
+    """How many sessions a list has."""
+    return sum(_LINE.fullmatch(line[:1_000]) is not None for line in printed.splitlines()[:MAX_LINES])
+
+
 def name_of(number: str, printed: str) -> str:
     """The name of a session. Raises SysperfError where nsys lists none of this number."""
     session = listed(number, printed)

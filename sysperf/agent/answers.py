@@ -73,6 +73,9 @@ class Meters(Record):
 
     at: Annotated[float, fact("Unix time of this answer")]
     meters: dict[str, float]
+    unknown: Annotated[dict[str, str], fact("why series of GPUs have no value, by their names; a star stands for all programs")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class Series(Record):

@@ -96,7 +96,12 @@ class Api:
                 (AllWorkers,),
                 parameters=_WORKERS_PARAMETERS,
             ),
-            Route("/v1/meters", "the latest value of each series", lambda _: _json(Meters(now(), dict(state.meters()))), (Meters,)),
+            Route(
+                "/v1/meters",
+                "the latest value of each series",
+                lambda _: _json(Meters(now(), dict(state.meters()), state.unknown())),
+                (Meters,),
+            ),
             Route("/v1/history", "the past of series", self._history, (History, AllSeries), parameters=_HISTORY_PARAMETERS),
             Route("/v1/changes", "what was changed on this machine", lambda _: _json(Changes(state.changes())), (Changes,)),
             Route("/v1/events", f"what happens, as it happens ({_KINDS})", self._events, (Event,), EVENT_STREAM, _EVENT_PARAMETERS),

@@ -99,6 +99,7 @@ class Agent:
         self._state.problems = self._all_problems
         self._announcer = Announcer(store, events, self._log)
         self._gpus, self._scanner = Gpus(), Scanner()
+        self._state.unknown = lambda: self._gpus.unknown
         self._auditor = Auditor(self._setup.terms, self._scanner, self._gpus)
         self._sampler = Sampler(self._state, events, self._gpus, self._problems)
         self._audits = AuditRunner(

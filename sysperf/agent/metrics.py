@@ -146,7 +146,7 @@ def _machine(facts: MachineFacts, programs: Iterable[Program]) -> list[str]:
     running = [(_process_labels(program.process), program.process) for program in programs]
     return [
         gauge("memory_total_bytes", "Memory of the machine.", [] if memory is None else [({}, memory)]),
-        gauge("gpu_info", "A GPU.", [({**labels, "name": gpu.name or ""}, 1) for labels, gpu in gpus]),
+        gauge("gpu_info", "A GPU.", [({**labels, "name": gpu.name or "", "vendor": gpu.vendor}, 1) for labels, gpu in gpus]),
         gauge(
             "gpu_memory_total_bytes",
             "Memory of the GPU.",

@@ -40,6 +40,7 @@ class AgentState:
         self.cost = Cost()
         self.problems: Callable[[], tuple[str, ...]] = tuple
         self.clients: Callable[[], int] = int
+        self.unknown: Callable[[], dict[str, str]] = dict
         self.transactions: tuple[Transaction, ...] = ()
         self.last: Snapshot | None = None
 

@@ -89,6 +89,13 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, ModuleTyp
         module.add_arguments(action)
 
 
+def run_action(args: argparse.Namespace, actions: Mapping[str, ModuleType]) -> int:
+    """Run the action that was chosen."""
+    check_output(args)
+    run: Run = actions[args.action].run
+    return run(args)
+
+
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Options that say which machine is read, and how deeply."""
     group = parser.add_argument_group("machine")

@@ -228,7 +228,7 @@ def _needs_systemd() -> None:
     if not systemd.is_running():
         raise UsageError(
             "systemd does not run here",
-            "let what starts programs here start `sysperf agent`; `sysperf service install --prefix DIR` writes units for another machine",
+            "have your init system or entry point start `sysperf agent`; `sysperf service install --prefix DIR` writes units for elsewhere",
         )
 
 

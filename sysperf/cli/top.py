@@ -103,6 +103,7 @@ def _json(now: Now) -> str:
         "at": now.at,
         "verdict": words.verdict(now.report) if now.report and (now.counted or now.findings()) else "",
         "meters": now.meters,
+        "unknown": now.unknown,
         "processes": now.processes(),
         "findings": now.findings(),
         "problem": now.problem,

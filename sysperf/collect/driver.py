@@ -178,13 +178,18 @@ def _fabric_manager_version(host: Host, runs: bool | None) -> str | None:
 
 def nvml_problem(host: Host) -> str:
     """Why NVML does not answer, '' when it does. Where it is known that nothing hints at a driver, it is not opened."""
-    hints = [host.exists(PROC_VERSION), _has_control_node(host), host.exists(WSL)]
-    if not any(hints) and None not in hints:
+    if not hints_at_nvidia(host):
         host.refuse(NVML, NO_DRIVER)
         return NO_DRIVER
     if host.nvml("SystemGetDriverVersion") is not None:
         return ""
     return neutral(host.sources[-1].error or "no answer", 200)
+
+
+def hints_at_nvidia(host: Host) -> bool:
+    """Whether anything hints at a driver of NVIDIA's, or cannot be told."""
+    hints = [host.exists(PROC_VERSION), _has_control_node(host), host.exists(WSL)]
+    return any(hints) or None in hints
 
 
 def _has_control_node(host: Host) -> bool | None:

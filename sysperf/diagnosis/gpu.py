@@ -1,4 +1,4 @@
-"""GPUs over the window: how busy they were, how evenly, and what held them back. A thread samples them, since NVML may block."""
+"""GPUs over the window: how busy they were, how evenly, and what held them back. A thread samples them, since a driver may block."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _computing(devices: Iterable[Facts]) -> set[int] | None:
 def _used(taken: Sequence[dict[str, float]], pids: set[int], elsewhere: set[int] | None, gpus: int) -> float | None:
     """The mean share of these GPUs' time in which kernels of these processes ran, over the samples that tell it of any process.
 
-    NVML's meters of a process are summed over all GPUs: of one that computes on others, too, nobody knows how much was here.
+    Meters of a process are summed over all GPUs: of one that computes on others, too, nobody knows how much was here.
     """
     if pids and (elsewhere is None or pids & elsewhere):
         return None

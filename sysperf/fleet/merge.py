@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,7 +32,14 @@ VERSION = "sysperf.version"
 OTHER_VERSION = "another sysperf: other rules, other facts"
 MAX_FACTS = 20_000
 """Of all nodes together: each further one would cost memory, and no fleet has as many that matter."""
+MAX_VALUES = 100_000
+"""The same of values of all facts."""
+MAX_KINDS = 1_000
+"""The same of rules that find something, of areas with a reason, and of hardware."""
+MAX_VALUE, MAX_MESSAGE = 300, 300
+LEFT_OUT = "there is more of it than a fleet can have, and the rest of these nodes is left out"
 
+K = TypeVar("K")
 Weigh = Callable[[str], tuple[int, str] | None]
 """(rank, why it matters) of a fact; None of one that does not matter."""
 Holders = dict[str, list[int]]
@@ -68,6 +76,8 @@ class Merge:
         self._dark: dict[str, list[int]] = {}
         self._said: dict[tuple[str, Severity], _Said] = {}
         self._unread: dict[tuple[str, str], list[int]] = {}
+        self._value_count = 0
+        self._left: dict[str, list[int]] = {}
         self._silent: dict[tuple[NodeState, str], list[str]] = {}
         self._shared: dict[Hardware, Hardware] = {}
         self.times: list[str] = []
@@ -77,20 +87,25 @@ class Merge:
         number = len(self.names)
         self.names.append(record.node)
         self.times.append(record.taken_at)
-        key = hardware_key(record.hardware)
-        self._hardware.append(self._shared.setdefault(key, key))
+        self._hardware.append(self._shared_hardware(tuple(map(_short, hardware_key(record.hardware))), number))
         self._hold(VERSION, record.sysperf, number)
         for fact, value in record.comparables.items():
             if fact in self._facts or self._weight(fact) is not None:
                 self._hold(fact, value, number)
         for finding in record.findings:
-            said = self._said.setdefault((finding.rule, finding.severity), _Said(finding.message, [], []))
+            kind = (_short(finding.rule), finding.severity)
+            if self._is_new_and_full(self._said, kind, "findings", number):
+                continue
+            message = finding.message[:MAX_MESSAGE]
+            said = self._said.setdefault(kind, _Said(message, [], []))
             if number not in said.nodes[-1:]:
                 said.nodes.append(number)
-            if finding.message != said.message:
+            if message != said.message:
                 said.others.append(number)
         for area in record.unknown:
-            self._unread.setdefault((area.area, area.why), []).append(number)
+            unread = (_short(area.area), area.why[:MAX_MESSAGE])
+            if not self._is_new_and_full(self._unread, unread, "areas", number):
+                self._unread.setdefault(unread, []).append(number)
 
     def silence(self, node: str, state: NodeState, reason: str) -> None:
         """Take that a node said nothing."""
@@ -101,7 +116,31 @@ class Merge:
             if fact in self._dark or len(self._dark) < MAX_FACTS:
                 self._dark.setdefault(fact, []).append(number)
         elif fact in self._facts or len(self._facts) < MAX_FACTS:
-            self._facts.setdefault(fact, {}).setdefault(value, []).append(number)
+            holders = self._facts.setdefault(fact, {})
+            if (value := _short(value)) not in holders:
+                if self._value_count == MAX_VALUES:
+                    self._leave("facts", number)
+                    return
+                self._value_count += 1
+            holders.setdefault(value, []).append(number)
+
+    def _shared_hardware(self, key: Hardware, number: int) -> Hardware:
+        """The same object for all that have it."""
+        if self._is_new_and_full(self._shared, key, "hardware", number):
+            return (UNKNOWN,) * len(PARTS)
+        return self._shared.setdefault(key, key)
+
+    def _is_new_and_full(self, kinds: Mapping[K, object], kind: K, what: str, number: int) -> bool:
+        """Whether there is no room for this; then that is told of the node."""
+        if kind in kinds or len(kinds) < MAX_KINDS:
+            return False
+        self._leave(what, number)
+        return True
+
+    def _leave(self, what: str, number: int) -> None:
+        nodes = self._left.setdefault(what, [])
+        if number not in nodes[-1:]:
+            nodes.append(number)
 
     def _weight(self, fact: str) -> tuple[int, str] | None:
         """Weight of a fact; of the mark that a mapping was read, that of what is in it."""
@@ -138,6 +177,7 @@ class Merge:
     def unknown(self) -> tuple[FleetUnknown, ...]:
         """What is not known of whom, though it is of most others."""
         areas = [FleetUnknown(area, why, self._named(nodes)) for (area, why), nodes in self._unread.items()]
+        areas += [FleetUnknown(what, LEFT_OUT, self._named(nodes)) for what, nodes in self._left.items()]
         facts = {
             (_item_less(fact), tuple(values.dark)): None
             for fact, values in self._values()
@@ -227,6 +267,11 @@ class Merge:
 
     def _named(self, numbers: list[int] | tuple[int, ...]) -> tuple[str, ...]:
         return tuple(self.names[number] for number in numbers)
+
+
+def _short(text: str) -> str:
+    """A text of bounded length, which differs where the whole differs."""
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… {zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def majority(holders: Holders) -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from sysperf.live import gpus, programs, system
+from sysperf.live import programs, system
+from sysperf.live.gpus import meters
 from sysperf.live.metric import BYTES, SECONDS, SHARE, Metric
 
 AGENT = (
@@ -14,7 +15,7 @@ AGENT = (
     Metric("agent", "rss_bytes", BYTES, "resident memory of the agent itself", prometheus="agent_resident_memory_bytes"),
     Metric("agent", "late_s", SECONDS, "how late the last sample was"),
 )
-METERS: Mapping[str, Metric] = {metric.pattern: metric for metric in (*system.METRICS, *programs.METRICS, *gpus.METRICS, *AGENT)}
+METERS: Mapping[str, Metric] = {metric.pattern: metric for metric in (*system.METRICS, *programs.METRICS, *meters.METRICS, *AGENT)}
 _WITH_ITEMS = frozenset(metric.area for metric in METERS.values() if metric.per_item)
 
 

@@ -68,6 +68,9 @@ class OpenFile:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        self.close()
+
     def _open(self) -> bool:
         now = self._clock()
         if now < self._again_s:

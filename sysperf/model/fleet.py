@@ -71,26 +71,31 @@ class FleetUnknown(Record):
     nodes: Nodes
 
 
-class Fleet(Record, kw_only=True):
-    """What the nodes of a fleet say together."""
+class Asking(Record, kw_only=True):
+    """What came of asking nodes: how many answered, and why the others did not."""
 
     schema: Literal[1] = 1
     sysperf: str
     taken_at: str
     engine: str
-    asked: int
-    answered: int
+    asked: int = 0
+    answered: int = 0
+    silent: tuple[Silent, ...] = ()
+    interrupted: bool = False
+    took_ms: float = 0.0
+
+
+class Fleet(Asking, kw_only=True):
+    """What the nodes of a fleet say together."""
+
     oldest: Annotated[str, fact("when the first of the records was taken")] = ""
     newest: Annotated[str, fact("when the last of them was taken")] = ""
-    silent: tuple[Silent, ...] = ()
     classes: tuple[HardwareClass, ...] = ()
     findings: tuple[FleetFinding, ...] = ()
     differences: tuple[FleetDifference, ...] = ()
     unknown: tuple[FleetUnknown, ...] = ()
     slowest: Annotated[tuple[tuple[str, float], ...], fact("the five nodes that took longest, seconds")] = ()
     reference: Annotated[str, fact("what nodes are compared with: majority, a node, or a policy's file")] = "majority"
-    interrupted: bool = False
-    took_ms: float = 0.0
 
     @property
     def differing(self) -> tuple[FleetDifference, ...]:
@@ -124,22 +129,13 @@ class SlowNode(Record, kw_only=True):
     tells_from_pct: Annotated[float, fact("the least difference that such runs can tell; 100: none")] = 100.0
 
 
-class FleetBench(Record, kw_only=True):
+class FleetBench(Asking, kw_only=True):
     """Which nodes are slow, by figures that were measured."""
 
-    schema: Literal[1] = 1
-    sysperf: str
-    taken_at: str
-    engine: str
-    asked: int
-    answered: int
-    silent: tuple[Silent, ...] = ()
     classes: tuple[HardwareClass, ...] = ()
     small: Annotated[tuple[str, ...], fact("classes of fewer than four nodes, of which nobody is named")] = ()
     figures: Annotated[int, fact("measured figures of all nodes")] = 0
     suspects: tuple[SlowNode, ...] = ()
-    interrupted: bool = False
-    took_ms: float = 0.0
 
     @property
     def slow(self) -> tuple[SlowNode, ...]:
@@ -167,9 +163,9 @@ class JobWindow(Record, kw_only=True):
     taken_at: str
     ranks: Annotated[int, fact("ranks of which there is a trace")] = 0
     matched: Annotated[int, fact("collectives that all of them have")] = 0
-    late: Annotated[int | None, fact("the rank that the others wait for; null: none causes more than half of the waiting")] = None
+    late: Annotated[int | None, fact("the rank that the others wait for, the first of several; null: none is late")] = None
     node: Annotated[str, fact("where that rank runs")] = ""
-    share_pct: Annotated[float | None, fact("of the time by which ranks come late, its part")] = None
+    share_pct: Annotated[float | None, fact("of the time by which ranks come late, its part, with that of those late beside it")] = None
     lost_pct: Annotated[float | None, fact("what the others wait, mean percent of their time")] = None
     rotates: Annotated[bool | None, fact("one rank is late and then another")] = None
     cause: Annotated[str, fact("what the late rank has more time in")] = ""
@@ -177,17 +173,10 @@ class JobWindow(Record, kw_only=True):
     unknown: Annotated[tuple[str, ...], fact("what could not be seen")] = ()
 
 
-class FleetJob(Record, kw_only=True):
+class FleetJob(Asking, kw_only=True):
     """Which rank and which node hold a job up, or that none does."""
 
-    schema: Literal[1] = 1
-    sysperf: str
-    taken_at: str
-    engine: str
     job: str
-    asked: int = 0
-    answered: int = 0
-    silent: tuple[Silent, ...] = ()
     world_size: Annotated[int | None, fact("ranks of the job, as its launcher told them")] = None
     windows: tuple[JobWindow, ...] = ()
     verdict: Annotated[
@@ -199,8 +188,6 @@ class FleetJob(Record, kw_only=True):
     node: str = ""
     hangs: tuple[Hang, ...] = ()
     problems: Annotated[tuple[str, ...], fact("what was left out, and why")] = ()
-    interrupted: bool = False
-    took_ms: float = 0.0
 
 
 class PolicyClass(Record, kw_only=True):

@@ -34,6 +34,8 @@ _PACKAGE = lazy(r"/(?:site|dist)-packages/([A-Za-z0-9_]{1,64})[/.]")
 _COMPILED = lazy(r"c[a-z2-7]{51}(?:\.main)?\.so|__triton_launcher[-.\w]*\.so")
 """Kernels that torch.compile made: Inductor names them by a hash in base 32, Triton's launchers have one name."""
 _DELETED = " (deleted)"
+XPU = frozenset(("libtorch_xpu", "libze_intel_gpu"))
+"""What a program has loaded that has looked for a GPU of Intel's: PyTorch's part for it, and the driver of Level Zero."""
 
 
 class Library(Record):
@@ -59,6 +61,7 @@ class Mapped:
         "profilers",
         "sanitizers",
         "torch",
+        "xpu",
     )
 
     def __init__(self, raw: bytes) -> None:
@@ -75,6 +78,7 @@ class Mapped:
         for path in _paths(raw):
             self._sort(path)
         self.compiled = sum(1 for name in self.names if _COMPILED.fullmatch(name))
+        self.xpu = XPU.issubset(name.partition(".so")[0] for name in self.names)
 
     def _sort(self, path: str) -> None:
         path = path.removesuffix(_DELETED)

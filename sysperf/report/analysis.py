@@ -143,10 +143,8 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
 
 def _skew(page: Page, analysis: Analysis) -> None:
     skew = analysis.trace.skew
-    if skew.straggler is not None and skew.lost_pct is not None:
-        page.paragraph(
-            f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for rank {skew.straggler}.", "dim", indent="  "
-        )
+    if skew.late and skew.lost_pct is not None:
+        page.paragraph(f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for {skew.who}.", "dim", indent="  ")
 
 
 def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -285,7 +283,7 @@ def _finding(page: Page, finding: Finding, verbose: bool, ranks: str = "") -> No
     page.line(f"{mark} {ink('strong', finding.rule)}{ink('warning', cost)}{ink('good', gain)}")
     page.paragraph(_line(finding), indent="  ")
     for number, where in enumerate(finding.places):
-        page.verbatim("" if number else "where", clip(neutral(where.text, 200), page.width - 12))
+        page.verbatim("" if number else "where", neutral(where.text, 200))
     if verbose and finding.gain.assumes:
         page.labelled("if", neutral(finding.gain.assumes), "dim")
     for number, fix in enumerate(finding.fixes[: None if verbose else 1]):

@@ -164,8 +164,7 @@ def _rewraps(page: Page, report: Report, verbose: bool) -> None:
         pids = words.some([str(program.pid) for program in programs], len(programs) if verbose else MAX_SUBJECTS)
         page.paragraph(f"pid {pids}: {words.some([neutral(change, 200) for change in changes], len(changes))}", indent="  ")
         for program in programs if verbose else programs[:1]:
-            command = neutral(program.command, 2_000)
-            page.line("  " + page.ink("command", command if verbose else clip(command, page.width - 2)))
+            page.line("  " + page.ink("command", neutral(program.command, 2_000)))
 
 
 def _unread(page: Page, report: Report, verbose: bool) -> None:

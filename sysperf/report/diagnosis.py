@@ -61,7 +61,7 @@ def _cause(sheet: Page, cause: Finding, verbose: bool) -> None:
     if subjects := ", ".join(subject.text for subject in (cause.subject, *cause.also)):
         sheet.labelled("in", clip(neutral(subjects, MAX_TEXT), 4 * sheet.width))
     for number, place in enumerate(cause.places):
-        sheet.verbatim("" if number else "where", clip(_place(place), sheet.width - 12))
+        sheet.verbatim("" if number else "where", _place(place))
     for number, signal in enumerate(cause.signals):
         sheet.labelled("" if number else "evidence", _signal(signal), "dim")
     for number, fix in enumerate(cause.fixes if verbose else _first(cause.fixes)):

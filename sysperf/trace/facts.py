@@ -261,7 +261,9 @@ class Cpu(Record, kw_only=True):
 class Steps(Record, kw_only=True):
     """The iterations of the program, and what was used to find them."""
 
-    by: Annotated[str, fact("ProfilerStep, optimizer, loader, NVTX, kernels, operations, operators or pauses; empty: none found")] = ""
+    by: Annotated[
+        str, fact("ProfilerStep, optimizer, loader, NVTX, modules, kernels, operations, operators, pauses or passes; empty: none found")
+    ] = ""
     count: int = 0
     median_ms: float | None = None
     longest_ms: float | None = None
@@ -385,16 +387,27 @@ class Skew(Record, kw_only=True):
 
     ranks: int = 0
     matched: Annotated[int, fact("collectives that all ranks have")] = 0
-    straggler: Annotated[int | None, fact("the rank that causes more than half of the waiting; null: there is none")] = None
-    straggler_share: Annotated[float | None, fact("of the time by which ranks came later than the median one, its part in percent")] = None
+    late: Annotated[
+        tuple[int, ...],
+        fact("the rank that causes more than half of the waiting, or several that cause nearly all of it together; empty: there is none"),
+    ] = ()
+    late_share: Annotated[float | None, fact("of the time by which ranks came later than the median one, their part in percent")] = None
     lost_pct: Annotated[
-        float | None, fact("time that the other ranks wait for it, or all for each other, mean percent of their windows")
+        float | None, fact("time that the other ranks wait for these, or all for each other, mean percent of their windows")
     ] = None
-    gain_pct: Annotated[float | None, fact("the part of it that is left to win where it comes no later than the last of the others")] = None
-    rotates: Annotated[bool | None, fact("one rank is late and then another, and none causes more than half of the waiting")] = None
-    cause: Annotated[str, fact("what the straggler has more time in; empty: nothing that the files show")] = ""
+    gain_pct: Annotated[float | None, fact("the part of it that is left to win where they come no later than the last of the others")] = (
+        None
+    )
+    rotates: Annotated[bool | None, fact("one rank is late and then another, and none is named")] = None
+    cause: Annotated[str, fact("what the late ranks have more time in; empty: nothing that the files show")] = ""
     slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None
     slow_rank: int | None = None
+
+    @property
+    def who(self) -> str:
+        """The late ranks for people: ``rank 1``, ``ranks 1, 2 and 5``."""
+        *others, last = map(str, self.late)
+        return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
 
 class Trace(Record, kw_only=True):

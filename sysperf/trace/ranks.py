@@ -26,7 +26,14 @@ from sysperf.trace.kernels import ByName
 
 MIN_MATCHED = 4
 ROTATES_BELOW = 50.0
+"""Percent of the waiting. A rank that causes no more than that is not the late one."""
+TOGETHER_PCT, ALIKE = 80.0, 2
+"""Several that cause so much of it, and none of them more than twice what another does, are late together."""
+MIN_TIMES = 1.8
+"""Collectives, weighed by what each costs, that a rank must be late at to be one of several."""
 MIN_KERNELS = 20
+MIN_LOST_PCT = 1.0
+"""Who makes the others wait for less is not late."""
 MIN_EXCESS_PCT = 1.0
 """Less of the window is no reason to be late."""
 
@@ -161,26 +168,36 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
     spans = [_compared_ns(summary, len(matched)) for summary in each]
     caused = _caused(matched)
-    late, lost = caused.most_common(1)[0] if caused else (0, 0.0)
-    share = 100 * lost / (caused.total() or 1)
-    if share <= ROTATES_BELOW:  # nobody, or one and then another
-        shares = [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
-        return msgspec.structs.replace(base, lost_pct=sum(shares) / len(shares) if shares else None, rotates=bool(caused))
-    others = [100 * waited[index] / spans[index] for index in range(len(each)) if index != late and spans[index]]
-    until_next = _until_next(matched, late)
-    number = each[late].rank
-    return Skew(
-        ranks=len(each),
-        matched=len(matched),
-        straggler=late if number is None else number,
-        straggler_share=share,
-        lost_pct=sum(others) / len(others) if others else None,
-        gain_pct=100 * until_next / max(spans) if any(spans) else None,
+    late = _late(caused, len(each))
+    shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
+    lost = sum(shares) / len(shares) if shares else None
+    if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
+        is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
+        return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread)
+    numbers = (each[index].rank for index in late)
+    return msgspec.structs.replace(
+        base,
+        late=tuple(index if number is None else number for index, number in zip(late, numbers, strict=True)),
+        late_share=100 * sum(sum(caused[index]) for index in late) / sum(map(sum, caused.values())),
+        lost_pct=lost,
+        gain_pct=100 * _until_next(matched, late) / max(spans) if any(spans) else None,
         rotates=False,
         cause=_cause(late, parts),
-        slow_kernels=slow,
-        slow_rank=slow_rank,
     )
+
+
+def _late(caused: Mapping[int, Sequence[int]], ranks: int) -> list[int]:
+    """The ranks that the others wait for, the latest first; empty where none is late, or one is and then another.
+
+    One alone causes most of the waiting. Several, such as those of one node, cause nearly all, each about as much, and again and again:
+    of ranks that are late once, chance makes a few.
+    """
+    lost = {index: sum(times) for index, times in caused.items()}
+    ordered, whole = sorted(lost, key=lost.__getitem__, reverse=True), sum(lost.values())
+    alike = [index for index in ordered if ALIKE * lost[index] >= lost[ordered[0]]]
+    if 1 < len(alike) <= ranks / 2 and 100 * sum(lost[index] for index in alike) >= TOGETHER_PCT * whole:
+        return alike if all(lost[index] ** 2 >= MIN_TIMES * sum(ns * ns for ns in caused[index]) for index in alike) else []
+    return ordered[:1] if ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole else []
 
 
 def _waited(entries: Iterable[tuple[Entry, int]]) -> int:
@@ -188,30 +205,30 @@ def _waited(entries: Iterable[tuple[Entry, int]]) -> int:
     return length(union(span for entry, least in entries for span in entry.waiting(least)))
 
 
-def _until_next(matched: list[list[Entry]], late: int) -> int:
-    """ns that would be won if the late rank came no later than the last of the others, who then waits less."""
+def _until_next(matched: list[list[Entry]], late: Sequence[int]) -> int:
+    """ns that would be won if the late ranks came no later than the last of the others, who then waits less."""
     next_last = defaultdict[int, list[tuple[Entry, int]]](list)
     for entries in matched:
-        others = [(entry.took, index) for index, entry in enumerate(entries) if index != late]
+        others = [(entry.took, index) for index, entry in enumerate(entries) if index not in late]
         _, index = min(others)
         next_last[index].append((entries[index], min(entry.took for entry in entries)))
     return sum(map(_waited, next_last.values()))
 
 
-def _caused(matched: list[list[Entry]]) -> Counter[int]:
-    """Return, by rank, how many ns it came behind the median rank, as far as the others then had nothing to compute.
+def _caused(matched: list[list[Entry]]) -> dict[int, list[int]]:
+    """Return, by rank, the times in ns that it came behind the median rank, as far as the others then had nothing to compute.
 
     How often a rank is last tells little: of ranks that come at the same time, chance makes one the last by a microsecond.
     """
-    caused = Counter[int]()
+    caused = defaultdict[int, list[int]](list)
     for entries in matched:
         took = [entry.took for entry in entries]
         least, middle = min(took), median(took)
         idle = sum(length(entry.waiting(least)) for entry in entries) / (sum(took) - least * len(took) or 1)
         for index, time in enumerate(took):
-            if middle - time > CLOCK_NS:
-                caused[index] += round((middle - time) * idle)
-    return +caused
+            if idle and middle - time > CLOCK_NS:
+                caused[index].append(round((middle - time) * idle))
+    return caused
 
 
 def _compared_ns(summary: RankSummary, matched: int) -> float:
@@ -271,12 +288,13 @@ def parts(rank: Rank) -> dict[str, float]:
     return {name: part(rank) for name, part in (_OF_DEVICE if rank.has_device else _OF_CPU).items()}
 
 
-def _cause(late: int, parts: Sequence[Mapping[str, float]]) -> str:
-    """Name the time of which the late rank has more than the others' median; empty where it has hardly more of any."""
+def _cause(late: Sequence[int], parts: Sequence[Mapping[str, float]]) -> str:
+    """Name the time of which the late ranks have more than the others' median; empty where they have hardly more of any."""
     excess = {}
-    for name, mine in parts[late].items():
-        others = [each[name] for index, each in enumerate(parts) if index != late and name in each]
-        excess[name] = mine - (median(others) if others else 0.0)
+    for name in parts[late[0]]:
+        mine = [each[name] for index, each in enumerate(parts) if index in late and name in each]
+        others = [each[name] for index, each in enumerate(parts) if index not in late and name in each]
+        excess[name] = median(mine) - (median(others) if others else 0.0)
     most = max(excess, key=excess.__getitem__, default="")
     return most if most and excess[most] >= MIN_EXCESS_PCT else ""
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
+from sysperf.collect.gpu.records import Device
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process
-from sysperf.live.gpus import CAPPED, SLOWED
+from sysperf.live.gpus.meters import Reasons, Values, bits_of, put, put_events
 from sysperf.live.metric import process_of
 from sysperf.model.change import Transaction
 from sysperf.model.finding import Finding, Report
@@ -30,7 +30,6 @@ STALE_AFTER_S = 60.0
 """A meter that was not read for so long is unknown."""
 QUIET_S, MISSED = 10.0, 3
 """A source that told nothing for so long, and for so many of its usual intervals, is silent."""
-_BITS = {name: bit for bit, name in CLOCK_EVENTS.items()}
 
 
 class Now:
@@ -47,6 +46,8 @@ class Now:
         self.since: dict[str, float] = {}
         """When a finding held first, by its key, where somebody knows."""
         self.meters: dict[str, float] = {}
+        self.unknown: Reasons = {}
+        """Why meters are unknown, by their names."""
         self.at = 0.0
         self.samples = 0
         """How often meters came."""
@@ -79,6 +80,7 @@ class Now:
             self.take_report(news.report, news.since, counted=news.counted)
         elif isinstance(news, Meters):
             self.take_meters(news.at, news.meters)
+            self.unknown = self.unknown if news.unknown is None else news.unknown
         elif isinstance(news, Load):
             self.per_cpu = dict(news.per_cpu)
             self.neighbours = tuple(news.neighbours) if news.neighbours is not None else self.neighbours
@@ -216,7 +218,7 @@ def meters_of(snapshot: Snapshot) -> dict[str, float]:
     facts = MachineFacts(snapshot)
     meters = _of_system(facts)
     for device in (facts.gpu.devices or ()) if facts.gpu else ():
-        meters |= {f"gpu.{device.index}.{name}": value for name, value in _of_gpu(device).items()}
+        meters |= _of_gpu(device)
     return {name: float(value) for name, value in meters.items() if value is not None}
 
 
@@ -236,16 +238,13 @@ def _of_system(facts: MachineFacts) -> dict[str, float | None]:
     return meters
 
 
-def _of_gpu(device: Device) -> dict[str, float | None]:
-    percent, events = device.utilization_percent, device.clocks.events
-    bits = sum(_BITS.get(event, 0) for event in events) if events is not None else None
-    return {
-        "utilization": percent / 100 if percent is not None else None,
-        "memory_used_bytes": device.memory_used_bytes,
-        "power_watts": device.power.usage_watts,
-        "sm_clock_mhz": device.clocks.sm_mhz,
-        "celsius": device.thermal.celsius,
-        "clock_events": bits,
-        "power_capped": None if bits is None else float(bool(bits & CAPPED)),
-        "slowed": None if bits is None else float(bool(bits & SLOWED)),
-    }
+def _of_gpu(device: Device) -> Values:
+    out: Values = {}
+    for name, percent in (("utilization", device.utilization_percent), ("memory_utilization", device.memory_utilization_percent)):
+        put(out, device.index, name, None if percent is None else percent / 100)
+    put(out, device.index, "memory_used_bytes", device.memory_used_bytes)
+    put(out, device.index, "power_watts", device.power.usage_watts)
+    put(out, device.index, "sm_clock_mhz", device.clocks.sm_mhz)
+    put(out, device.index, "celsius", device.thermal.celsius)
+    put_events(out, device.index, bits_of(device.clocks.events))
+    return out

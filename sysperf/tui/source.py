@@ -28,6 +28,8 @@ class Meters(NamedTuple):
 
     at: float
     meters: Mapping[str, float]
+    unknown: dict[str, str] | None = None
+    """Why others are unknown, by their names; None: as before."""
 
 
 class Neighbour(NamedTuple):

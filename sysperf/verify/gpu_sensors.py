@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from sysperf.host import Host
+from sysperf.host.namespaces import counts_processes_as_the_kernel
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
 
@@ -23,7 +24,6 @@ IDLE = 0x1
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 """Clock event reasons: hardware, heat as the driver and as the hardware limit it, a power brake."""
 _SM_CLOCK, _CORE_TEMPERATURE = 1, 0
-_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 _MPS = "nvidia-cuda-mps"
 NOTHING_RAN = "Not Found"
 """How NVML says that no kernel ran since it was last asked."""
@@ -71,7 +71,7 @@ class GpuSensors:
         self._gpus = [_Gpu() for _ in range(min(count, MAX_GPUS))] if isinstance(count, int) else []
         self.problems: list[str] = [] if isinstance(count, int) else [f"GPUs ({neutral(str(count), 200)})"]
         self._reasons = "DeviceGetCurrentClocksEventReasons"
-        self._numbers_are_ours = host.link("/proc/self/ns/pid") == _INITIAL_PID_NAMESPACE
+        self._numbers_are_ours = counts_processes_as_the_kernel(host)
 
     def sample(self) -> None:
         """Take a sample of the GPUs that the program uses now."""

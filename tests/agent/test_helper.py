@@ -336,7 +336,7 @@ def test_two_clients_at_once(service: Service, sleeper: subprocess.Popen[bytes])
     assert io_class(sleeper.pid) == BASE
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
 def test_any_bytes(service: Service, content: bytes) -> None:
     """Whatever is sent, the helper answers or closes, and lives."""

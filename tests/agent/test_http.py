@@ -173,7 +173,7 @@ def test_malformed_requests_are_told_so(path: str, raw: bytes, status: int) -> N
     st.binary(max_size=400)
     | st.lists(st.sampled_from([b"GET ", b"/ ", b"HTTP/1.1", b"\r\n", b"Host: x", b": ", b"\n", b"\0", ASK]), max_size=20).map(b"".join)
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_garbage_ends_with_an_answer_or_a_close(path: str, raw: bytes) -> None:
     """Any bytes: an HTTP answer or none, the connection ends, the server goes on."""
     answer = send(path, raw)

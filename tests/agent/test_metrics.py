@@ -166,7 +166,7 @@ def test_families_are_bounded() -> None:
 
 
 @given(texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_foreign_text_is_a_label(text: str) -> None:
     """Names of processes, GPUs and findings: quotes, newlines and escapes end nothing."""
     table = Table(Store.open(None))

@@ -153,7 +153,7 @@ def test_series_that_come_and_go_keep_their_times(path: str) -> None:
     st.lists(st.tuples(st.integers(0, 600), st.dictionaries(st.sampled_from("abc"), st.floats(-1e6, 1e6, width=32))), max_size=60),
     st.integers(1, 20),
 )
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_any_samples_in_any_order_are_all_there(samples: list[tuple[int, dict[str, float]]], every: int) -> None:
     """Whatever the clock does between samples, each is found at its time, and points hold the lowest and highest."""
     store = Store.open(None)

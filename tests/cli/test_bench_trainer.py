@@ -168,6 +168,7 @@ def test_a_ladder_is_climbed(home: Path) -> None:
     assert Path(fast.trace).exists()
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_in_the_bench_and_a_findings_gain(home: Path) -> None:
     """A line for each rule of a rung; losses that differ are no result, and doubtful advice is no rule's."""
     climbed(home, "--minutes", "0.3", "--traces-with", "none")
@@ -179,7 +180,10 @@ def test_what_was_measured_is_in_the_bench_and_a_findings_gain(home: Path) -> No
     assert "reference trainer, text" in kept["text: fast"]["metric"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+LATER = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, *LATER])
 def test_a_ladder_goes_on_where_it_ended(home: Path, number: signal.Signals) -> None:
     """Ctrl-C shows what is there; after kill -9 the runs are in the file; --resume does the rest."""
     options = ("--minutes", "0.3", "--traces-with", "none")
@@ -202,6 +206,7 @@ def test_a_ladder_goes_on_where_it_ended(home: Path, number: signal.Signals) -> 
     assert (record.interrupted, record.total is not None) == ("", True)
 
 
+@pytest.mark.slow
 def test_a_machine_that_has_changed_is_not_gone_on_with(home: Path) -> None:
     """Runs of before and after are no pairs."""
     climbed(home, "--minutes", "0.1", "--traces-with", "none")
@@ -214,6 +219,7 @@ def test_a_machine_that_has_changed_is_not_gone_on_with(home: Path) -> None:
     assert (done.returncode, "kernel.release was 2.6.32" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_two_machines_are_compared_and_the_page_links_the_timelines(home: Path) -> None:
     """The record of one is beside that of the other; the page asks nobody and leads to a timeline of each trace."""
     (home / "there.json").write_bytes(to_json(climbed(home, "--minutes", "0.2")))
@@ -241,6 +247,7 @@ def test_two_machines_are_compared_and_the_page_links_the_timelines(home: Path) 
     assert "timeline" in (home / link).read_text()
 
 
+@pytest.mark.slow
 def test_nsys_takes_the_traces_or_is_missing(home: Path) -> None:
     """Without it each trace says so, and the rest is measured; with it its exports are read."""
     (home / "bin").mkdir()

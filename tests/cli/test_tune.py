@@ -65,6 +65,7 @@ def kill_in_run(number: int, home: Path) -> None:
         search.kill()
 
 
+@pytest.mark.slow
 def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Path) -> None:
     """Killed in the middle, gone on with; waiting threads that sleep gain 20 % here, and a setting that fails is told."""
     kill_in_run(5, home)
@@ -92,6 +93,7 @@ def test_what_helps_is_found_after_a_kill_too_and_written_as_a_profile(home: Pat
     assert by_itself or started.stdout == "passive\n", (started.stderr, profile)  # beside a busy CPU, wrap has threads sleep without it
 
 
+@pytest.mark.slow
 def test_one_factor_is_searched_for_a_rule(home: Path) -> None:
     """Each number of loader workers that Little's law says; what is confirmed is the gain of the rule's finding, too."""
     (home / "train.py").write_text("import os\nprint('speed:', 10 * int(os.environ.get('SYSPERF_SET_LOADER_WORKERS') or 1))\n")

@@ -288,8 +288,9 @@ def test_the_program_ends_when_sysperf_is_killed(program: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
-@pytest.mark.parametrize("what", ["optimizer", pytest.param("forward", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", ["optimizer", "forward"])
 def test_ranks_of_torchrun_are_counted(program: Path, what: str) -> None:
     """A real torch, two ranks of a real torchrun, around which wrap counts."""
     program.write_text(

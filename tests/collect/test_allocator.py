@@ -110,7 +110,7 @@ def test_the_old_format_and_both_in_one_file_are_read() -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_any_cache_is_read_or_refused(head: bytes, tail: bytes, old: bool) -> None:
     """Counts and offsets out of a hostile file lead nowhere but to a ValueError."""
     good = cache({"libx.so": "/lib/libx.so"}, old=old)

@@ -328,7 +328,7 @@ def test_a_group_is_read_once_for_all_its_processes(machine: MakeMachine) -> Non
 TEXT = st.text(alphabet="0123456789 :/.max\n-\\abcpumemory,", max_size=80)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(group=TEXT, mountinfo=TEXT, setting=st.binary(max_size=60))
 def test_never_raises_and_encodes(machine: MakeMachine, group: str, mountinfo: str, setting: bytes) -> None:
     """Whatever the files say, the answer is a record that survives the way through JSON."""

@@ -540,7 +540,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(PATHS), TEXTS))
 def test_any_content_is_survived(files: dict[str, bytes]) -> None:
     """Whatever the files hold, collecting gives facts or says that nothing is known, and the facts are JSON."""
@@ -554,7 +554,7 @@ def test_any_content_is_survived(files: dict[str, bytes]) -> None:
     assert to_json(facts)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.text(max_size=300))
 def test_any_cpuinfo_is_survived(text: str) -> None:
     """No text breaks the reader of /proc/cpuinfo."""

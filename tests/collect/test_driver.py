@@ -174,7 +174,7 @@ FILES = (
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.dictionaries(st.sampled_from(FILES), st.binary(max_size=80)),
     st.dictionaries(

@@ -256,7 +256,7 @@ def test_what_the_driver_writes_is_read_whole() -> None:
     assert read["faults"][0].text.endswith("installed in this system has fallen off the bus and is not responding to commands.")
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(LOG.splitlines()) | st.text(max_size=60), max_size=12).map("\n".join))
 def test_no_log_breaks_the_reader(log: str) -> None:
     """Entries are bounded and each of one kind and device."""
@@ -561,7 +561,7 @@ ANSWERS = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 def test_no_answer_breaks_the_collector(data: st.DataObject) -> None:
     """A hostile capture answers anything to any call: nothing raises, the record stays encodable and bounded."""

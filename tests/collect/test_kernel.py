@@ -176,7 +176,7 @@ PATHS = (
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from(PATHS), st.one_of(st.binary(max_size=60), st.sampled_from([b"isolcpus=1-", b"Linux version", ARM.encode()]))

@@ -112,7 +112,7 @@ def test_a_count_that_is_no_number_is_unknown(machine: MakeMachine) -> None:
 # ---------------------------------------------------------------------- hostile input, this machine
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=80), min_size=3, max_size=3))
 def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -> None:
     """Whatever the files say, the answer is a record that survives the way through JSON."""

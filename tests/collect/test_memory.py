@@ -311,7 +311,7 @@ def test_one_slot_without_a_label_leaves_the_channels_unknown(machine: MakeMachi
 # ---------------------------------------------------------------------- hostile input
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=60), min_size=8, max_size=8))
 def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -> None:
     """Whatever the files say, the answer is a record that survives the way through JSON."""
@@ -324,14 +324,14 @@ def test_never_raises_and_encodes(machine: MakeMachine, contents: list[bytes]) -
     assert from_json(to_json(facts), Memory) == facts
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.text(alphabet="Memory Device\n\t:SizeGB0123456789LocatorChannel", max_size=300))
 def test_slots_never_raise(text: str) -> None:
     """Foreign text gives slots with unknown sizes, at most as many as it has headings."""
     assert len(parse_dimms(text)) <= text.count("Memory Device\n")
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="somefull avg60=.0123456789-einf\n", max_size=80))
 def test_pressure_stays_a_share(machine: MakeMachine, text: str) -> None:
     """No text makes more than all of the time, or less than none."""

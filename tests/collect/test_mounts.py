@@ -50,7 +50,7 @@ def test_read_once_with_evidence_for_every_asker(machine: MakeMachine) -> None:
     assert mounts(machine({})) is None
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="01 :/-rwext4\\\n", max_size=200), st.text(alphabet="/ab", max_size=10))
 def test_never_raises(machine: MakeMachine, text: str, path: str) -> None:
     """Any table gives at most one mount a line."""

@@ -118,7 +118,7 @@ def test_unread_node_is_unknown(machine: MakeMachine) -> None:
     assert (node.cpus, node.mem_total_bytes, node.mem_free_bytes, node.mem_available_bytes, node.distances) == (None,) * 5
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from(

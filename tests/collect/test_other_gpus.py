@@ -220,7 +220,7 @@ def test_metrics_that_do_not_tell_are_unknown() -> None:
     assert throttled_by(metrics((1 << 64) - 1)) is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 def test_no_file_breaks_the_collector(data: st.DataObject) -> None:
     """A hostile capture writes anything into any file: nothing raises, the record stays encodable."""

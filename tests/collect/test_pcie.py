@@ -240,7 +240,7 @@ NAMES = (
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=400)), st.text(max_size=80))
 def test_any_content_is_survived(machine_of: Any, contents: dict[str, bytes], target: str) -> None:
     """Garbage in any file gives unknowns, and a width or a node is never out of range."""

@@ -188,7 +188,7 @@ PATHS = (
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from(PATHS), st.one_of(st.binary(max_size=40), st.sampled_from([b"0", b"1", b"0-1", b"4000000", b"Battery"]))

@@ -175,7 +175,7 @@ def test_this_machine_has_the_python_that_runs_the_tests() -> None:
     assert sys.prefix in [environment.prefix for environment in collect(Host()).environments]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(max_size=300),
     listed=st.text(max_size=200),

@@ -275,7 +275,7 @@ def test_schedulers(machine: MakeMachine, text: str, scheduler: str | None) -> N
     assert one_disk(machine, NVME, "nvme0n1", {"queue/scheduler": text}).scheduler == scheduler
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.binary(max_size=600), st.binary(max_size=200), st.binary(max_size=60))
 def test_any_content_is_survived(mountinfo: bytes, pressure: bytes, word: bytes) -> None:
     """Garbage gives unknowns, shares stay shares, sizes are never negative."""
@@ -292,7 +292,7 @@ def test_any_content_is_survived(mountinfo: bytes, pressure: bytes, word: bytes)
     assert all(drive.size_bytes is None or drive.size_bytes >= 0 for drive in facts.disks or ())
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.text(alphabet="abdmnsv0123456789p-!", max_size=16))
 def test_the_disk_of_a_partition_is_found_once(name: str) -> None:
     """Taking a partition's number off twice changes nothing more."""

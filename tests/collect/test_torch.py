@@ -463,7 +463,7 @@ def test_a_real_installation_agrees_with_torch_itself() -> None:
     assert facts.pin_mismatches == ()
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     version_py=st.binary(max_size=300),
     metadata=st.text(max_size=300),
@@ -485,7 +485,7 @@ def test_no_content_of_an_installation_breaks_it(
     assert install_at(machine(files, links, CALLS), "/c") is not None
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     answer=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

@@ -75,7 +75,7 @@ def test_what_may_not_be_read_is_unknown(machine: Make) -> None:
     assert (only.allowed, only.read_bytes) == (None, None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.sampled_from(["stat", "status", "io"]), st.text(max_size=200), st.text(max_size=60))
 def test_any_text_is_read_without_an_error(name: str, text: str, children: str) -> None:
     """Whatever stands in these files: an answer."""

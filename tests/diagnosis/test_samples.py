@@ -13,12 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sysperf.collect.gpu import collect
 from sysperf.collect.gpu.records import Device, Pcie, Process
 from sysperf.diagnosis import gpu, native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks
 from sysperf.engine.diagnose.inside import RULES
+from sysperf.host import Host
+from sysperf.host.live import Live
+from sysperf.live.gpus import Gpus
 from sysperf.model.errors import TraceError
 from sysperf.model.profile import Frame, Sample, Samples
+from tests.other_gpus import MI300X, accumulated, amd, plant
 
 TORCH = "/env/torch/lib/python3.11/site-packages/torch"
 USER = Frame("train", "/home/me/train.py", 31)
@@ -343,6 +348,27 @@ def test_a_gpu_that_several_programs_share_is_told_apart() -> None:
 
     assert described_gpu is not None
     assert (described_gpu.others, round(described_gpu.others_used or 0, 2), round(described_gpu.own_used or 0, 2)) == (1, 0.45, 0.5)
+
+
+def test_a_gpu_of_amd_is_seen_like_others(tmp_path: Path) -> None:
+    """Its files, sampled over a window: use, power cap, who has memory of it, and no word of whose kernels ran."""
+    files, links = amd(MI300X)
+    held = {"/sys/class/kfd/kfd/proc/7/vram_1000": "9000\n", "/sys/class/kfd/kfd/proc/99/vram_1000": "5000\n"}
+    busy = next(path for path in files if path.endswith("gpu_busy_percent"))
+    root = plant(tmp_path, {**files, **held, busy: "93\n"}, links)
+    meters = Gpus(root=root)
+    counted = next(path for path in files if path.endswith("gpu_metrics"))
+    taken = []
+    for cycle in range(20):
+        plant(tmp_path, {counted: accumulated(1_000 + 100 * cycle, 0, 50 * cycle, 0, 0, 0)})
+        taken.append(meters.sample())
+    devices = collect(Host(tree=Live(root))).devices or ()
+
+    described_gpu = gpu.of_job(taken, devices, {7}, devices)
+
+    assert described_gpu is not None
+    assert (described_gpu.utilization, described_gpu.throttled) == (pytest.approx(0.93), 1.0)
+    assert (described_gpu.others, described_gpu.others_used, described_gpu.sm_active, described_gpu.link_used) == (1, None, None, None)
 
 
 def test_who_uses_a_gpu_is_unknown_where_nvml_does_not_tell() -> None:

@@ -90,7 +90,7 @@ class Parameters(Record):
     limit: int = 3
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(st.sampled_from(CONDITIONS), BOXES, BOXES)
 def test_the_evaluator_means_what_the_reference_says(text: str, item: Box, box: Box) -> None:
     """Known where the reference knows, with the same value; unknown where it does not."""
@@ -100,7 +100,7 @@ def test_the_evaluator_means_what_the_reference_says(text: str, item: Box, box: 
     assert (None if isinstance(value, Unknown) else value) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.sampled_from(CONDITIONS), BOXES, BOXES)
 def test_an_answer_does_not_depend_on_what_is_recorded(text: str, item: Box, box: Box) -> None:
     """The judge first evaluates without a record of the facts, and again with one for what a person will see."""

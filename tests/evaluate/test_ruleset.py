@@ -137,7 +137,7 @@ def test_garbage_is_an_error_not_a_traceback(tmp_path: Path, content: bytes) -> 
         read_file(path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.text(max_size=200))
 def test_any_text_is_a_file_or_an_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """No content makes the reader fail in another way."""

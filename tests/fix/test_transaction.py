@@ -427,7 +427,7 @@ STEP = st.tuples(st.just("apply"), st.sets(st.sampled_from(("vm.swappiness", "vm
 
 
 @given(st.lists(STEP, max_size=14))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_any_order_of_undoing_gives_what_the_others_left(steps: list[tuple[str, Any]]) -> None:
     """Random sequences of applying, undoing and writes by others: a value is that of the topmost who still has a say."""
     paths = {"vm.swappiness": SWAPPINESS, "vm.dirty_ratio": DIRTY}
@@ -455,7 +455,7 @@ def test_any_order_of_undoing_gives_what_the_others_left(steps: list[tuple[str, 
 
 
 @given(st.permutations([1, 2, 3, 4]))
-@settings(max_examples=24)
+@settings(max_examples=12)
 def test_four_on_one_setting_in_any_order(order: list[int]) -> None:
     """In the end it is as before, whoever goes first."""
     with memory() as folder:

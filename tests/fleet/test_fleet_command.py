@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,12 @@ from tests.fleet.machines import H100, node, planted, write
 from tests.invoking import sysperf
 
 DRIVER = "driver.nvidia_version"
+PEAK = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "sysperf", "fleet", "audit", sys.argv[1]], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+"""In a small process: what one that was forked from a large one has used at most is the large one's."""
 
 
 @pytest.fixture
@@ -222,3 +230,13 @@ def test_no_node_at_all(tmp_path: Path) -> None:
     assert "Nothing is known" in sysperf("fleet", "audit", str(tmp_path)).stdout
     assert sysperf("fleet", "audit", str(tmp_path / "missing")).returncode == 2
     assert sysperf("fleet", "audit").returncode == 2
+
+
+def test_one_record_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    """200 records of 220 kB, each with findings of its own, are 44 MB together."""
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 10_000)))
+    own = ({"rule": f"a.b{number}-{place}", "severity": "info", "message": "m" * 200} for number in range(200) for place in range(600))
+    folder = write(tmp_path / "r", (node(f"n{number}", job=text, findings=[next(own) for _ in range(600)]) for number in range(200)))
+    done = subprocess.run([sys.executable, "-c", PEAK, str(folder)], capture_output=True, text=True, check=False)
+
+    assert int(done.stdout) < 70 << 10, done.stderr

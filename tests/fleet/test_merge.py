@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sysperf.engine import judging
 from sysperf.evaluate.compare import weight
+from sysperf.fleet import merge
 from sysperf.fleet.classes import PARTS, classed, hardware_key
 from sysperf.fleet.merge import Merge
 from sysperf.model.fleet import FleetDifference, Policy, PolicyClass
@@ -21,10 +22,10 @@ DRIVER = "driver.nvidia_version"
 
 
 def merged(records: Iterable[NodeRecord]) -> Merge:
-    merge = Merge(lambda fact: weight(fact, MATTERS))
+    whole = Merge(lambda fact: weight(fact, MATTERS))
     for each in records:
-        merge.add(each)
-    return merge
+        whole.add(each)
+    return whole
 
 
 def named(differences: Iterable[FleetDifference]) -> dict[str, list[str]]:
@@ -201,3 +202,27 @@ def test_each_node_is_in_one_class(hardware: list[dict[str, str]]) -> None:
     classes = classed([hardware_key(each) for each in hardware])
 
     assert sorted(number for numbers in classes.values() for number in numbers) == list(range(len(hardware)))
+
+
+def test_what_no_fleet_can_have_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds of findings, areas, hardware and values by the thousand cost no memory; of whom something is left out is named."""
+    monkeypatch.setattr(merge, "MAX_KINDS", 3)
+    monkeypatch.setattr(merge, "MAX_VALUES", 50)
+    alike = [record(f"n{number}") for number in range(4)]
+    found = [{"rule": f"a.b{number}", "severity": "info"} for number in range(5)]
+    unread = [{"area": f"area{number}", "why": "x"} for number in range(5)]
+    many = merged([*alike, record("bad", {DRIVER: "1" * 90_000}, findings=found, unknown=unread)])
+    values = merged([*alike, record("bad", {f"torch.installs[{number}].version": f"{number}" for number in range(60)})])
+    left = {unknown.area: unknown.nodes for unknown in many.unknown() if unknown.why == merge.LEFT_OUT}
+
+    assert left == {"findings": ("bad",), "areas": ("bad",)}
+    assert [unknown.nodes for unknown in values.unknown() if unknown.area == "facts"] == [("bad",)]
+    assert max(len(held.value) for difference in many.differences() for held in difference.values) < 400
+    assert named(many.differences()) == {DRIVER: ["bad"]}
+
+
+def test_two_long_values_differ_where_their_ends_do() -> None:
+    """They are cut, and told apart all the same."""
+    long = [record(f"n{number}", {DRIVER: "1" * 5_000 + ("x" if number == 3 else "y")}) for number in range(4)]
+
+    assert named(merged(long).differences()) == {DRIVER: ["n3"]}

@@ -26,11 +26,11 @@ SWEEPS = 40
     [
         (World(slow_by=0.03), 0.95, 0.05),
         (World(), 0.0, 0.05),
-        (World(nodes=8, slow_by=0.03), 0.75, 0.05),
-        (World(noise=0.03, slow_by=0.05), 0.65, 0.05),
-        (World(noise=0.03, slow_by=0.03), 0.0, 0.05),
+        pytest.param(World(nodes=8, slow_by=0.03), 0.75, 0.05, marks=pytest.mark.slow),
+        pytest.param(World(noise=0.03, slow_by=0.05), 0.65, 0.05, marks=pytest.mark.slow),
+        pytest.param(World(noise=0.03, slow_by=0.03), 0.0, 0.05, marks=pytest.mark.slow),
         (World(slow_by=0.03, alike=0.6), 0.8, 0.1),
-        (World(alike=0.6), 0.0, 0.1),
+        pytest.param(World(alike=0.6), 0.0, 0.1, marks=pytest.mark.slow),
         (World(rack_noise=0.01), 0.0, 0.25),
     ],
     ids=[

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,45 +19,23 @@ import pytest
 from sysperf.fleet.engines import programs, ssh
 from sysperf.model.errors import UsageError
 from sysperf.model.node import Asked, Node
-from tests.invoking import program, sysperf
+from tests import openssh
+from tests.invoking import sysperf
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COUNT = int(os.environ.get("SYSPERF_SSH_HOSTS", "10"))
 """Hosts, of which the last three are broken: stopped, of another key, loud."""
 MAX_ADDRESSES = 12
 """One sshd listens on 16 at most."""
-SSHD = program("sshd")
 
-pytestmark = pytest.mark.skipif(
-    SSHD is None or shutil.which("ssh") is None, reason="no sshd and ssh: apt-get install openssh-server openssh-client"
-)
+pytestmark = openssh.needed
 
-SERVER = """\
-Port {port}
-HostKey {folder}/{key}
-AuthorizedKeysFile {folder}/authorized_keys
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
-MaxStartups 500
-"""
+MANY = "MaxStartups 500\n"
 BANNER = """\
 Match LocalAddress 127.9.1.1
   ForceCommand printf 'Welcome!\\n{{"not": "a record"\\n'; eval "$SSH_ORIGINAL_COMMAND"
 Match LocalAddress 127.9.1.{loud}
   ForceCommand head -c 1000000 /dev/zero | tr '\\0' x; echo; eval "$SSH_ORIGINAL_COMMAND"
-"""
-CLIENT = """\
-Host *
-  Port {port}
-  User {user}
-  IdentityFile {folder}/user_key
-  IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known_hosts
-  GlobalKnownHostsFile /dev/null
 """
 
 
@@ -77,22 +54,17 @@ class Hosts(NamedTuple):
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     folder = tmp_path_factory.mktemp("ssh")
-    if os.geteuid() == 0:
-        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     for key in ("user_key", "host_key", "other_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True, timeout=300)
+        openssh.key(folder / key)
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = openssh.free_port()
     public = " ".join((folder / "host_key.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text("".join(f"[127.9.1.{number}]:{port} {public}\n" for number in range(1, COUNT + 1)))
     names = "".join(f"Host h{number}\n  HostName 127.9.1.{number}\n" for number in range(1, COUNT + 1))
-    (folder / "ssh_config").write_text(names + CLIENT.format(port=port, user=getpass.getuser(), folder=folder))
-    (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
+    of_all = openssh.CLIENT.format(folder=folder, key="user_key")
+    openssh.client(folder, f"{names}{of_all}  Port {port}\n  User {getpass.getuser()}\n")
     (folder / "sysperf").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m sysperf "$@"\n')
-    for script in ("ssh", "sysperf"):
-        (folder / script).chmod(0o755)
+    (folder / "sysperf").chmod(0o755)
     good = [number for number in range(1, COUNT + 1) if number not in (COUNT - 2, COUNT - 1)]
     parts = [good[first : first + MAX_ADDRESSES] for first in range(0, len(good), MAX_ADDRESSES)]
     daemons = [_sshd(folder, "host_key", port, part, BANNER.format(loud=COUNT)) for part in parts]
@@ -106,19 +78,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 def _sshd(folder: Path, key: str, port: int, numbers: list[int], matches: str) -> subprocess.Popen[bytes]:
-    config = folder / f"sshd_{numbers[0]}"
-    config.write_text(
-        "".join(f"ListenAddress 127.9.1.{number}\n" for number in numbers) + SERVER.format(port=port, folder=folder, key=key) + matches
-    )
-    assert SSHD is not None
-    with (folder / f"{key}.log").open("wb") as log:
-        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=log)
-    for _ in range(300):
-        with socket.socket() as probe:
-            if probe.connect_ex((f"127.9.1.{numbers[0]}", port)) == 0:
-                return daemon
-        time.sleep(0.1)
-    raise AssertionError((folder / f"{key}.log").read_text())
+    listens = "".join(f"ListenAddress 127.9.1.{number}\n" for number in numbers)
+    configuration = listens + openssh.SERVER.format(port=port, folder=folder, key=key) + MANY + matches
+    return openssh.started(folder, f"sshd_{numbers[0]}", configuration, f"127.9.1.{numbers[0]}", port)
 
 
 def test_the_living_answer_and_the_broken_say_why(hosts: Hosts) -> None:

@@ -153,6 +153,7 @@ def test_a_question_never_asked_is_unknown(tmp_path: Path) -> None:
     assert again.exists("/sys/a/b") is True, "it was read"
 
 
+@pytest.mark.slow
 def test_a_machine_with_20_000_processes_is_captured_and_read(tmp_path: Path) -> None:
     """The bounds on archives refuse no genuine machine: each process is in the capture, and counted in it."""
     files: Files = {"/proc/uptime": "1000.50 3000.00\n"}
@@ -193,7 +194,7 @@ def possible(files: Mapping[str, object]) -> bool:
     return not any(name != other and other[: len(name)] == name for name in names for other in names)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.text("ab/.é\n ", min_size=1, max_size=12).map("/".__add__),
@@ -316,7 +317,7 @@ def test_a_host_name_that_the_system_uses_stays(name: str) -> None:
     assert "tower" not in Pseudonyms(answers, "tower").text("tower, tower.local, (tower)")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.binary(max_size=200))
 def test_other_bytes_stay(raw: bytes) -> None:
     """Replacing names changes no other byte and no length."""

@@ -54,7 +54,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path, content: bytes) -> None:
         gpu_code(str(path))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.integers(0, 255), st.integers(0, 300), st.binary(max_size=8))
 def test_no_library_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, at: int, cut: int, bytes_: bytes) -> None:
     """Whatever stands in its header: a list of targets, or a refusal."""

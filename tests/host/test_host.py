@@ -117,7 +117,7 @@ def test_no_path_raises(path: str) -> None:
         assert len(host.sources) >= len(answers) - 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_any_content_is_survived(content: bytes, name: bytes) -> None:
     """Whatever a file holds: unknown or known, never an exception; text is harmless."""

@@ -284,7 +284,7 @@ def test_a_hand_over_to_the_thread_is_cheap(library: Path) -> None:
     assert ask(library, script) < 0.005
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.recursive(st.none() | st.integers() | st.binary() | st.text(), lambda inner: st.lists(inner) | st.tuples(inner), max_leaves=8))
 def test_whatever_the_binding_returns_becomes_json(value: Any) -> None:
     """Lists, bytes and numbers, nested, as a capture keeps them."""

@@ -230,7 +230,7 @@ RANDOM = st.one_of(
 ).filter(lambda word: any(map(str.isdigit, word)) and any(map(str.isalpha, word)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(WORDS, st.sampled_from(CARRIERS), st.sampled_from(("python\0x.py\0", "", "--verbose\0")))
 @example("Tr0ub4dor", CARRIERS[3], "")
 @example("taskset", CARRIERS[10], "")
@@ -243,7 +243,7 @@ def test_a_named_secret_never_survives(secret: str, carrier: str, before: str) -
     assert secret not in redacted or secret in before + plain or secret in HIDDEN
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from("0123456789abcdef"), min_size=40, max_size=40).map("".join),
     st.sampled_from(("{}", "--note={}", "-c\0echo {} x", "x={}")),
@@ -254,7 +254,7 @@ def test_a_key_without_a_name_never_survives(key: str, carrier: str) -> None:
         assert key not in redact.arguments(("python\0" + carrier.format(key) + "\0").encode()).decode()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.text(max_size=300), st.sampled_from((redact.arguments, redact.environment, redact.mounts)))
 @example('{"api_key": "x", "b": "c"}', redact.arguments)
 @example("token=a token=b --key c", redact.arguments)
@@ -333,7 +333,7 @@ PIECES = (
 @pytest.mark.parametrize("start", ["", "OMP_X="])
 def test_no_text_takes_long(piece: str, start: str) -> None:
     """Hostile text costs a microsecond a letter at most, whatever it is taken for."""
-    raw = (start + piece * (300_000 // len(piece))).encode()
+    raw = (start + piece * (100_000 // len(piece))).encode()
     began = time.process_time()
     redact.arguments(raw)
     redact.mounts(raw)
@@ -341,7 +341,7 @@ def test_no_text_takes_long(piece: str, start: str) -> None:
     redact.text(raw.decode())
     redact.source_line(raw.decode())
 
-    assert time.process_time() - began < 1.2
+    assert time.process_time() - began < 0.4
 
 
 def test_no_environment_takes_long() -> None:

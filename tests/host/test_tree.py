@@ -481,7 +481,7 @@ def ours(path: Path) -> list[tuple[str, bytes, str, bytes | None]]:
 NAMES = st.lists(st.text("abc.é ", min_size=1, max_size=40).filter(lambda name: name.strip(".")), min_size=1, max_size=6).map("/".join)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=1500), NAMES)), min_size=1, max_size=6),
     st.sampled_from((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT)),
@@ -506,7 +506,7 @@ def test_our_reader_agrees_with_tarfile_on_real_captures(kind: str) -> None:
         assert ours(path) == reference(path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.binary(max_size=3000), st.integers(0, 8000), st.integers(0, 255))
 def test_any_bytes_are_a_capture_or_an_error(tmp_path_factory: pytest.TempPathFactory, raw: bytes, place: int, byte: int) -> None:
     """Random bytes, and a tar with one byte changed, raise nothing but CaptureError."""
@@ -563,7 +563,7 @@ def answer(ask: Callable[[], object]) -> object:
         return "absent" if absent else error.strerror
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TREES, st.lists(ASKED, min_size=1, max_size=8))
 def test_a_folder_and_an_archive_answer_alike_and_nothing_is_outside(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, str | bytes | None], asked: list[str]

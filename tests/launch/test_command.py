@@ -137,7 +137,7 @@ def test_env_in_the_command() -> None:
     assert parse(["env", "-i", "python"]).clears
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.sampled_from(["env", "nice", "-n", "taskset", "-c", "numactl", "python", "-m", "--", "", "A=1", "timeout", "\n", "run"]),

@@ -171,7 +171,7 @@ TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
 
 
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
-@pytest.mark.parametrize("own", ["", "3"])
+@pytest.mark.parametrize("own", ["3", pytest.param("", marks=pytest.mark.slow)])
 def test_torchrun(own: str) -> None:
     """Its ranks are told apart; the single thread that it sets is nobody's choice, a number that the user exported is."""
     launcher = (TORCH_PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")

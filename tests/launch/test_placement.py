@@ -592,7 +592,7 @@ def machines(draw: st.DrawFn) -> Machine:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(machines(), st.integers(1, 6), st.booleans())
 def test_every_placement_is_inside_what_is_allowed(machine: Machine, size: int, own: bool) -> None:
     """Some allowed CPU, at least one thread and never more than cores or quota; ranks cover cores and share none while there are enough."""

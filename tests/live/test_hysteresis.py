@@ -196,7 +196,7 @@ def test_rules_out_of_force_are_gone() -> None:
     assert not case.findings.active()
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.text(alphabet="F.?s", max_size=60), st.integers(1, 4), st.sampled_from([0.0, 20.0, 60.0]))
 def test_any_order_of_answers(text: str, samples: int, window_s: float) -> None:
     """It becomes active on a finding only, goes on quiet only, and last_seen is never before first_seen."""

@@ -218,7 +218,7 @@ def test_counters_that_run_backwards_give_no_rate() -> None:
     assert rates.per_s("x", 3, 90) is None, "no time went by"
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.sampled_from(["stat", "meminfo", "vmstat", "net/dev", "diskstats", "pressure/cpu"]), st.binary(max_size=300), st.booleans())
 def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, name: str, raw: bytes, prefixed: bool) -> None:
     """Whatever such a file holds, sampling goes on."""
@@ -400,6 +400,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("sleep_s", "steps", "least", "most"), [("0.05", "1", 0.6, 1.0), ("0", "100", 0.0, 0.3)])
 def test_wait_for_data_of_real_training(sleep_s: str, steps: str, least: float, most: float) -> None:
@@ -600,7 +601,7 @@ def test_gpus_are_let_go() -> None:
         meters.ask("DeviceGetFanSpeed", (0,))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["gpu", "pid", "2", "197", "used"]), inner, max_size=3), max_leaves=6))  # fmt: skip
 def test_any_answer_of_a_driver(answer: object) -> None:
     """An answer of another shape than documented says nothing, and breaks nothing."""

@@ -130,7 +130,9 @@ def installed() -> bool:
 
 with_nsys = pytest.mark.skipif(not installed(), reason="needs nsys: Debian's package nsight-systems, as .ci/run installs it")
 LAUNCHES, LAUNCH_S = 3, 20
-PROGRAM = "import time; end = time.time() + float({!r})\nwhile time.time() < end: sum(range(20_000)); time.sleep(0.01)"
+PROGRAM = (
+    "import os, time; end = time.time() + 600\nwhile time.time() < end and not os.path.exists({!r}): sum(range(20_000)); time.sleep(0.01)"
+)
 
 
 @pytest.fixture(name="alone")
@@ -142,13 +144,16 @@ def make_alone() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def started(seconds: float, name: str = "") -> Iterator[int]:
-    """A program that nsys launched, in a session of this name; its process. Nsys now and then starts nothing: then it is asked again."""
+def started(name: str = "", until: Path = Path("/nonexistent")) -> Iterator[int]:
+    """The process of a program that nsys launched in a session of this name. Nsys now and then starts nothing: then it is asked again.
+
+    The program ends by itself once there is a file of this name.
+    """
     session, found = name or "[default]", list[int]()
     named = [f"--session-new={name}"] if name else []
     for _ in range(LAUNCHES):
         token = f"# {time.monotonic_ns()}"
-        command = ("nsys", "launch", *named, "--trace=nvtx,osrt", sys.executable, "-c", PROGRAM.format(seconds) + token)
+        command = ("nsys", "launch", *named, "--trace=nvtx,osrt", sys.executable, "-c", PROGRAM.format(str(until)) + token)
         nsys = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         end = time.monotonic() + LAUNCH_S
         while not (found := processes(token)) and time.monotonic() < end and nsys.poll() is None:
@@ -186,7 +191,7 @@ def processes(token: str) -> list[int]:
 @pytest.mark.usefixtures("alone")
 def test_a_program_that_nsys_launched_is_traced(tmp_path: Path) -> None:
     """As the hint says, without a name for the session. What is exported can be analyzed."""
-    with started(60) as pid:
+    with started() as pid:
         path = str(tmp_path / "trace.sqlite")
         taken = sysperf_nsys.trace(Host(), TraceRequest(pid, duration_ms=1_000, output=path), lambda _: None)
         rank = analyze([path], load_rules()).analysis.trace.ranks[0]
@@ -200,7 +205,7 @@ def test_a_program_that_nsys_launched_is_traced(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("alone")
 def test_each_of_two_sessions_is_found() -> None:
     """By the number that nsys gave its programs."""
-    with started(60) as first, started(60, "my.run") as second:
+    with started() as first, started("my.run") as second:
         printed = subprocess.run(("nsys", "sessions", "list"), capture_output=True, text=True, timeout=30, check=True).stdout
         names = [sessions.name_of(sessions.number_of(Host(), pid) or "", printed) for pid in (first, second)]
 
@@ -210,12 +215,40 @@ def test_each_of_two_sessions_is_found() -> None:
 @with_nsys
 @pytest.mark.usefixtures("alone")
 def test_a_program_that_ends_meanwhile_leaves_its_trace(tmp_path: Path) -> None:
-    """Nsys stops by itself then."""
-    with started(4) as pid:
-        taken = sysperf_nsys.trace(Host(), TraceRequest(pid, duration_ms=30_000, output=str(tmp_path / "trace.sqlite")), lambda _: None)
+    """Nsys stops by itself then. The program ends once it is traced, however long nsys took to begin."""
+    end, waited = tmp_path / "end", list[str]()
+
+    def progress(text: str) -> None:
+        waited.extend([text] if "is traced" in text else [])
+        if len(waited) == 4:
+            end.touch()
+
+    with started(until=end) as pid:
+        taken = sysperf_nsys.trace(Host(), TraceRequest(pid, duration_ms=60_000, output=str(tmp_path / "trace.sqlite")), progress)
 
     assert taken.events > 10
-    assert taken.took_s < 25
+    assert len(waited) < 60  # of 120 looks within a minute
+
+
+HANGING = """#!/bin/sh
+case "$1" in
+sessions) printf '%s' 'LISTED' ;;
+stop) sleep 60 ;;
+esac
+"""
+
+
+def test_a_stop_that_does_not_come_back_is_told_with_what_ends_the_collection(
+    stand_in: Path, launched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions hang while several sessions are open; the collection goes on, and slows the program down."""
+    monkeypatch.setattr(sysperf_nsys, "STOP_S", 0.2)
+    monkeypatch.setattr(sysperf_nsys, "COMMAND_S", 1.0)
+    (stand_in / "bin" / "nsys").write_text(HANGING.replace("'LISTED'", f"'{LISTED}   4712  00:09   Launched   1  other\n'"))
+    with pytest.raises(SysperfError, match=r"nsys stop took too long.*2 sessions are open") as caught:
+        sysperf_nsys.trace(Host(), TraceRequest(launched, duration_ms=100, output=str(stand_in / "trace.sqlite")), lambda _: None)
+
+    assert "nsys shutdown --session=profile-4711" in caught.value.hint
 
 
 WORKING = """#!/bin/sh

@@ -88,7 +88,7 @@ SAMPLES = st.builds(
 
 
 @given(st.lists(SAMPLES, max_size=20))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_shares_add_up_whatever_was_sampled(samples: list[Sample]) -> None:
     """Each sample of the main thread is in exactly one phase, a line's share is within its phase's, and the text is harmless."""
     shares_of_time: Split = split(Samples(7, 2, 50, tuple(samples)))

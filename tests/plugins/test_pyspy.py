@@ -59,7 +59,7 @@ def test_a_dump_without_a_stack_is_tried_again() -> None:
 
 @given(st.one_of(st.binary(max_size=200), st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(
     st.sampled_from(["frames", "name", "filename", "line", "os_thread_id", "thread_name"]), inner), max_leaves=20).map(msgspec.json.encode)))  # fmt: skip
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_any_dump_is_stacks_or_a_plain_error(printed: bytes) -> None:
     """No text of another program gets further than this."""
     try:
@@ -80,7 +80,7 @@ def test_a_raw_line_becomes_a_sample() -> None:
 
 
 @given(st.one_of(st.binary(max_size=300), st.from_regex(r"thread \(\w*\): .{0,10};.{0,20} [0-9]{0,12}", fullmatch=True).map(str.encode)))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_any_raw_text_is_samples(printed: bytes) -> None:
     """Whatever is no sample is left out, and none has a count of 0."""
     for sample in reading.samples(printed):

@@ -75,7 +75,7 @@ def test_answers_are_what_pytorch_reads() -> None:
 
 @given(st.one_of(st.binary(max_size=120), st.builds(lambda head, body: struct.pack("Q32s", *head) + body, st.tuples(
     st.integers(0, 2**64 - 1) | st.integers(0, 60), st.sampled_from([b"req", b"ctxt", b"r" * 32, b""])), st.binary(max_size=60))))  # fmt: skip
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_datagram_is_a_request_or_nothing(data: bytes) -> None:
     """A message is taken when its sizes agree to the byte."""
     asked = wire.parse(data)
@@ -85,7 +85,7 @@ def test_any_datagram_is_a_request_or_nothing(data: bytes) -> None:
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=900), st.integers(0, 7))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_every_true_request_is_understood(pids: list[int], types: int) -> None:
     """Whatever its ancestors are."""
     data = request(types, *pids)
@@ -110,7 +110,7 @@ def test_the_configuration_is_kinetos() -> None:
 
 
 @given(st.binary(max_size=400), st.integers(1, 400))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_counting_does_not_depend_on_chunks(tmp_path_factory: pytest.TempPathFactory, noise: bytes, chunk: int) -> None:
     """An event that straddles two chunks is counted once."""
     event = b'{"ph": "X", "cat": "user_annotation",\n    "name": "Optimizer.step#SGD.step"}'
@@ -454,6 +454,7 @@ def test_a_real_trace_by_steps_and_by_time(trained: tuple[int, str], tmp_path: P
     assert not os.path.lexists(f"{folder}/dynolog")
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_real_trace_by_time_on_a_machine_that_stalls(trained: tuple[int, str], tmp_path: Path) -> None:
     """PyTorch drops a trace by time when it was stopped between the request and the warm-up; it comes all the same."""
@@ -473,6 +474,7 @@ def test_a_real_trace_by_time_on_a_machine_that_stalls(trained: tuple[int, str],
     assert stopped
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_real_program_that_dies_while_traced(folder: str, tmp_path: Path) -> None:
     """kill -9 after it took the request: an error at once, and nothing is left."""

@@ -43,6 +43,8 @@ def imported(tree: ast.AST) -> set[str]:
 
 def unparsed(source: str) -> set[str]:
     """The files that a module names without the parser that reads them."""
+    if not any(path in source for path in PARSERS):
+        return set()
     tree = ast.parse(source)
     parsers = imported(tree)
     return {path for text in named(tree) for path, parser in PARSERS.items() if text.endswith(path) and parser not in parsers}

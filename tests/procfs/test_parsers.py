@@ -344,7 +344,7 @@ def test_an_access_control_capability_is_found() -> None:
     assert not pci.redirects_peers(bytes(config))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.binary(max_size=4096))
 def test_the_walk_through_capabilities_ends(config: bytes) -> None:
     """A chain that is a ring or points outside ends."""
@@ -423,14 +423,14 @@ TEXT_PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", TEXT_PARSERS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(text=ANY | NEARLY)
 def test_no_text_breaks_a_parser(name: str, text: str) -> None:
     """Anything is read as something or as unknown; nothing is raised."""
     TEXT_PARSERS[name](text)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.binary(max_size=400), st.sampled_from([b"", b"glibc-ld.so.cache1.1", b"ld.so-1.7.0\0"]))
 def test_no_bytes_break_the_loader_cache(raw: bytes, magic: bytes) -> None:
     """What is none says so."""

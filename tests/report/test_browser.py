@@ -57,6 +57,7 @@ def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str,
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_an_address_shows_its_place_on_the_timeline(tmp_path: Path) -> None:
     """Lines stand at 1, 2 or 5 times a power of ten, in one unit; what is no place shows everything."""

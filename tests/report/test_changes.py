@@ -103,7 +103,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @given(texts, texts, texts, st.sampled_from([40, 80, 120]))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_hostile_texts_are_harmless_and_fit(first: str, second: str, third: str, width: int) -> None:
     """In every place that text of others can reach: nothing that a terminal acts on; no sentence wider than it."""
     change = Change(first, second, third, first, second, third, shown_before=first)

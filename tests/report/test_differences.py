@@ -56,7 +56,7 @@ def test_markdown_is_one_table(golden: Golden) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_foreign_text_is_printable(text: str) -> None:
     """Names and values of other machines are neutral in both formats, on wide and narrow terminals."""
     listed = [Difference(text, text, (text, "x"), text, 0)]

@@ -38,7 +38,7 @@ def test_unknown_facts_and_areas_say_so() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_foreign_text_is_printable(text: str) -> None:
     """Names of areas, keys of mappings and values are all neutral."""
     snapshot = Snapshot(

@@ -49,7 +49,7 @@ def test_titles_and_texts_are_escaped() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_foreign_text_starts_no_command(text: str) -> None:
     """Every line is a command of ours, and gives the text back."""
     annotations = commands(render(reports.hostile(text), "github"))

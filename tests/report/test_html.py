@@ -148,7 +148,7 @@ def test_a_rule_has_one_card_with_the_fix_before_the_evidence() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_foreign_text_makes_no_element(text: str) -> None:
     """Whatever the names hold, elements and attributes are ours, and the text is there to be read."""
     page = Page(render(reports.hostile(text, refs=("no link",)), "html"))

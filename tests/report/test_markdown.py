@@ -60,7 +60,7 @@ def test_references_are_links() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_foreign_text_is_no_markup(text: str) -> None:
     """No link, picture, emphasis, list, code block or HTML comes from the text of a finding; its `refs` are the rule's, and may be links."""
     parsed = tokens(render(reports.hostile(text, refs=("no link",)), "markdown"))
@@ -72,7 +72,7 @@ def test_foreign_text_is_no_markup(text: str) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_escaped_text_reads_as_it_was(text: str) -> None:
     """A reader sees every character; a mention is split by an invisible comment."""
     assert text_of(f"x {escape(text)}").removeprefix("x").strip() == neutral(text, 4_000).strip()
@@ -80,7 +80,7 @@ def test_escaped_text_reads_as_it_was(text: str) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_cell_stays_one_cell(text: str) -> None:
     """A bar in a name adds no column, in code or outside."""
     parsed = tokens(f"| a | b |\n|---|---|\n| {code(text, cell=True)} | {escape(text)} |\n")

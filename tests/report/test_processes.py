@@ -135,7 +135,7 @@ def test_gpus_are_numbers_where_they_are_known() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_foreign_text_is_printable(text: str) -> None:
     """A process chooses its name, command line and environment itself."""
     program = {**TRAIN, **dict.fromkeys(("name", "command", "torch_version", "torch_prefix", "allocator"), text)}

@@ -63,7 +63,7 @@ def test_the_same_finding_twice_is_one_series() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_foreign_text_is_a_label(text: str) -> None:
     """Quotes, backslashes and newlines do not end it."""
     by_metric = samples(reports.hostile(text))

@@ -134,7 +134,7 @@ def test_braces_and_links_in_messages_are_literal() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_foreign_text_stays_text(text: str) -> None:
     """Valid whatever the names hold, with as many results as there are findings."""
     run = run_of(reports.hostile(text))

@@ -30,7 +30,7 @@ def test_shorten_prefers_the_end_of_a_word() -> None:
 
 
 @given(st.text(PRINTED), st.integers(2, 30))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
     """No line is wider than asked for, and the letters are all there in their order."""
     lines = wrap(text, width)
@@ -40,7 +40,7 @@ def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
 
 
 @given(st.text(PRINTED), st.integers(0, 30))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_clipped_text_fits(text: str, width: int) -> None:
     """A clipped text is never wider than asked for."""
     assert cells(clip(text, width)) <= width

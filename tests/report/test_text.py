@@ -129,7 +129,7 @@ def test_reasons_that_differ_by_file_only_are_one() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_foreign_text_never_reaches_the_terminal(text: str) -> None:
     """Whatever a name holds, a report is printable lines, and colours are only ours."""
     rendered = render(reports.hostile(text), "text", color=True, width=80, verbose=True)

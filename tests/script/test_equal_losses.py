@@ -88,6 +88,7 @@ for path in sys.argv[1:]:
 needs: it costs more than they do."""
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.skipif(not PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
 def test_losses_are_equal_bit_by_bit(tmp_path: Path) -> None:

@@ -380,7 +380,7 @@ def test_a_straggler_is_named_without_clocks_that_agree(tmp_path: Path) -> None:
     skew = result.analysis.trace.skew
 
     assert "T19" in detected(result)
-    assert (skew.straggler, skew.straggler_share, skew.cause) == (2, 100.0, "kernel time")
+    assert (skew.late, skew.late_share, skew.cause) == ((2,), 100.0, "kernel time")
     assert skew.lost_pct == pytest.approx(46, abs=3)
     assert "T33" in detected(result)
     assert skew.slow_rank == 2
@@ -409,7 +409,7 @@ def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
     """Nobody is last where all come at the same time."""
     skew = ranks(tmp_path, lambda *_: 0.0).analysis.trace.skew
 
-    assert (skew.straggler, skew.straggler_share, skew.cause, skew.rotates) == (None, None, "", False)
+    assert (skew.late, skew.late_share, skew.cause, skew.rotates) == ((), None, "", False)
     assert skew.lost_pct == pytest.approx(0, abs=0.01)
 
 
@@ -418,7 +418,7 @@ def test_ranks_that_take_turns_have_no_straggler_and_no_cause(tmp_path: Path) ->
     trace = ranks(tmp_path, lambda rank, count: 3_000.0 * (count % 4 == rank)).analysis.trace
     skew = trace.skew
 
-    assert (skew.straggler, skew.cause, skew.rotates) == (None, "", True)
+    assert (skew.late, skew.cause, skew.rotates) == ((), "", True)
     assert skew.lost_pct == pytest.approx(100 * 0.75 * 3_000 / 5_300, abs=4)
     assert trace.verdict == "comm-bound"
     assert "for each other" in trace.why

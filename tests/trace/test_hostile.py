@@ -226,7 +226,7 @@ def test_an_array_alone_is_a_trace_also_without_its_end(tmp_path: Path) -> None:
     assert account(read(written(tmp_path, events))).figures == account(read(written(tmp_path, events[:-1]))).figures
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_trace_or_one_error(content: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
@@ -252,7 +252,7 @@ EVENTS = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(EVENTS, max_size=5))
 def test_any_json_is_a_trace_or_one_error(events: list[Any]) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

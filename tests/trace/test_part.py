@@ -105,7 +105,7 @@ def test_ranks_of_large_files_are_compared_where_both_were_examined(tmp_path: Pa
     assert all(rank.kept_until_us for rank in cut.ranks)
     assert cut.ranks[0].kept_until_us != cut.ranks[1].kept_until_us
     assert 0 < cut.skew.matched < whole.skew.matched
-    assert (cut.skew.straggler, cut.skew.straggler_share) == (whole.skew.straggler, whole.skew.straggler_share) == (1, 100.0)
+    assert (cut.skew.late, cut.skew.late_share) == (whole.skew.late, whole.skew.late_share) == ((1,), 100.0)
     assert cut.skew.lost_pct == pytest.approx(whole.skew.lost_pct, abs=2)
 
 

@@ -68,6 +68,7 @@ def high(rank: Rank, fix: str) -> float:
     return next((prediction.high for prediction in rank.replay.predictions if prediction.fix == fix), 0.0)
 
 
+@pytest.mark.slow
 def test_a_slow_loader_a_pause_and_neither_are_told_apart(tmp_path: Path) -> None:
     """160 ms a batch in the loader, half a second between the steps, or computation alone; parts add up, and gains are of the cause."""
     (loads, loading), (pauses, pausing), (cured, computing) = traced(tmp_path, "loader", "pause", "none")

@@ -191,18 +191,18 @@ def test_dependent_launches_overlap_their_predecessor(tmp_path: Path, capability
 # ---------------------------------------------------------------------- ranks
 
 
-def late(folder: Path, *, who: int, world: int = 4) -> list[str]:
-    """Rank `who` is 3 ms late in one of ten collectives, and the others by 5 µs in turn."""
+def late(folder: Path, *who: int, world: int = 4, in_turn: bool = False) -> list[str]:
+    """These ranks are 3 ms late in one of ten collectives, together or one after the other, and all by 5 µs in turn."""
     paths = []
     for rank in range(world):
         machine = Machine()
         for number in range(6):
-            begin = machine.now
+            begin, tardy = machine.now, (who[number % len(who)],) if in_turn else who
             for place in range(10):
                 base, jitter = begin + place * 400 + (3_000 if place else 0), 5 if (number * 10 + place) % world == rank else 0
                 machine.now = base
                 machine.kernel(80)
-                machine.now = base + 100 + (3_000 if rank == who and not place else 0) + jitter
+                machine.now = base + 100 + (3_000 if rank in tardy and not place else 0) + jitter
                 end = base + 200 + (0 if place else 3_000)
                 machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
                 machine.now = end
@@ -213,13 +213,35 @@ def late(folder: Path, *, who: int, world: int = 4) -> list[str]:
 
 
 def test_the_late_rank_is_the_one_that_costs_most_and_not_the_one_that_is_last_most_often(tmp_path: Path) -> None:
-    result = analyze(late(tmp_path, who=1), rules())
+    result = analyze(late(tmp_path, 1), rules())
     trace = result.analysis.trace
 
-    assert (trace.skew.straggler, trace.skew.rotates) == (1, False)
-    assert trace.skew.straggler_share == pytest.approx(100, abs=2)
+    assert (trace.skew.late, trace.skew.rotates) == ((1,), False)
+    assert trace.skew.late_share == pytest.approx(100, abs=2)
     assert "for rank 1" in trace.why
     assert "ddp.unequal-ranks" in found(result)
+
+
+@pytest.mark.parametrize(("who", "in_turn"), [((2, 5), False), ((2, 5), True), ((4, 5, 6, 7), False)])
+def test_ranks_that_are_late_together_are_all_named(tmp_path: Path, who: tuple[int, ...], in_turn: bool) -> None:
+    """Two of eight, also where one is late and then the other; and half of them, such as those of one node."""
+    result = analyze(late(tmp_path, *who, world=8, in_turn=in_turn), rules())
+    skew = result.analysis.trace.skew
+    (finding,) = [finding for finding in result.analysis.findings if finding.rule == "ddp.unequal-ranks"]
+
+    assert (set(skew.late), skew.rotates) == (set(who), False)
+    assert skew.late_share == pytest.approx(100, abs=2)
+    assert f"for ranks {', '.join(map(str, skew.late[:-1]))} and {skew.late[-1]}" in result.analysis.trace.why
+    assert f"Ranks {', '.join(map(str, skew.late))} cause" in finding.message
+    assert finding.gain.interval
+
+
+def test_one_that_waits_for_all_others_names_none_of_them(tmp_path: Path) -> None:
+    """Whether two of three are slow or one is quick, the files do not tell."""
+    result = analyze(late(tmp_path, 1, 2, world=3), rules())
+
+    assert result.analysis.trace.skew.late == ()
+    assert "ddp.unequal-ranks" not in found(result)
 
 
 # ---------------------------------------------------------------------- scheduling
@@ -532,7 +554,7 @@ def test_collectives_are_told_by_kind_and_size_with_the_bandwidth_of_the_links(t
 
 
 def test_ranks_are_a_table_and_their_findings_one_line_a_rule(tmp_path: Path) -> None:
-    text = render(analyze(late(tmp_path, who=1), rules()).analysis)
+    text = render(analyze(late(tmp_path, 1), rules()).analysis)
 
     assert "waits %" in text
     assert text.count("ddp.communication") == 1
@@ -601,7 +623,7 @@ def test_as_many_traces_of_ranks_are_compared(tmp_path: Path, capsys: pytest.Cap
     """A row for each rank, and the whole of the one that changed most; two traces cannot be compared with one."""
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
-    old, new = late(tmp_path / "old", who=1, world=2), late(tmp_path / "new", who=0, world=2)
+    old, new = late(tmp_path / "old", 1, world=2), late(tmp_path / "new", 0, world=2)
 
     assert main(["analyze", *new, "--against", *old]) == 0
     assert "which changed most" in capsys.readouterr().out
@@ -644,3 +666,82 @@ def test_layers_within_one_call_of_the_model_are_no_iterations(tmp_path: Path, c
         machine.range("nn.Module: Model_0", start, "python_function")
 
     assert analyzed(tmp_path, machine).analysis.trace.ranks[0].steps.count == found_steps
+
+
+def on_gpu(machine: Machine, name: str, thread: int = 1) -> None:
+    """An operator that launches one kernel of 50 µs, from a thread."""
+    machine.think(5)
+    start = machine.now
+    machine.kernel(50, name)
+    machine.events[-2]["tid"] = thread
+    machine.event("cpu_op", f"aten::{name}", start, machine.now - start, tid=thread)
+
+
+def on_cpu(machine: Machine, name: str, thread: int = 1) -> None:
+    """An operator that computes for 50 µs."""
+    machine.event("cpu_op", f"aten::{name}", machine.now, 50, tid=thread)
+    machine.now += 51
+
+
+def layers(machine: Machine, run: Any, count: int = 24, around: str = "", cat: str = "user_annotation") -> None:
+    """Layers that do all the same, each in a range of this name."""
+    for number in range(count):
+        start = machine.now
+        for name in LAYER:
+            run(machine, name)
+        if around:
+            machine.range(around.format(number), start, cat)
+
+
+@pytest.mark.parametrize("run", [on_gpu, on_cpu])
+@pytest.mark.parametrize(("passes", "count"), [(1, 0), (6, 5)])
+def test_modules_that_nothing_calls_are_layers(tmp_path: Path, run: Any, passes: int, count: int) -> None:
+    """A loop over a ModuleList: each layer is a module by itself, and each pass begins with the first one."""
+    machine = Machine()
+    for _ in range(passes):
+        layers(machine, run, around="nn.Module: Block_{}", cat="python_function")
+    steps_of = analyzed(tmp_path, machine).analysis.trace.ranks[0].steps
+
+    assert steps_of.by == ("modules" if count else "")
+    assert steps_of.count == max(0, count - (run is on_gpu))  # the device's last one has no next one
+
+
+@pytest.mark.parametrize("run", [on_gpu, on_cpu])
+@pytest.mark.parametrize("name", ["TransformerLayer", "decoder_block", "model.layers.7", "block: forward"])
+def test_ranges_that_are_named_after_a_layer_are_no_iterations(tmp_path: Path, run: Any, name: str) -> None:
+    machine = Machine()
+    run(machine, "embedding")
+    layers(machine, run, around=name)
+
+    assert analyzed(tmp_path, machine).analysis.trace.ranks[0].steps.by not in ("NVTX", "modules")
+
+
+@pytest.mark.parametrize(("run", "thread"), [(on_gpu, 2), (on_cpu, 1)])
+@pytest.mark.parametrize(("passes", "count"), [(1, 0), (6, 5)])
+def test_layers_of_a_backward_pass_are_no_iterations(tmp_path: Path, run: Any, thread: int, passes: int, count: int) -> None:
+    """Nobody marked steps: one forward and one backward pass are one step, whatever repeats in them."""
+    machine = Machine()
+    for _ in range(passes):
+        layers(machine, run, 12)
+        for _ in range(12):
+            for name in LAYER:
+                start = machine.now
+                run(machine, f"{name}_backward", thread)
+                machine.event("cpu_op", "autograd::engine::evaluate_function: X", start - 1, machine.now - start + 2, tid=thread)
+                machine.think(4)
+        run(machine, "update")
+
+    assert analyzed(tmp_path, machine).analysis.trace.ranks[0].steps.count == count
+
+
+@pytest.mark.parametrize("run", [on_gpu, on_cpu])
+@pytest.mark.parametrize(("passes", "count"), [(2, 0), (3, 0), (6, 5)])
+def test_what_repeats_between_rarer_operations_is_a_layer(tmp_path: Path, run: Any, passes: int, count: int) -> None:
+    """Two or three passes have their own first and last kernels, which come too seldom to be iterations."""
+    machine = Machine()
+    for _ in range(passes):
+        run(machine, "embedding")
+        layers(machine, run)
+        run(machine, "head")
+
+    assert analyzed(tmp_path, machine).analysis.trace.ranks[0].steps.count == count

@@ -34,6 +34,7 @@ def steps(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_top_of_the_ladder_has_gpt_2s_shape() -> None:
     """124 million weights, of which 47 rows of the vocabulary are padding; a loss is one number."""
     step = steps("text", "full", f"{TOP},sdpa")
@@ -42,6 +43,7 @@ def test_the_top_of_the_ladder_has_gpt_2s_shape() -> None:
     assert step["shape"] == []
 
 
+@pytest.mark.slow
 def test_products_in_8_bits_learn_what_those_in_32_do() -> None:
     """Computed for real: from 2.5 on, torch scales and multiplies 8-bit numbers on a CPU, too."""
     version = subprocess.run(

@@ -78,6 +78,7 @@ def test_images_travel_as_bytes_or_numbers_with_equal_losses(train: Train) -> No
     assert run.record["loader_workers"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_has_the_losses_of_one_that_never_stopped(train: Train, tmp_path: Path) -> None:
     """Bit for bit, whichever way the checkpoint was written."""
     kept = ("--checkpoints", str(tmp_path / "checkpoints"), "--checkpoint-every", "3")
@@ -102,6 +103,7 @@ def test_two_ranks_learn_together(train: Train) -> None:
     assert difference(run, plain) <= 1e-5
 
 
+@pytest.mark.slow
 def test_steps_are_counted_from_outside_and_seen_in_a_trace(data: Path, tmp_path: Path) -> None:
     """`verify` counts optimizer steps of any program; `analyze` finds steps by the profiler's marks."""
     from sysperf.trace import account, read

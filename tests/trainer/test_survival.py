@@ -95,6 +95,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(data: Path, tmp_p
     assert list((tmp_path / "kept").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_damaged_images_are_left_out_and_counted(train: Train, data: Path, tmp_path: Path) -> None:
     """One that is cut off, one that is no image; where all are, the run ends with the reason."""
     assert train("vision", "--max-steps", "1").code == 0

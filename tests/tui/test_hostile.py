@@ -80,7 +80,7 @@ def everything(now: Now, width: int) -> list[Line]:
     return [*out, *transactions.elsewhere(now.changes, width)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.text(max_size=60), st.integers(40, 210))
 def test_widgets_fit_their_width_whatever_names_are(text: str, width: int) -> None:
     """No line is wider than the terminal, and none holds a character that a terminal acts on."""
@@ -92,7 +92,7 @@ def test_widgets_fit_their_width_whatever_names_are(text: str, width: int) -> No
         assert not [char for char in drawn.text if unicodedata.category(char)[0] == "C"]
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(st.data())
 def test_facts_of_any_shape_do_not_end_the_dashboard(data: st.DataObject) -> None:
     """An agent of another version may send what nobody expected: the pane says so, and goes on."""

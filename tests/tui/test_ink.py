@@ -14,11 +14,17 @@ from tests.tui.conftest import dashboard, settled, unreadable
 from tests.tui.machines import server
 
 THEMES = [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi] + ["sysperf-cb"]
+USUAL = ["textual-dark", "textual-light", "sysperf-cb"]
 
 
 @pytest.mark.parametrize(
     ("system", "themes"),
-    [("truecolor", THEMES), ("256", ["textual-dark", "textual-light", "sysperf-cb"]), ("standard", ["textual-dark", "textual-light"])],
+    [
+        ("truecolor", USUAL),
+        pytest.param("truecolor", THEMES, marks=pytest.mark.slow),
+        pytest.param("256", USUAL, marks=pytest.mark.slow),
+        ("standard", USUAL[:2]),
+    ],
 )
 def test_every_cell_has_contrast(system: str, themes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 4.5 to 1 between what is written and what lies under it, in each theme, also as the nearest of few colours."""

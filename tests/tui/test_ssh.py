@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import shutil
 import signal
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,36 +16,13 @@ import pytest
 from sysperf.model.errors import UsageError
 from sysperf.tui.sources import ssh
 from sysperf.tui.sources.agent import Agent
+from tests import openssh
 from tests.agent.states import START, eventually, serving
 from tests.tui.test_sources import Ear
 
-SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
+pytestmark = openssh.needed
 
-pytestmark = pytest.mark.skipif(
-    SSHD is None or shutil.which("ssh") is None, reason="no sshd and ssh here: apt-get install openssh-server openssh-client"
-)
-
-SERVER = """\
-ListenAddress 127.0.0.1
-Port {port}
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/authorized_keys
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
-AllowStreamLocalForwarding yes
-"""
-CLIENT = """\
-Host *
-  IdentityFile {folder}/{key}
-  IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known_hosts
-  GlobalKnownHostsFile /dev/null
-  BatchMode yes
-"""
+FORWARDING = "ListenAddress 127.0.0.1\nAllowStreamLocalForwarding yes\n"
 
 
 class Server(NamedTuple):
@@ -71,32 +45,20 @@ def _below(pid: int) -> list[int]:
     return []
 
 
-def _key(path: Path) -> str:
-    """A new key pair; the public half."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=300)
-    return path.with_suffix(".pub").read_text()
-
-
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """sshd on a port of its own, and an ssh on PATH that reads our configuration instead of the user's."""
-    assert SSHD is not None
-    if os.geteuid() == 0:
-        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # where sshd of root locks its unprivileged half in
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    host_key = _key(tmp_path / "host_key")
-    (tmp_path / "authorized_keys").write_text(_key(tmp_path / "key"))
-    _key(tmp_path / "strange_key")
+    port = openssh.free_port()
+    host_key = openssh.key(tmp_path / "host_key")
+    (tmp_path / "authorized_keys").write_text(openssh.key(tmp_path / "key"))
+    openssh.key(tmp_path / "strange_key")
     (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
-    (tmp_path / "sshd_config").write_text(SERVER.format(port=port, folder=tmp_path))
+    (tmp_path / "bin").mkdir()
     client(tmp_path, "key")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    with (tmp_path / "sshd.log").open("wb") as log:
-        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=log)
+    configuration = openssh.SERVER.format(port=port, folder=tmp_path, key="host_key") + FORWARDING
+    daemon = openssh.started(tmp_path, "sshd_config", configuration, "127.0.0.1", port)
     try:
-        assert eventually(lambda: _answers(port)), (tmp_path / "sshd.log").read_text()
         yield Server(f"ssh://{getpass.getuser()}@127.0.0.1:{port}", daemon.pid, tmp_path)
     finally:
         daemon.terminate()
@@ -104,17 +66,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def client(folder: Path, key: str) -> None:
-    """The ssh that is found on PATH uses this key."""
-    (folder / "ssh_config").write_text(CLIENT.format(folder=folder, key=key))
-    program = folder / "bin/ssh"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh", path=os.defpath + ":/usr/bin")} -F {folder}/ssh_config "$@"\n')
-    program.chmod(0o755)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    """The ssh that is found on PATH uses this key, and never asks."""
+    openssh.client(folder / "bin", openssh.CLIENT.format(folder=folder, key=key) + "  BatchMode yes\n")
 
 
 def test_an_agent_through_sshd(server: Server, tmp_path: Path) -> None:

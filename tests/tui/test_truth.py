@@ -183,6 +183,25 @@ def test_ten_gpus_stand_in_one_column() -> None:
     assert {row.index("··") for row in rows} == {3}
 
 
+def test_a_question_mark_of_a_gpu_has_its_reason_below() -> None:
+    """One line a reason; none for what is known, and none for a GPU that is lost."""
+    now = now_of(
+        gpu={"devices": [{"index": 0, "vendor": "intel"}, {"index": 1, "vendor": "amd"}, {"index": 2, "lost": True}]},
+        process={"processes": [process(7, cuda_used=True)]},
+    )
+    unseen, uncounted = "programs of others may use it: only root sees all", "the kernel does not count work of ROCm by program"
+    reasons = {f"gpu.{index}.{name}": unseen for index in (0, 2) for name in ("utilization", "memory_used_bytes", "power_watts")}
+    now.take(Meters(1.0, {"gpu.0.power_watts": 90.0}, {**reasons, "process.*.gpu_utilization": uncounted}))
+
+    below = [line.text.rstrip() for line in gpus.draw(now, 120)][4:]
+
+    assert below == [f"? memory and busy: {unseen}", f"? GPU % of programs: {uncounted}"]
+    now.take(Meters(2.0, {}))
+    assert len(gpus.draw(now, 120)) == 6, "a sample without reasons leaves them as they were"
+    now.take(Meters(3.0, {}, {}))
+    assert len(gpus.draw(now, 120)) == 4
+
+
 def test_all_devices_of_a_node_are_on_the_map() -> None:
     """What does not fit beside a node goes on below it."""
     rdma = [{"name": f"mlx5_{number}", "port": 1, "numa_node": 0} for number in range(24)]

@@ -115,7 +115,7 @@ def test_a_gain_is_in_percent_of_the_step_whatever_it_was_measured_in() -> None:
     assert (gain.low, gain.middle, gain.high, gain.interval) == (0.0, 20.0, 50.0, "0 to 50 %")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.one_of(st.binary(max_size=400), st.recursive(st.none() | st.floats() | st.text(max_size=9), lambda some: st.dictionaries(
     st.sampled_from([*Trial.__struct_fields__, "x"]), some, max_size=15), max_leaves=20).map(lambda trial_read: repr(trial_read).encode("utf-8", "replace"))))  # fmt: skip
 def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
@@ -124,7 +124,7 @@ def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
     assert len(measured) + skipped == min(trials.MAX_TRIALS, len([line for line in raw.split(b"\n") if line.strip()]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.fixed_dictionaries(
         {}, optional={name: st.one_of(st.floats(), st.integers(), st.text(max_size=5)) for name in Trial.__struct_fields__}

@@ -14,7 +14,6 @@ exit codes:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from sysperf.cli import _options
 from sysperf.cli.bench import host, trainer
@@ -25,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    _options.check_output(args)
-    run: Callable[[argparse.Namespace], int] = _ACTIONS[args.action].run
-    return run(args)
+    return _options.run_action(args, _ACTIONS)
 
 
 _ACTIONS = {"host": host, "trainer": trainer}

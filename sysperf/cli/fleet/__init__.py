@@ -20,7 +20,6 @@ exit codes:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from sysperf.cli import _options
 from sysperf.cli.fleet import audit, bench, diff, golden, job
@@ -31,9 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    _options.check_output(args)
-    run: Callable[[argparse.Namespace], int] = _ACTIONS[args.action].run
-    return run(args)
+    return _options.run_action(args, _ACTIONS)
 
 
 _ACTIONS = {"audit": audit, "diff": diff, "golden": golden, "bench": bench, "job": job}

@@ -16,8 +16,8 @@ from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu import drm
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Fault, Xid, read_log
-from sysperf.collect.gpu.links import generation, lanes, slot
-from sysperf.collect.gpu.records import PCI, Device, Pcie, is_mobile
+from sysperf.collect.gpu.links import link_of_files
+from sysperf.collect.gpu.records import PCI, Device, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Fields, Record, fact
@@ -75,7 +75,7 @@ class Gpu(Record):
 
 def collect(host: Host) -> Gpu:
     """Ask NVML about each GPU; without it, list what the PCI bus shows."""
-    functions = _functions(host)
+    functions = nvidia_functions(host)
     problem = nvml_problem(host)
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
@@ -162,7 +162,7 @@ def _log(host: Host, has_gpu: bool, nvidia: bool) -> Fields:
     return none if log is None else read_log(log)
 
 
-def _functions(host: Host) -> tuple[Function, ...] | None:
+def nvidia_functions(host: Host) -> tuple[Function, ...] | None:
     """NVIDIA's display and 3D functions, without the virtual ones that a host has for its guests.
 
     The list in /proc spares most machines a look at every device.
@@ -230,19 +230,7 @@ def _from_pci(host: Host, index: int, bus_id: str) -> Device:
         numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
         locality_known=None if node is None else node >= 0,
         local_cpus=host.cpus(f"{path}/local_cpulist"),
-        pcie=_link(host, path, bus_id),
-    )
-
-
-def _link(host: Host, path: str, bus_id: str) -> Pcie:
-    slot_width, slot_generation = slot(host, bus_id)
-    return Pcie(
-        width_lanes=lanes(host, f"{path}/current_link_width"),
-        max_width_lanes=lanes(host, f"{path}/max_link_width"),
-        slot_width_lanes=slot_width,
-        generation=generation(host, f"{path}/current_link_speed"),
-        max_generation=generation(host, f"{path}/max_link_speed"),
-        slot_generation=slot_generation,
+        pcie=link_of_files(host, bus_id),
     )
 
 

@@ -11,12 +11,13 @@ Kernel  https://docs.kernel.org/gpu/amdgpu/index.html
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
 from sysperf.collect.gpu.amd_smi import throttled
-from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
-from sysperf.collect.gpu.links import generation, lanes, slot
+from sysperf.collect.gpu.drm import Card, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
 from sysperf.collect.readers import kfd
 from sysperf.host import Host
@@ -27,6 +28,7 @@ from sysperf.procfs.gpu_metrics import MAX_BYTES, throttled_by
 from sysperf.procfs.numbers import whole as number
 from sysperf.startup import lazy
 
+DRIVER = "amdgpu"
 MAX_LINKS = 64
 XGMI = 11
 MODELS = {
@@ -57,25 +59,31 @@ _BAD_PAGE = lazy(r"^0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : ([RPF])\s*$", flags=re
 
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
     """The GPUs for computing among these cards, numbered from `first` on."""
-    mine = [card for card in cards if card.vendor == "amd" and card.driver == "amdgpu"]
-    nodes = kfd.nodes(host) if mine else []
+    nodes = kfd.nodes(host) if any(card.driver == DRIVER for card in cards) else []
+    mine = computing(host, cards, nodes)
     told = throttled(host) if mine and host.deep else {}
     found: list[Device] = []
-    for card in mine:
-        parts = [node for node in nodes if node.bus_id == card.bus_id]
+    for card, parts in mine:
         device = _device(host, card, parts, nodes, first + len(found), hours)
         if device.clocks.events is None and card.bus_id in told:
             device = structs.replace(device, clocks=structs.replace(device.clocks, events=told[card.bus_id]))
-        if _computes(device):
-            found.append(device)
+        found.append(device)
     return found
 
 
-def _computes(device: Device) -> bool:
-    """Whether it is a GPU for computing: by its target, else by its memory."""
-    if device.target is not None:
-        return device.target not in INTEGRATED and not device.target.startswith(NOT_BUILT_FOR)
-    return (device.memory_total_bytes or 0) > SMALL_BYTES
+def computing(host: Host, cards: Iterable[Card], nodes: Sequence[kfd.Node]) -> list[tuple[Card, list[kfd.Node]]]:
+    """The cards that are for computing, by their target, else by their memory, each with its nodes of the compute driver.
+
+    A container that was given a part of a divided GPU has a node of it there, and no node of the card.
+    """
+    found = [(card, [node for node in nodes if node.bus_id == card.bus_id]) for card in cards if card.driver == DRIVER]
+    return [(card, parts) for card, parts in found if _computes(host, card, parts)]
+
+
+def _computes(host: Host, card: Card, parts: list[kfd.Node]) -> bool:
+    if parts:
+        return parts[0].target not in INTEGRATED and not parts[0].target.startswith(NOT_BUILT_FOR)
+    return card.given and (optional(host, f"{card.folder}/mem_info_vram_total") or 0) > SMALL_BYTES
 
 
 def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node], index: int, hours: float | None) -> Device:
@@ -114,7 +122,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         ecc=_errors(host, folder),
         pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
         nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
-        xgmi=_xgmi(host, parts[0], nodes) if parts else Xgmi(),
+        xgmi=_xgmi(host, parts, nodes) if parts else Xgmi(),
         processes=_processes(host, {part.gpu_id for part in parts}),
     )
 
@@ -165,15 +173,20 @@ def _thermal(host: Host, folder: str) -> Thermal:
     at = sensors(host, folder)
     if at is None:
         return Thermal()
-    labels = {_word(host, f"{at}/temp{place}_label"): place for place in (1, 2, 3)}
-    core = labels.get("junction", labels.get("edge", 1))
+    named = labels(host, at)
+    core = hottest(named)
     now, limit = (whole(optional(host, f"{at}/temp{core}_{kind}"), 1000) for kind in ("input", "crit"))
     return Thermal(
         celsius=now,
         slowdown_celsius=limit,
         margin_celsius=None if now is None or limit is None else limit - now,
-        memory_celsius=whole(optional(host, f"{at}/temp{labels['mem']}_input"), 1000) if "mem" in labels else None,
+        memory_celsius=whole(optional(host, f"{at}/temp{named['mem']}_input"), 1000) if "mem" in named else None,
     )
+
+
+def hottest(named: dict[str, int]) -> int:
+    """The place of the sensor that slows the core down."""
+    return named.get("junction", named.get("edge", 1))
 
 
 def _errors(host: Host, folder: str) -> Ecc:
@@ -210,18 +223,7 @@ def link(host: Host, bus_id: str, replays: int | None, hours: float | None) -> P
         if mine is None or host.word(f"{PCI}/{bridge}/vendor") != mine or _is_root(host, bridge):
             break
         top = bridge
-    slot_width, slot_generation = slot(host, top)
-    path = f"{PCI}/{top}"
-    return Pcie(
-        width_lanes=lanes(host, f"{path}/current_link_width"),
-        max_width_lanes=lanes(host, f"{path}/max_link_width"),
-        slot_width_lanes=slot_width,
-        generation=generation(host, f"{path}/current_link_speed"),
-        max_generation=generation(host, f"{path}/max_link_speed"),
-        slot_generation=slot_generation,
-        replays=replays,
-        replays_per_hour=None if replays is None or not hours else replays / hours,
-    )
+    return link_of_files(host, top, replays, hours)
 
 
 def _is_root(host: Host, bridge: str) -> bool:
@@ -229,22 +231,34 @@ def _is_root(host: Host, bridge: str) -> bool:
     return len(pci.addresses_in(host.link(f"{PCI}/{bridge}") or "")) <= 1
 
 
-def _xgmi(host: Host, node: kfd.Node, nodes: list[kfd.Node]) -> Xgmi:
-    """How the GPU reaches the others of its hive: those that it should reach over xGMI, and those that it reaches over PCIe."""
-    peers = {other.number for other in nodes if other.hive and other.hive == node.hive and other.bus_id != node.bus_id}
-    if not peers:
+def _xgmi(host: Host, parts: list[kfd.Node], nodes: list[kfd.Node]) -> Xgmi:
+    """How the GPU reaches the others of its hive: those that it should reach over xGMI, and those that it reaches over PCIe.
+
+    Parts of a divided GPU are nodes of their own. What they reach is one GPU's; where they tell of no such link, nothing is known.
+    """
+    hive = parts[0].hive
+    peers = {node.number: node.bus_id for node in nodes if hive and node.hive == hive and node.bus_id != parts[0].bus_id}
+    gpus = set(peers.values())
+    if not gpus:
         return Xgmi(peers=0, over_pcie=0)
+    links = [_links(host, part) for part in parts]
+    reached = {peers[to] for kinds in links for to, kind in (kinds or {}).items() if kind == XGMI and to in peers}
+    if None in links or (len(parts) > 1 and not reached):
+        return Xgmi(peers=len(gpus))
+    return Xgmi(peers=len(gpus), over_pcie=len(gpus - reached))
+
+
+def _links(host: Host, node: kfd.Node) -> dict[int, int] | None:
+    """The kind of the link to each other node; None where they are not listed."""
     folder = f"{kfd.NODES}/{node.number}/io_links"
     names = host.names(folder)
-    if names is None:
-        return Xgmi(peers=len(peers))
     kinds: dict[int, int] = {}
-    for name in names[:MAX_LINKS]:
+    for name in (names or ())[:MAX_LINKS]:
         said = host.pairs(f"{folder}/{name}/properties", " ") or {}
         to, kind = number(said.get("node_to", "")), number(said.get("type", ""))
         if to is not None and kind is not None:
             kinds[to] = kind
-    return Xgmi(peers=len(peers), over_pcie=sum(1 for peer in peers if kinds.get(peer) != XGMI))
+    return None if names is None else kinds
 
 
 def _processes(host: Host, gpu_ids: set[int | None]) -> tuple[Process, ...] | None:

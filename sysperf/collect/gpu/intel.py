@@ -10,8 +10,9 @@ Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html
 from __future__ import annotations
 
 from sysperf.collect.gpu.amd import link
-from sysperf.collect.gpu.drm import Card, optional, scaled, sensors, whole
+from sysperf.collect.gpu.drm import Card, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Power, Thermal, Xgmi
+from sysperf.collect.pcie import INTEL_INTEGRATED
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 
@@ -23,9 +24,7 @@ MODELS = {
     "e212": "Intel Arc Pro B50",
 }  # fmt: skip
 HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
-INTEGRATED = "0000:00:02.0"
-"""Where the GPU inside of every processor of Intel is."""
-_REASONS = {
+REASONS = {
     "pl1": "sw-power-cap", "pl2": "sw-power-cap", "pl4": "sw-power-cap", "ratl": "sw-thermal", "thermal": "hw-thermal",
     "vr_thermalert": "hw-thermal", "vr_tdc": "sw-power-cap", "prochot": "hw-power-brake",
 }  # fmt: skip
@@ -33,8 +32,12 @@ _REASONS = {
 
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
     """The GPUs for computing among these cards, numbered from `first` on."""
-    mine = [card for card in cards if card.vendor == "intel" and card.bus_id != INTEGRATED]
-    return [_device(host, card, first + place, hours) for place, card in enumerate(mine)]
+    return [_device(host, card, first + place, hours) for place, card in enumerate(computing(cards))]
+
+
+def computing(cards: list[Card]) -> list[Card]:
+    """Cards of this container that are not the graphics of a processor."""
+    return [card for card in cards if card.given and card.vendor == "intel" and card.bus_id != INTEL_INTEGRATED]
 
 
 def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
@@ -98,10 +101,10 @@ def _clocks(host: Host, folder: str) -> Clocks:
 
 
 def _reasons(host: Host, folder: str, start: str) -> tuple[str, ...] | None:
-    found = {name: optional(host, f"{folder}/{start}{name}") for name in _REASONS}
+    found = {name: optional(host, f"{folder}/{start}{name}") for name in REASONS}
     if set(found.values()) == {None}:
         return None
-    return tuple(dict.fromkeys(_REASONS[name] for name, value in found.items() if value))
+    return tuple(dict.fromkeys(REASONS[name] for name, value in found.items() if value))
 
 
 def _power(host: Host, at: str | None) -> Power:
@@ -115,11 +118,11 @@ def _power(host: Host, at: str | None) -> Power:
 
 
 def _thermal(host: Host, at: str | None) -> Thermal:
-    """Package and memory by their labels, which older kernels do not have."""
+    """Package and memory, by their labels."""
     if at is None:
         return Thermal()
-    labels = {host.word(f"{at}/temp{place}_label"): place for place in (1, 2, 3) if host.exists(f"{at}/temp{place}_label")}
-    package, memory = labels.get("pkg"), labels.get("vram")
+    named = labels(host, at)
+    package, memory = named.get("pkg"), named.get("vram")
     return Thermal(
         celsius=whole(optional(host, f"{at}/temp{package}_input"), 1000) if package else None,
         slowdown_celsius=whole(optional(host, f"{at}/temp{package}_crit"), 1000) if package else None,

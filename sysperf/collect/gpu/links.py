@@ -32,6 +32,22 @@ def pcie_link(gpu: Answers, bus_id: str | None, hours: float | None) -> Pcie:
     )
 
 
+def link_of_files(host: Host, bus_id: str, replays: int | None = None, hours: float | None = None) -> Pcie:
+    """The same as the files of a PCI function show it."""
+    slot_width, slot_generation = slot(host, bus_id)
+    path = f"{PCI}/{bus_id}"
+    return Pcie(
+        width_lanes=lanes(host, f"{path}/current_link_width"),
+        max_width_lanes=lanes(host, f"{path}/max_link_width"),
+        slot_width_lanes=slot_width,
+        generation=generation(host, f"{path}/current_link_speed"),
+        max_generation=generation(host, f"{path}/max_link_speed"),
+        slot_generation=slot_generation,
+        replays=replays,
+        replays_per_hour=None if replays is None or not hours else replays / hours,
+    )
+
+
 def slot(host: Host, bus_id: str | None) -> tuple[int | None, int | None]:
     """Lanes and generation of the port above a device."""
     target = host.link(f"{PCI}/{bus_id}") if bus_id else None

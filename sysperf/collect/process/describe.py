@@ -60,8 +60,8 @@ def _software(subject: Subject) -> Fields:
     return {
         "torch_version": subject.version,
         "torch_prefix": loaded_torch.prefix_of(mapped.torch),
-        "cuda_used": mapped.cuda,
-        "gpu_bus_ids": () if not mapped.cuda else None if gpus is None else tuple(gpus.get(subject.pid, ())),
+        "cuda_used": mapped.cuda or mapped.xpu,
+        "gpu_bus_ids": () if not (mapped.cuda or mapped.xpu) else None if gpus is None else tuple(gpus.get(subject.pid, ())),
         "libraries": tuple(mapped.libraries),
         "foreign_libraries": subject.machine.software.foreign(mapped, subject.root),
         "cudnn_folders": tuple(neutral(folder) for folder in mapped.cudnn),

@@ -26,6 +26,7 @@ THREAD_SCHEDSTAT = "/proc/[0-9]*/task/*/schedstat"
 SYSCALL = "/proc/[0-9]*/task/*/syscall"
 NUMA_MAPS = "/proc/[0-9]*/numa_maps"
 GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
+FDINFO = "/proc/[0-9]*/fdinfo"
 
 
 class NodePages(Record):
@@ -61,9 +62,9 @@ class Process(Record, kw_only=True):
 
     torch_version: Annotated[str | None, fact("version of the PyTorch that it has loaded", "*/torch/version.py", "*/build-version")] = None
     torch_prefix: Annotated[str, fact("prefix of the Python environment of that PyTorch; empty for a C++ program", MAPS)] = ""
-    cuda_used: Annotated[bool, fact("it has a device of CUDA or ROCm open", MAPS)] = False
+    cuda_used: Annotated[bool, fact("it has a device of CUDA or ROCm open, or the driver of an Intel GPU loaded", MAPS)] = False
     gpu_bus_ids: Annotated[
-        tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, KFD_PROCESSES, "/proc/self/ns/pid")
+        tuple[str, ...] | None, fact("GPUs on which it has a context", GPU_PROCESSES, KFD_PROCESSES, FDINFO, "/proc/self/ns/pid")
     ] = None
     libraries: Annotated[tuple[Library, ...], fact("CUDA, OpenMP and allocator libraries that it maps", MAPS)] = ()
     foreign_libraries: Annotated[tuple[str, ...], fact("CUDA libraries from elsewhere although the environment has its own", MAPS)] = ()

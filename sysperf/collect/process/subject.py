@@ -29,8 +29,9 @@ class Machine:
         self.software = loaded_torch.Software(host)
         self.uptime_s = decimal((host.text("/proc/uptime") or "").partition(" ")[0]) if search.families else None
         self.has_nodes = bool(search.families) and len(host.glob(NODES)) > 1
-        on_gpus = {pid for pid, family in search.families.items() if family.mapped.cuda}
-        self.gpus = gpus_by_process(host, on_gpus) if on_gpus else {}
+        on_xpus = {pid for pid, family in search.families.items() if family.mapped.xpu}
+        on_gpus = on_xpus | {pid for pid, family in search.families.items() if family.mapped.cuda}
+        self.gpus = gpus_by_process(host, on_gpus, on_xpus) if on_gpus else {}
 
 
 class Subject:

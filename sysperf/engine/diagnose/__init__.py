@@ -172,10 +172,10 @@ class _Diagnoser:
         bus_ids = next((process.gpu_bus_ids for process in _processes(after) if process.pid == pid), None)
         devices = gpu.used_by(bus_ids, _devices(after))
         if self._gpus is not None and not devices:
-            self._notes.append(f"GPU of process {pid}: NVML does not report on which one it computes")
+            self._notes.append(f"GPU of process {pid}: the driver does not report on which one it computes")
         meters = self._gpus.facts(devices, self._window.processes, _devices(after)) if self._gpus is not None else None
         if meters is not None and meters.others and meters.others_used is None:
-            self._notes.append(f"GPU of process {pid}: NVML does not report which of {meters.others + 1} programs keeps it busy")
+            self._notes.append(f"GPU of process {pid}: the driver does not report which of {meters.others + 1} programs keeps it busy")
         if meters is None or self._gpus is None:
             return Gpu()
         return msgspec.structs.replace(meters, valleys=self._gpus.valleys(devices, self._window.processes[pid].timeline))

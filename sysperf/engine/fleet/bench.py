@@ -12,7 +12,6 @@ from sysperf.engine import reading
 from sysperf.engine.fleet import gather, slow
 from sysperf.fleet.classes import Hardware, class_name, classed, hardware_key
 from sysperf.fleet.merge import Merge
-from sysperf.fleet.records import decode
 from sysperf.model.fleet import FleetBench, HardwareClass, SlowNode
 from sysperf.model.node import Asked, NodeRecord
 
@@ -46,7 +45,7 @@ class _Live:
         gathered, interrupted = gather.ask(self._engine, asked, "bench", only=nodes)
         if interrupted:
             raise KeyboardInterrupt
-        records = {name: decode(answer) for name, answer in gathered.records.items()}
+        records = {name: gathered.record(name) for name in gathered.took_s}
         return {
             name: fresh for name, record in records.items() for each in record.ceilings if each.metric == metric and (fresh := each.values)
         }
@@ -57,7 +56,7 @@ def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda 
     start = time.perf_counter()
     kept = (engine or plugin.ENGINES.default) == plugin.ENGINES.default
     gathered, interrupted = gather.ask(engine, asked, "record" if kept else "bench", say)
-    records = {name: decode(gathered.records[name]) for name in sorted(gathered.records)}
+    records = {name: gathered.record(name) for name in sorted(gathered.took_s)}
     silence = Merge(lambda _: None)
     for answer in gathered.silent.values():
         silence.silence(answer.node, answer.state, answer.reason)
@@ -79,7 +78,7 @@ def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda 
         sysperf=__version__,
         taken_at=reading.now(),
         engine=engine or plugin.ENGINES.default,
-        asked=len(gathered.records) + len(gathered.silent),
+        asked=len(gathered.took_s) + len(gathered.silent),
         answered=len(records),
         silent=silence.silent(),
         classes=tuple(_class(key, [names[number] for number in numbers]) for key, numbers in classes.items()),

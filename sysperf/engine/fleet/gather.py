@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import os
 import statistics
+import tempfile
 import time
+import zlib
 from collections.abc import Callable, Sequence
 
 import tomli
 
-from sysperf import __version__, plugin
+from sysperf import __version__, paths, plugin
 from sysperf.engine import reading
 from sysperf.evaluate.compare import weight
 from sysperf.evaluate.ruleset import Ruleset
@@ -19,39 +22,58 @@ from sysperf.host.plain_files import read_named
 from sysperf.model.difference import UNKNOWN
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import Fleet, Policy, PolicyClass
-from sysperf.model.node import Answer, Asked, Node, Verb
+from sysperf.model.node import Answer, Asked, Node, NodeRecord, Verb
 from sysperf.model.record import convert
 from sysperf.model.text import natural, neutral
 
 MAX_POLICY_BYTES = 4 << 20
+MAX_ALL_BYTES = 1 << 30
 MAX_SLOWEST = 5
 STALE = datetime.timedelta(hours=24)
 """A record that is older than most by so much is no answer: clocks of nodes differ by hours, not by days."""
 
 
 class Gathered:
-    """What came of the nodes, one after the other."""
+    """What came of the nodes, one after the other. Records lie in a file without a name, so that one at a time is in memory."""
 
     def __init__(self, asked: Sequence[Node]) -> None:
         self.silent: dict[str, Answer] = {node.name: Answer(node.name, node.state, node.reason) for node in asked}
-        self.records: dict[str, Answer] = {}
+        self.took_s: dict[str, float] = {}
+        """Of each node that answered."""
         self.times: dict[str, datetime.datetime] = {}
+        self._file = tempfile.TemporaryFile(dir=paths.temporary_home())  # noqa: SIM115 - as long as this object
+        self._places: dict[str, tuple[int, int]] = {}
 
     def take(self, answer: Answer) -> None:
         """Take one answer; the first of each node counts."""
-        if answer.node in self.records:
+        if answer.node in self.took_s:
             return
         if answer.state == "answered":
             try:
                 taken_at = _time(decode(answer).taken_at)
+                self._keep(answer)
             except Refused as error:
                 answer = Answer(answer.node, "refused", str(error))
             else:
-                self.records[answer.node] = answer
+                self.took_s[answer.node] = answer.took_s
                 self.times |= {answer.node: taken_at} if taken_at else {}
                 self.silent.pop(answer.node, None)
                 return
         self.silent[answer.node] = answer
+
+    def _keep(self, answer: Answer) -> None:
+        """Put a record down. Raises Refused."""
+        packed, place = zlib.compress(answer.data, 1), self._file.seek(0, os.SEEK_END)
+        if place + len(packed) > MAX_ALL_BYTES:
+            raise Refused(f"the records of all nodes together are larger than {MAX_ALL_BYTES >> 20} MiB")
+        self._file.write(packed)
+        self._places[answer.node] = (place, len(packed))
+
+    def record(self, node: str) -> NodeRecord:
+        """Read the record of a node that answered."""
+        place, size = self._places[node]
+        self._file.seek(place)
+        return decode(Answer(node, data=zlib.decompress(self._file.read(size))))
 
     def late(self) -> dict[str, str]:
         """Why records are no answer: a node that died is in its folder still."""
@@ -85,12 +107,12 @@ def fleet(
     if policy is None and reference != "majority":
         raise UsageError(f"--golden {reference}: no record of this node", "name one that answered")
     times = sorted(gathered.times[name] for name in merge.names if name in gathered.times)
-    slowest = sorted(((name, answer.took_s) for name, answer in gathered.records.items() if answer.took_s), key=lambda each: -each[1])
+    slowest = sorted(((name, took_s) for name, took_s in gathered.took_s.items() if took_s), key=lambda each: -each[1])
     found = Fleet(
         sysperf=__version__,
         taken_at=reading.now(),
         engine=engine or plugin.ENGINES.default,
-        asked=len(gathered.records) + len(gathered.silent),
+        asked=len(gathered.took_s) + len(gathered.silent),
         answered=len(merge.names),
         oldest=f"{times[0]:%Y-%m-%dT%H:%M:%SZ}" if times else "",
         newest=f"{times[-1]:%Y-%m-%dT%H:%M:%SZ}" if times else "",
@@ -117,7 +139,7 @@ def ask(
 
     def deliver(answer: Answer) -> None:
         gathered.take(answer)
-        say(len(gathered.records), len(gathered.records) + len(gathered.silent))
+        say(len(gathered.took_s), len(gathered.took_s) + len(gathered.silent))
 
     try:
         reaching.run(nodes, verb, asked, deliver)
@@ -134,11 +156,11 @@ def _not_yet(node: Node) -> Node:
 def _merged(gathered: Gathered, weigh: Weigh, golden: str) -> tuple[Merge, Policy | None]:
     """(all nodes as one, what the golden one is like)."""
     merge, late, policy = Merge(weigh), gathered.late(), None
-    for name in sorted(gathered.records, key=natural):
+    for name in sorted(gathered.took_s, key=natural):
         if name in late:
             merge.silence(name, "late", late[name])
             continue
-        record = decode(gathered.records[name])
+        record = gathered.record(name)
         merge.add(record)
         if name == golden:
             facts = {fact: value for fact, value in record.comparables.items() if value != UNKNOWN}

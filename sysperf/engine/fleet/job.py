@@ -17,7 +17,6 @@ from sysperf.engine.fleet import gather
 from sysperf.engine.fleet.ranks import LEAD_S, unpacked
 from sysperf.fleet import flight
 from sysperf.fleet.merge import Merge
-from sysperf.fleet.records import decode
 from sysperf.host.plain_files import list_names, read_named
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import FleetJob, JobWindow, Silent
@@ -56,7 +55,7 @@ def job(engine: str, asked: Asked, windows: int, every_s: float, say: Say = lamb
         begun.append(time.monotonic())
         now = msgspec.structs.replace(asked, begin_ms=round((time.time() + LEAD_S) * 1e3))
         gathered, interrupted = gather.ask(engine, now, "ranks", say)
-        records = {name: decode(answer) for name, answer in gathered.records.items()}
+        records = {name: gathered.record(name) for name in gathered.took_s}
         answered, of = len(records), len(records) + len(gathered.silent)
         silence = Merge(lambda _: None)
         for answer in gathered.silent.values():
@@ -106,19 +105,20 @@ def window(records: Mapping[str, NodeRecord], name: str) -> JobWindow:
         return base
     skew = compare(aligned([each.summary for each in known]), [each.record.parts for each in known])
     base = msgspec.structs.replace(base, matched=skew.matched, lost_pct=_rounded(skew.lost_pct), rotates=skew.rotates)
-    late = next((each for each in known if each.record.rank == skew.straggler), None)
+    late = next((each for each in known if each.record.rank == min(skew.late, default=None)), None)
     if late is None or (skew.lost_pct or 0.0) < FEW_LOST_PCT:
         return base
-    others = [each for each in known if each is not late]
+    others = [each for each in known if each.record.rank not in skew.late]
+    together = (f"{skew.who} are late together",) if len(skew.late) > 1 else ()
     slow_device = skew.slow_rank == late.record.rank and skew.slow_kernels is not None and skew.slow_kernels < SLOW_KERNELS
     kernels = (f"its kernels run at {100 * (skew.slow_kernels or 0):.0f} % of the median rank's speed",) if slow_device else ()
     return msgspec.structs.replace(
         base,
         late=late.record.rank,
         node=late.node,
-        share_pct=_rounded(skew.straggler_share),
+        share_pct=_rounded(skew.late_share),
         cause=skew.cause,
-        signals=(*kernels, *treated(late.record, [each.record for each in others]), *_found(late, others, records)),
+        signals=(*together, *kernels, *treated(late.record, [each.record for each in others]), *_found(late, others, records)),
     )
 
 

@@ -12,8 +12,9 @@ from sysperf.trace.accounting import pauses
 from sysperf.trace.accounting.autograd import Engine
 from sysperf.trace.accounting.exposed import LONG_GAP_NS
 from sysperf.trace.accounting.host import compilations, garbage_collections, launching_thread, sites
-from sysperf.trace.accounting.iterations import find, outermost_operators
+from sysperf.trace.accounting.iterations import find
 from sysperf.trace.accounting.nesting import Threads, exclusive
+from sysperf.trace.accounting.passes import outermost_operators
 from sysperf.trace.accounting.window import Window, is_loader, loader_calls, optimizer_steps
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union

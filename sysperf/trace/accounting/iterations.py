@@ -13,6 +13,7 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import LONG_GAP_NS
 from sysperf.trace.accounting.host import launching_thread
+from sysperf.trace.accounting.passes import are_layers, is_layer, outermost_modules, outermost_operators, passes_of_training
 from sysperf.trace.accounting.window import Window, loader_calls
 from sysperf.trace.facts import Steps
 from sysperf.trace.intervals import Interval, length, median
@@ -30,13 +31,12 @@ _STEP = lazy(r"(?i)execute_|(?:train(?:ing)?|model|decode|prefill|inference)?[_ 
 """Ranges that say that they are a step: vLLM's `execute_32_context…`, SGLang's `step[DECODE bs=32]`, and what people call theirs."""
 _PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_param_comms")
 """Ranges that PyTorch has several of in a step, such as one a layer."""
-_MODULE = lazy(r"nn\.Module: ")
 _NUMBERS = lazy(r"\d+")
 _OPTIMIZER = lazy(r"Optimizer\.step#")
 
 
 def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
-    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, what repeats or pauses."""
+    """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, the model's calls, what repeats."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
     optimizer_steps = _between(timeline.ranges.spans_of(_optimizer_marks(timeline)))
@@ -47,39 +47,36 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         return "loader", loader_steps[1:]
     others: dict[str, Callable[[Timeline], list[Interval]]] = {
         "NVTX": _annotations,
+        "modules": lambda timeline: _period(timeline.ranges, outermost_modules(timeline, window), 1),
         "kernels": lambda timeline: _launched_apart(timeline, _on_device(timeline, (KERNEL, GRAPH))),
         "operations": lambda timeline: _launched_apart(timeline, _on_device(timeline)),
         "operators": lambda timeline: _operators(timeline, window),
         "pauses": lambda timeline: _pauses(timeline, window),
+        "passes": lambda timeline: _between(passes_of_training(timeline)),
     }
+    launching = _launching(timeline, window)
     for by, candidates_of in others.items():
         candidates = candidates_of(timeline)
-        if is_regular(candidates, window) and not _are_layers(timeline, window, len(candidates)):
+        if is_regular(candidates, launching if by in ("NVTX", "modules", "passes") else window) and not are_layers(
+            timeline, window, len(candidates)
+        ):
             return by, candidates
-        if by == "NVTX" and _is_one_step(timeline, window):
+        if by == "NVTX" and _is_one_step(timeline, launching):
             break
     return "", []
 
 
-def _are_layers(timeline: Timeline, window: Window, count: int) -> bool:
-    """Whether the program calls its model so seldom that what repeats so often are parts of it; where the file has modules."""
-    rows, (low, high) = timeline.ranges, window.span
-    took, calls, end = Counter[int](), Counter[int](), -(1 << 63)
-    inside = [index for index in timeline.ranges_named(_MODULE.match, python=True) if rows.end[index] > low and rows.start[index] < high]
-    for index in sorted(inside, key=lambda index: (rows.start[index], -rows.end[index])):
-        if rows.start[index] >= end:
-            end = rows.end[index]
-            took[rows.name[index]] += end - rows.start[index]
-            calls[rows.name[index]] += 1
-    return bool(took) and 2 * calls[took.most_common(1)[0][0]] <= count
+def _launching(timeline: Timeline, window: Window) -> Window:
+    """Return when the host launches what the devices do in the window, maybe far ahead of them; the window, where no launch is known."""
+    calls, texts = timeline.calls, timeline.names.texts
+    launches = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
+    launched = [start for start, name in zip(calls.start, calls.name, strict=True) if name in launches and start < window.end]
+    return window._replace(start=min(launched), end=max(launched)) if launched else window
 
 
-def _is_one_step(timeline: Timeline, window: Window) -> bool:
+def _is_one_step(timeline: Timeline, launching: Window) -> bool:
     """Whether one range that says that it is a step encloses all that the program launches: what repeats in it are its layers."""
-    rows, calls, texts = timeline.ranges, timeline.calls, timeline.names.texts
-    launching = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
-    launched = [start for start, name in zip(calls.start, calls.name, strict=True) if name in launching and start < window.end]
-    low, high = (min(launched), max(launched)) if launched else window.span
+    rows, (low, high) = timeline.ranges, launching.span
     marks = timeline.ranges_named(_STEP.match)
     return any(rows.kind[index] == ANNOTATION and rows.start[index] <= low and high < rows.end[index] for index in marks)
 
@@ -172,7 +169,7 @@ def _annotations(timeline: Timeline) -> list[Interval]:
     for name, indices in timeline.ranges_by_name.items():
         text = timeline.names.texts[name]
         text = _NUMBERS.sub("", text) if _STEP.match(text) else text
-        for index in indices if not _PIECE.match(text) else ():
+        for index in indices if not _PIECE.match(text) and not is_layer(text) else ():
             if rows.kind[index] == ANNOTATION:
                 spans_of[text, rows.thread[index]].append(rows.span(index))
     longest = nlargest(20, spans_of.values(), length)
@@ -224,16 +221,6 @@ def _pauses(timeline: Timeline, window: Window) -> list[Interval]:
     return _between([rows.span(order[position]) for position in positions]) if is_alike and costs[pair] * 2 >= sum(costs.values()) else []
 
 
-def outermost_operators(timeline: Timeline, thread: int | None) -> list[int]:
-    """The operators of a thread that lie in no other one, in order."""
-    rows, outermost = timeline.ranges, list[int]()
-    mine = [index for index, where in enumerate(rows.thread) if where == thread and rows.kind[index] == OPERATOR]
-    for index in sorted(mine, key=lambda index: (rows.start[index], -rows.end[index])):
-        if not outermost or rows.start[index] >= rows.end[outermost[-1]]:
-            outermost.append(index)
-    return outermost
-
-
 def _launched_apart(timeline: Timeline, order: list[int]) -> list[Interval]:
     """The period of these operations, if there is more than one launch for each: one graph holds all layers of a step."""
     rows = timeline.operations
@@ -243,20 +230,31 @@ def _launched_apart(timeline: Timeline, order: list[int]) -> list[Interval]:
     return spans if len(set(calls)) >= len(calls) / 2 else []
 
 
-def _period(rows: Spans, order: list[int]) -> list[Interval]:
-    """Return the times from one to the next of the rarest name that comes back after the same number of others, again and again."""
-    if len(order) < 8 * MIN_REPEATS:
+def _period(rows: Spans, order: list[int], least: int = 8) -> list[Interval]:
+    """Return the times from one to the next of the rarest name that comes back after so many others at least, again and again.
+
+    None where a rarer one comes back, too, and too seldom: then the others repeat within a step, as layers do.
+    """
+    if len(order) < least * MIN_REPEATS:
         return []
     places: dict[int, list[int]] = {}
     for position, index in enumerate(order):
         places.setdefault(rows.name[index], []).append(position)
     for positions in sorted(places.values(), key=len):
-        if len(positions) >= MIN_REPEATS and _is_periodic(positions):
+        if len(positions) >= MIN_REPEATS and _is_periodic(positions, least):
             return _between([rows.span(order[position]) for position in positions])
+        if 1 < len(positions) < MIN_REPEATS and _is_periodic(positions, least) and _is_throughout(positions, len(order)):
+            return []
     return []
 
 
-def _is_periodic(positions: list[int]) -> bool:
+def _is_throughout(positions: list[int], count: int) -> bool:
+    """Whether something that is periodic is so from the first operation to the last."""
+    period = 1.05 * median([after - before for before, after in itertools.pairwise(positions)])
+    return positions[0] <= period and count - positions[-1] <= period
+
+
+def _is_periodic(positions: list[int], least: int) -> bool:
     distances = [after - before for before, after in itertools.pairwise(positions)]
     middle = median(distances)
-    return middle >= 8 and sum(abs(distance - middle) <= max(1, 0.05 * middle) for distance in distances) >= 0.8 * len(distances)
+    return middle >= least and sum(abs(distance - middle) <= max(1, 0.05 * middle) for distance in distances) >= 0.8 * len(distances)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from sysperf.startup import lazy
 from sysperf.trace.accounting.exposed import DeviceTime
 from sysperf.trace.accounting.host import launching_thread
-from sysperf.trace.accounting.iterations import outermost_operators
+from sysperf.trace.accounting.passes import outermost_operators
 from sysperf.trace.accounting.window import Window
 from sysperf.trace.facts import ModuleRow
 from sysperf.trace.timeline import Timeline

@@ -37,6 +37,10 @@ class Threads:
         for index, thread in enumerate(timeline.ranges.thread):
             self._by_thread[thread].append(index)
         self._open = frozenset(self._open_before())
+        self._lines: dict[tuple[int, bool], Place | None] = {}
+        """Lines by the number of a function's name; whether its own number counts."""
+        self._callers: dict[int, Place | None] = {}
+        """The same by the number of a call stack."""
 
     def ranges(self, thread: int) -> list[int]:
         indices = self._by_thread.get(thread, [])
@@ -108,10 +112,20 @@ class Threads:
                 annotation = text
             elif rows.kind[index] == PYTHON:
                 function = text
-                lines.append(frames.line(text, numbered=index not in self._open))
+                lines.append(self._line(rows.name[index], index not in self._open))
             if rows.stack[index] >= 0:
-                called_by = frames.of_stack(self._timeline.stacks.texts[rows.stack[index]]) or called_by
+                called_by = self._caller(rows.stack[index]) or called_by
         return Around(operator, outer, annotation, function, called_by or frames.innermost(lines))
+
+    def _line(self, name: int, numbered: bool) -> Place | None:
+        if (name, numbered) not in self._lines:
+            self._lines[name, numbered] = frames.line(self._timeline.names.texts[name], numbered=numbered)
+        return self._lines[name, numbered]
+
+    def _caller(self, stack: int) -> Place | None:
+        if stack not in self._callers:
+            self._callers[stack] = frames.of_stack(self._timeline.stacks.texts[stack])
+        return self._callers[stack]
 
 
 def exclusive(timeline: Timeline, indices: list[int]) -> Iterator[tuple[int, int]]:

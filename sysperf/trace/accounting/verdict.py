@@ -273,13 +273,13 @@ def _cannot(why: str) -> Verdict:
 
 
 def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
-    """The verdict of the rank that the others wait for, where they do; else that of most ranks; of one rank, its own."""
+    """The verdict of the rank that the others wait for most, where they do; else that of most ranks; of one rank, its own."""
     if not ranks:
         return _cannot("no trace")
-    late = next((rank for number, rank in enumerate(ranks) if skew.straggler == (number if rank.rank is None else rank.rank)), None)
+    late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
     if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT and not skew.rotates:
         word = "compute-bound" if late.verdict == "healthy" else late.verdict
-        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for rank {skew.straggler}; there, {late.why}"
+        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {late.why}"
     names = [rank.verdict for rank in ranks]
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"

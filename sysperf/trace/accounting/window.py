@@ -23,7 +23,7 @@ MIN_TAIL = 0.05
 MAX_COMPARED = 8
 _ENDING = lazy(r"torch/(?:autograd/)?profiler|_disable_profiler|PyTorch Profiler|(?i:synchronize)")
 """What stops a recording: its own functions, and waiting for the devices."""
-_BACKWARD = lazy(r"autograd::engine::|\w+Backward\d*$")
+BACKWARD = lazy(r"autograd::engine::|\w+Backward\d*$")
 _LOADER = lazy(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 
 
@@ -91,7 +91,7 @@ def is_loader(name: str) -> bool:
 def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list[Interval]:
     """The times that optimizers themselves take, in order: of a step with a closure, what follows the closure's last backward pass."""
     spans = sorted(timeline.ranges.spans_of(timeline.marks(lambda name: name.startswith("Optimizer.step#"), processes)))
-    done = sorted(timeline.ranges.end[index] for index in timeline.marks(_BACKWARD.match, processes)) if spans else []
+    done = sorted(timeline.ranges.end[index] for index in timeline.marks(BACKWARD.match, processes)) if spans else []
     latest = [done[place - 1] if (place := bisect_right(done, end)) else start for start, end in spans]
     return [(max(start, backward), end) for (start, end), backward in zip(spans, latest, strict=True)]
 

@@ -137,7 +137,7 @@ class Agent:
         publish(Facts(report, since, counted=tally is not None))
         publish(Changed(decode.changes(self._client.get("/v1/changes"))))
         latest = self._client.ask("/v1/meters", answers.Meters)
-        publish(Meters(latest.at, {**meters_of(facts), **latest.meters}))
+        publish(Meters(latest.at, {**meters_of(facts), **latest.meters}, latest.unknown))
 
     def _curves(self, publish: Publish) -> None:
         past = self._client.ask("/v1/history", answers.History, series=",".join(SERIES), since=-KEPT, points=KEPT)

@@ -57,6 +57,7 @@ class Here:
         self._pids: tuple[int, ...] = ()
         self._groups: tuple[str, ...] = ()
         self._of_gpus: dict[str, float] = {}
+        self._unknown: dict[str, str] = {}
         self._facts_of_gpus: dict[str, float] = {}
 
     def start(self, publish: Publish) -> None:
@@ -96,7 +97,7 @@ class Here:
                 programs.watch(self._pids)
                 system.watch_groups(self._groups)
                 values = {**self._facts_of_gpus, **system.sample(), **programs.sample()[0], **self._of_gpus}
-                publish(Meters(time.time(), values))
+                publish(Meters(time.time(), values, self._unknown))
             now = time.monotonic()
             due += self._interval_s
             if due <= now:  # late: a whole interval from now, for a rate over the moment of catching up would say nothing
@@ -142,6 +143,7 @@ class Here:
         while not self._stop.is_set():
             with _reported(publish):
                 self._of_gpus = gpus.sample() if self._facts_of_gpus else {}
+                self._unknown = gpus.unknown
             self._stop.wait(self._interval_s if self._facts_of_gpus else LOOK_S)
         gpus.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
+from sysperf.live.gpus.meters import series
 from sysperf.model.text import neutral
 from sysperf.report.words import some
 from sysperf.tui.now import Now
@@ -28,6 +29,7 @@ WIDE, ALL = 100, 160
 HELD_BYTES = 1 << 30
 """A GPU of which more is taken is in somebody's use."""
 NEAR_C = 3
+SHOWN = {"utilization": "busy", "memory_used_bytes": "memory", "power_watts": "power", "celsius": "°C", "sm_clock_mhz": "MHz"}
 
 
 def title(now: Now) -> list[Span]:
@@ -36,7 +38,8 @@ def title(now: Now) -> list[Span]:
     models = dict.fromkeys(device.name or "unknown model" for device in devices)
     links = {(device.nvlink.active, device.nvlink.links) for device in devices if device.nvlink.links}
     shared = next(iter(links)) if len(links) == 1 else None
-    versions = ((now.facts.driver.nvidia_version, "driver"), (now.facts.driver.cuda_driver_version, "CUDA")) if now.facts.driver else ()
+    driver = now.facts.driver
+    versions = ((driver.nvidia_version, "driver"), (driver.cuda_driver_version, "CUDA"), (driver.rocm_version, "ROCm")) if driver else ()
     about = ", ".join([some(models, 2), *(f"{name} {neutral(version, 30)}" for version, name in versions if version)])
     about += f", NVLink {'?' if shared[0] is None else shared[0]} of {shared[1]}" if shared else ""
     return [Span("GPUs" if len(devices) > 1 else "GPU", "strong"), span(f"  {about}", "dim")]
@@ -49,7 +52,7 @@ def draw(now: Now, width: int, *, folded: bool = False) -> Lines:
         return [none(now)]
     groups = _alike(now, devices) if folded else [[device] for device in devices]
     label = max(1, *(len(_numbers(group)) for group in groups))
-    return [_head(label, width), *(_row(now, group, label, width) for group in groups)]
+    return [_head(label, width), *(_row(now, group, label, width) for group in groups), *_unknown(now, devices, width)]
 
 
 def none(now: Now) -> Line:
@@ -119,8 +122,24 @@ def _row(now: Now, group: Sequence[Device], label: int, width: int) -> Line:
     return fitted(line(*parts, *slow, blank, *_users(now, group), *_lanes_text(device)), width)
 
 
+def _unknown(now: Now, devices: Sequence[Device], width: int) -> Lines:
+    """Why a `?` stands in the tables of GPUs and programs, a line for each reason."""
+    absent = {(series(device.index, name), word) for device in devices if not device.lost for name, word in SHOWN.items()}
+    absent = {(name, word) for name, word in absent if name not in now.meters}
+    if any(process.cuda_used for process in now.processes()):
+        absent |= {("process.*.gpu_utilization", "GPU % of programs"), ("process.*.gpu_memory_bytes", "GPU mem of programs")}
+    reasons: dict[str, dict[str, None]] = {}
+    for name, word in sorted(absent):
+        if reason := now.unknown.get(name):
+            reasons.setdefault(reason, {})[word] = None
+    return [
+        fitted(line(Span("? ", "unknown"), span(f"{some(words, len(words))}: {neutral(reason, 120)}", "dim")), width)
+        for reason, words in reasons.items()
+    ]
+
+
 def _get(now: Now, device: Device, name: str) -> float | None:
-    return now.meters.get(f"gpu.{device.index}.{name}")
+    return now.meters.get(series(device.index, name))
 
 
 def _use(now: Now, device: Device, busy: float | None, cells: int) -> list[Span]:
