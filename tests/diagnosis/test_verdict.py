@@ -83,7 +83,7 @@ def test_a_leak_and_a_sleep_beside_it_are_told_apart() -> None:
     assert {cause.rule: bool(cause.verify) for cause in found.causes}["memory.grows"] is False
 
 
-def test_only_variables_that_are_set_are_unset() -> None:
+def test_variables_that_are_on_are_unset_by_a_line_to_paste() -> None:
     """The line starts the program with the rest of them."""
     (cause,) = judged(program(debug=("CUDA_LAUNCH_BLOCKING=1",), env={"CUDA_LAUNCH_BLOCKING": "1", "OMP_NUM_THREADS": "2"})).causes
 
