@@ -108,6 +108,48 @@ def card(index: int, model: dict[str, object]) -> tuple[Files, Links]:
     return files, links
 
 
+def processor_of_amd(driver: str = "amdgpu") -> tuple[Files, Links]:
+    """(files, links) of a Ryzen whose graphics share their slot with its security processor and USB, below a port of its own."""
+    port = "/sys/devices/pci0000:00/0000:00:08.1"
+    own = f"{port}/0000:c4:00.0"
+    files: Files = {
+        f"{NODES}/0/properties": "cpu_cores_count 16\nsimd_count 0\n",
+        f"{port}/vendor": "0x1022\n",
+        f"{port}/class": "0x060400\n",
+    }
+    links: Links = {"/sys/bus/pci/devices/0000:00:08.1": f"../../..{port.removeprefix('/sys')}"}
+    for number, (vendor, kind) in enumerate(
+        (("0x1002", "0x030000"), ("0x1002", "0x040300"), ("0x1022", "0x108000"), ("0x1022", "0x0c0330"))
+    ):
+        folder = f"{port}/0000:c4:00.{number}"
+        files |= {f"{folder}/vendor": f"{vendor}\n", f"{folder}/class": f"{kind}\n", f"{folder}/device": "0x15bf\n"}
+        links[f"/sys/bus/pci/devices/0000:c4:00.{number}"] = f"../../..{folder.removeprefix('/sys')}"
+    if driver:
+        said = f"DRIVER={driver}\nPCI_ID=1002:15BF\nPCI_SLOT_NAME=0000:c4:00.0\n"
+        location = {"simd_count": 24, "simd_per_cu": 2, "gfx_target_version": 110003, "location_id": 0xC400, "domain": 0}
+        files |= {f"{own}/uevent": said, f"{own}/drm/card0/dev": "226:0\n", f"{own}/mem_info_vram_total": f"{8 * GIB}\n"}
+        files |= {f"{NODES}/1/properties": "".join(f"{name} {value}\n" for name, value in location.items()), f"{NODES}/1/gpu_id": "77\n"}
+        links |= {"/sys/class/drm/card0": f"../..{own.removeprefix('/sys')}/drm/card0", f"{own}/drm/card0/device": "../../../0000:c4:00.0"}
+        links[f"{own}/driver"] = f"../../../../bus/pci/drivers/{driver}"
+    return files, links
+
+
+def divided(files: Files, index: int, parts: int, units: int, hive: int) -> Files:
+    """The same machine with a GPU that is divided into so many parts, each a node of the compute driver of its own."""
+    whole = f"{NODES}/{index + 1}"
+    said = str(files[f"{whole}/properties"]).replace(f"simd_count {MI300X['simds']}", f"simd_count {units}")
+    changed = {f"{whole}/properties": said}
+    for part in range(1, parts):
+        folder = f"{NODES}/{100 * (index + 1) + part}"
+        changed |= {
+            f"{folder}/properties": said,
+            f"{folder}/gpu_id": f"{100 * (index + 1) + part}\n",
+            f"{folder}/io_links/0/properties": "type 2\nnode_to 0\n",
+        }
+    own = next(path for path in files if path.endswith(f"{bus_id(index)}/current_compute_partition")).rpartition("/")[0]
+    return {**files, **changed, f"{own}/current_compute_partition": "CPX\n", f"{own}/current_memory_partition": "NPS4\n"}
+
+
 def of_card(index: int, model: dict[str, object]) -> Files:
     return {
         "uevent": f"DRIVER=amdgpu\nPCI_CLASS={str(model['class'])[2:]}\nPCI_ID=1002:{model['device']}\nPCI_SLOT_NAME={bus_id(index)}\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.trace.synthetic import Machine, steps, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -101,6 +104,27 @@ def test_the_source_of_a_worked_example_shows_its_cause(example: Example, tmp_pa
         assert (tree / "slow.py").read_text() == better
 
 
+@pytest.mark.parametrize("example", [example for example in examples() if "any_of(" in example.text], ids=lambda example: example.heading)
+def test_the_kernels_of_a_worked_example_show_its_cause_with_a_gain(example: Example, tmp_path: Path) -> None:
+    """Half of each step is spent in them; what stays of them bounds what the replay promises."""
+    tree = tmp_path / "tree"
+    for folder in ("sysperf", "rules"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    follow(example, tree)
+    name = re.findall(r'^id +=? ?"([^"]+)"', example.text, re.MULTILINE)[0]
+    (word,) = re.findall(r'any_of\("([^"]+)"\)', example.text)
+    low, high = (50 * (1 - float(left)) for left in re.findall(r"left=\(([\d.]+), ([\d.]+)\)", example.text)[0])
+    kernels = ("ampere_bf16_s16816gemm", f"void at::native::{word}_kernel<float>(float*)")
+    machine = steps(
+        Machine(), 6, lambda machine: ([machine.kernel(100, kernel) for _ in range(40) for kernel in kernels], machine.synchronize())
+    )
+    printed = run(f"sysperf analyze {written(tmp_path, machine.trace())} --json", tree, tmp_path)
+    (finding,) = [finding for finding in json.loads(printed)["findings"] if finding["rule"] == name]
+
+    assert finding["work_pct"] == pytest.approx(50, abs=1)
+    assert (finding["gain"]["low"], finding["gain"]["high"]) == (pytest.approx(low, abs=1), pytest.approx(high, abs=1))
+
+
 def test_each_drill_has_an_example() -> None:
     """What people add most often."""
     headings = re.findall(r"^### (Add a [a-z]+)", PAGE, re.MULTILINE)
@@ -108,6 +132,7 @@ def test_each_drill_has_an_example() -> None:
     assert headings == [
         "Add a rule",
         "Add a cause",
+        "Add a kind",
         "Add a lint",
         "Add a setting",
         "Add a command",

@@ -14,7 +14,7 @@ examples:
   sysperf analyze step.json.gz                       the verdict and what costs most
   sysperf analyze rank*.json.gz                      the ranks of one job, and who is late
   sysperf analyze new.json.gz --against old.json.gz  what a change did; also of ranks: new*.json --against old*.json
-  sysperf analyze step.json.gz --format html --output step.html
+  sysperf analyze step.json.gz --format html --output step.html --format text
   sysperf analyze step.json.gz --annotate seen.json  for https://ui.perfetto.dev
 """
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--annotate", metavar="FILE", help="also write the trace with the findings as rows of their own, for Perfetto")
     _options.add_rules(parser)
-    _options.add_output(parser, verbose="all of each finding, and what the file cannot tell")
+    _options.add_output(parser, verbose="all of each finding, and what the file cannot tell", several=True)
     _options.add_format(parser, *report.FORMATS)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), default="never", help="exit 1 from this severity on (default: never)")
@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args)
     progress = Progress()
     try:
-        result = engine.analyze(args.traces, ruleset, progress, every_gain=args.format == "json")
+        formats = {one.format for one in _options.reports(args)}
+        result = engine.analyze(args.traces, ruleset, progress, every_gain="json" in formats)
     finally:
         progress.close()
     if args.annotate:
@@ -75,10 +76,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keep(args: argparse.Namespace) -> None:
-    """Raises UsageError where the report would replace a trace."""
-    for trace in (*args.traces, *(args.against or ())):
-        if args.output and os.path.exists(args.output) and os.path.exists(trace) and os.path.samefile(args.output, trace):
-            raise UsageError(f"--output {args.output}: is the trace itself", "name another file: the trace stays as it is")
+    """Raises UsageError where a report, or the annotated trace, would replace a trace."""
+    outputs = [("--output", one.output) for one in _options.reports(args)]
+    for option, output in (*outputs, ("--annotate", args.annotate)):
+        for trace in (*args.traces, *(args.against or ())):
+            if output and os.path.exists(output) and os.path.exists(trace) and os.path.samefile(output, trace):
+                raise UsageError(f"{option} {output}: is the trace itself", "name another file: the trace stays as it is")
 
 
 def _print_schema(args: argparse.Namespace) -> int:
@@ -123,6 +126,8 @@ def _compare(args: argparse.Namespace) -> int:
             f"--against compares as many traces: {len(args.traces)} and {len(args.against)} are named",
             "sysperf analyze NEW --against OLD; of a job's ranks, all of both: new*.json --against old*.json",
         )
+    if len(_options.reports(args)) > 1:
+        raise UsageError("--against writes one report", "give --format and --output once")
     if args.format not in ("text", "json"):
         raise UsageError(f"--against has no format {args.format}", "choose text or json")
     from sysperf.report import as_json, trace_difference  # noqa: PLC0415 - for this option only

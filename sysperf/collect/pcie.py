@@ -12,6 +12,7 @@ A machine can have more than a thousand functions: of each only `class` is read,
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Annotated
 
 from sysperf.collect.cpu import online_cpus
@@ -36,6 +37,9 @@ KINDS = {"0300": "gpu", "0302": "gpu", "0380": "gpu", "0b40": "accelerator", "02
 
 _GROUP = lazy(r"/([0-9]{1,9})$")
 _VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086"}
+INTEL_INTEGRATED = "0000:00:02.0"
+PROCESSORS_OF_AMD = "1022"
+"""What AMD's processors call their maker: their security processor and USB are in the slot of their GPU. AMD's GPUs say 1002."""
 
 
 class Device(Record):
@@ -46,6 +50,7 @@ class Device(Record):
     vendor_id: Annotated[str | None, fact("vendor, four hexadecimal digits: 10de is NVIDIA", f"{EACH}/vendor")] = None
     device_id: Annotated[str | None, fact("model, four hexadecimal digits", f"{EACH}/device")] = None
     driver: Annotated[str | None, fact("kernel driver; empty when none is bound", f"{EACH}/driver")] = None
+    integrated: Annotated[bool | None, fact("whether a GPU of AMD or Intel is part of a processor", PCI, f"{EACH}/vendor")] = None
     numa_node: Annotated[
         int | None, fact("memory node beside it; unknown when the firmware does not say (-1)", f"{EACH}/numa_node", f"{EACH}/local_cpus")
     ] = None
@@ -105,7 +110,7 @@ def collect(host: Host) -> Pcie:
     """Read the devices that decide speed. Raises Missing where the bus cannot be listed."""
     addresses = _addresses(host)
     kinds = {address: _kind(host, address) for address in addresses}
-    reader = _Reader(host)
+    reader = _Reader(host, addresses)
     devices: list[Device] = []
     virtual, complete = 0, None not in kinds.values()
     for address, kind in kinds.items():
@@ -183,8 +188,9 @@ def _hex(host: Host, path: str, digits: int) -> str | None:
 class _Reader:
     """Reads devices; keeps what many of them share."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, addresses: Collection[str] = ()) -> None:
         self._host = host
+        self._addresses = addresses
         self._online = online_cpus(host)
         self._node_of: dict[CpuSet, int] | None = None
         self._iommu_types: dict[str, str | None] = {}
@@ -206,6 +212,7 @@ class _Reader:
             vendor_id=vendor,
             device_id=_hex(host, f"{folder}/device", 4),
             driver=_driver(host, folder),
+            integrated=self._integrated(address, vendor) if kind == "gpu" else None,
             numa_node=node,
             locality_known=known,
             local_cpus=cpus,
@@ -222,6 +229,17 @@ class _Reader:
             aer_nonfatal=_errors(host, folder, "nonfatal", "NONFATAL") if errors else None,
             aer_fatal=_errors(host, folder, "fatal", "FATAL") if errors else None,
         )
+
+    def _integrated(self, address: str, vendor: str | None) -> bool | None:
+        """Intel's GPU of a processor has a place of its own; AMD's shares its slot with functions of the processor's maker."""
+        if vendor == _VENDORS["intel"]:
+            return address == INTEL_INTEGRATED
+        if vendor != _VENDORS["amd"]:
+            return False if vendor else None
+        slot = address.rpartition(".")[0]
+        beside = [other for other in self._addresses if other.rpartition(".")[0] == slot and other != address]
+        vendors = [_hex(self._host, f"{PCI}/{other}/vendor", 4) for other in beside]
+        return True if PROCESSORS_OF_AMD in vendors else None if None in vendors else False
 
     def function(self, address: str) -> Function:
         host, folder = self._host, f"{PCI}/{address}"

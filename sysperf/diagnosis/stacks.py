@@ -113,6 +113,9 @@ _CALLS = (
     _Call("shipping", "/multiprocessing/popen_forkserver.py", _names("_launch")),
 )
 
+_ITERATION = _Call("elements", "/torch/_tensor.py", _names("__iter__"))
+"""Going through a tensor, whose tensors of elements are made there at once: what it is for, the user's line tells."""
+
 _LINES = {
     "readback": lazy(r"[\w\]]\.(?:item|tolist|numpy|cpu)\(\)"),
     "computed_readback": lazy(r"\)\.(?:item|tolist|numpy|cpu)\(\)"),
@@ -185,7 +188,7 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     if _imports(frames, rules):
         return {"importing"}
     names = {call.activity for frame in frames for call in _CALLS if _is(frame, call)}
-    innermost = rules.user_frame(frames[:1])
+    innermost = rules.user_frame(frames[1:2] if frames and _is(frames[0], _ITERATION) else frames[:1])
     if innermost is not None and (text := read_line(innermost)):
         names |= {activity for activity, pattern in _LINES.items() if pattern.search(text)}
         if _goes_through_elements(innermost, text, read_line):

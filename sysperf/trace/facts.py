@@ -4,6 +4,8 @@ from typing import Annotated
 
 from sysperf.model.finding import Place, percent_interval
 from sysperf.model.record import Record, fact
+from sysperf.trace import kernels as by_name
+from sysperf.trace.kinds import any_of, declared, kernels
 
 MAX_PATH = 120
 """Characters of a subject's name."""
@@ -130,9 +132,28 @@ class Site(Record, kw_only=True):
 class Work(Record, kw_only=True):
     """What kernels do: shares of the window (of kernel time where named so), in percent."""
 
-    elementwise_pct: float | None = None
-    layout_pct: float | None = None
-    cast_pct: Annotated[float | None, fact("kernels that copy or convert elements")] = None
+    elementwise_pct: Annotated[
+        float | None,
+        kernels(
+            "kernels that work element by element, or normalise", by_name.is_pointwise,
+            fix="fusion", left=(0.7, 0.4), assumes="fused, elementwise kernels take 40% to 70% of their time",
+        ),
+    ] = None  # fmt: skip
+    layout_pct: Annotated[
+        float | None,
+        kernels(
+            "kernels that change the layout of a tensor, and nothing else",
+            any_of("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "cudnn::ops::nhwc", "cudnn::ops::nchw"),
+            fix="layout", left=(0.5, 0.0), assumes="low: half of the layout conversions go; high: all",
+        ),
+    ] = None  # fmt: skip
+    cast_pct: Annotated[
+        float | None,
+        kernels(
+            "kernels that copy or convert elements", by_name.is_copy,
+            fix="cast", left=(0.5, 0.0), assumes="low: half of the copies and conversions of elements go; high: all",
+        ),
+    ] = None  # fmt: skip
     optimizer_pct: float | None = None
     optimizer_kernels_per_step: float | None = None
     launches_per_step: Annotated[float | None, fact("calls that launch kernels; one launches all kernels of a CUDA graph")] = None
@@ -155,6 +176,10 @@ class Work(Record, kw_only=True):
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None
     tflops: Annotated[float | None, fact("floating-point operations of matmuls by their shapes, per second of the window, in 1e12")] = None
     mfu_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak")] = None
+
+
+KERNEL_KINDS = declared(Work)
+"""The kinds of kernels by the fields of `Work` that say what they take."""
 
 
 class BusyRow(Record, kw_only=True):

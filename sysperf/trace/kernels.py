@@ -39,7 +39,6 @@ _COLLECTIVE = lazy(
 """NCCL and RCCL, DeepEP, NVSHMEM and rocSHMEM, MSCCL++, vLLM's and SGLang's own, FlashInfer and TensorRT-LLM, symmetric memory of PyTorch,
 Transformer Engine, oneCCL, PPLX and MORI."""
 _NO_COLLECTIVE = lazy(r"^triton_|gemm|matmul|(?:warp|block|cta|thread|wave|lane)_?(?:wide_?)?all_?reduce|elementwise")
-_LAYOUT = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "cudnn::ops::nhwc", "cudnn::ops::nchw")
 _COPIES = ("direct_copy_kernel", "copy_kernel", "copykernel", "bfloat16_copy", "float8_copy", "float16_copy")
 _POINTWISE = (
     "elementwise", "triton_poi", "layer_norm", "layernorm", "bn_fw", "bn_bw", "batch_norm", "batchnorm", "rms_norm", "rmsnorm",
@@ -87,11 +86,6 @@ def is_untyped_product(name: str) -> bool:
 def is_collective(name: str) -> bool:
     """Whether a kernel exchanges data between devices. Fused pointwise code and products name what they follow, and are none."""
     return bool(_COLLECTIVE.search(name)) and not _NO_COLLECTIVE.search(name)
-
-
-def is_layout(name: str) -> bool:
-    """Whether a kernel changes the layout of a tensor and nothing else."""
-    return any(word in name for word in _LAYOUT)
 
 
 def is_copy(name: str) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+SYSPERF = (sys.executable, "-m", "sysperf")
 WARM_S = 8.0
 LIMIT_S = 90.0
 _STEP = re.compile(r"^step (\d+) ([\d.]+)$", re.MULTILINE)
@@ -48,26 +49,29 @@ class Case(NamedTuple):
     """Variables when it is cured."""
     runs: str = ""
     """The program, where it has another name than the illness."""
+    follows: tuple[str, ...] = ()
+    """What of a fix's text the program can be told (`_TEXTS`)."""
 
 
 def named(*ids: str) -> frozenset[str]:
     return frozenset(ids)
 
 
+LOADER = ("num_workers", "threads")
 CASES = {
-    "no_workers": Case("dataloader.inline"),
-    "decoding_beside_a_team": Case("dataloader.inline"),
-    "too_many_workers": Case("dataloader.total-over-cpus"),
+    "no_workers": Case("dataloader.inline", follows=LOADER),
+    "decoding_beside_a_team": Case("dataloader.inline", follows=LOADER),
+    "too_many_workers": Case("dataloader.total-over-cpus", follows=LOADER),
     "bound_to_one_cpu": Case("dataloader.workers-pinned"),
-    "workers_pinned": Case("dataloader.workers-pinned"),
-    "threads_in_workers": Case("threads.in-workers"),
-    "one_slow_worker": Case("dataloader.program-waits"),
+    "workers_pinned": Case("dataloader.workers-pinned", follows=("unpinned",)),
+    "threads_in_workers": Case("threads.in-workers", follows=("threads",)),
+    "one_slow_worker": Case("dataloader.program-waits", follows=LOADER),
     "loader_in_epoch_loop": Case("dataloader.workers-made-again", named("dataloader.rebuilt")),
-    "workers_not_kept": Case("dataloader.workers-made-again"),
+    "workers_not_kept": Case("dataloader.workers-made-again", follows=("persistent_workers",)),
     "slow_collate": Case("dataloader.slow-collate"),
     "many_small_files": Case("storage.small-reads"),
-    "one_thread": Case("threads.one-busy"),
-    "too_many_threads": Case("threads.over-cpus"),
+    "one_thread": Case("threads.one-busy", follows=("threads",)),
+    "too_many_threads": Case("threads.over-cpus", follows=("threads",)),
     "two_openmp": Case("threads.two-openmp", needs="libomp.so.5"),
     "programs_compete": Case("threads.programs-compete", named("threads.over-cpus"), copies=2, runs="plain_training"),
     "neighbour": Case("threads.neighbour", neighbour=True, runs="plain_training"),
@@ -80,18 +84,18 @@ CASES = {
     "item_per_value": Case("sync.per-step"),
     "item_of_each_element": Case("sync.per-step"),
     "pool_each_step": Case("program.processes-made-again"),
-    "own_logger_each_step": Case("program.logging"),
-    "fsync_each_step": Case("storage.syncs-in-step"),
-    "checkpoint_each_step": Case("program.checkpoint-in-step"),
-    "logging_each_step": Case("program.logging"),
+    "own_logger_each_step": Case("program.logging", follows=("every",)),
+    "fsync_each_step": Case("storage.syncs-in-step", follows=("every",)),
+    "checkpoint_each_step": Case("program.checkpoint-in-step", follows=("every",)),
+    "logging_each_step": Case("program.logging", follows=("every",)),
     "python_loop": Case("program.python-bound"),
-    "collections": Case("program.garbage-collection"),
-    "many_objects": Case("program.garbage-collection"),
-    "anomaly": Case("program.debugging-on"),
+    "collections": Case("program.garbage-collection", follows=("frozen",)),
+    "many_objects": Case("program.garbage-collection", follows=("frozen",)),
+    "anomaly": Case("program.debugging-on", follows=("anomaly",)),
     "slow_instructions": Case("program.debugging-on", env=(("ATEN_CPU_CAPABILITY", "default"),), runs="elementwise"),
     "tiny_operators": Case("program.tiny-operators", named("program.python-bound")),
-    "float64": Case("precision.float64"),
-    "gradients_in_evaluation": Case("program.gradients-in-evaluation"),
+    "float64": Case("precision.float64", follows=("single",)),
+    "gradients_in_evaluation": Case("program.gradients-in-evaluation", follows=("inference",)),
     "recompiles": Case("compile.recompiles"),
     "sleeping": Case("program.sleeps"),
     "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2),
@@ -118,51 +122,79 @@ class Seen(NamedTuple):
 
 
 class Cure(NamedTuple):
-    """How the sick program is started when the fix that was printed is applied to it."""
+    """How the sick program is started when the fix that was printed is applied to it; without one, the program is the cured twin."""
 
-    state: str = "cured"
-    """``sick``, where all that changes is the start; else the program as the text of the fix describes it."""
+    how: str = "twin"
+    """What applies it: the environment, `sysperf wrap`, `sysperf lint --fix`, or the text of the fix."""
     env: tuple[tuple[str, str], ...] = ()
     unset: tuple[str, ...] = ()
-    wrap: tuple[str, ...] = ()
+    wraps: tuple[tuple[str, ...], ...] = ()
+    """Options of `sysperf wrap`, of each program that runs at the same time."""
+    rule: str = ""
+    """Of `sysperf lint --fix`."""
+    patch: tuple[tuple[str, int], ...] = ()
+    """What the text asks for, as the program is told it."""
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether nothing that was printed could be applied by a program."""
+        return self.how == "twin"
 
 
-_NUMBERS = {"CLINIC_WORKERS": re.compile(r"num_workers=(\d+)"), "CLINIC_THREADS": re.compile(r"set_num_threads\((\d+)\)")}
+_TEXTS = {
+    "num_workers": re.compile(r"num_workers=(\d+)"),
+    "threads": re.compile(r"(?<!no torch\.)set_num_threads\((\d+)\)"),
+    "persistent_workers": re.compile(r"persistent_workers=True()"),
+    "unpinned": re.compile(r"sched_setaffinity\(0, range\(os\.cpu_count\(\)\)\)()"),
+    "every": re.compile(r"every (\d+) steps"),
+    "frozen": re.compile(r"no gc\.collect\(\) in the loop; gc\.freeze\(\)()"),
+    "anomaly": re.compile(r"remove torch\.autograd\.set_detect_anomaly\(True\)()"),
+    "single": re.compile(r"make tensors float32()"),
+    "inference": re.compile(r"with torch\.inference_mode\(\)()"),
+}
+"""What a fix's text asks for, by the name under which tests/clinic/programs know it; the number in it, or none."""
 
 
-def printed_cure(document: dict[str, Any], cause: str) -> Cure:
-    """The first fix of a cause as it was printed: its variables, its wrap, its numbers of workers and threads, or what its text describes."""
+def printed_cure(document: dict[str, Any], cause: str, follows: tuple[str, ...] = ()) -> Cure:
+    """What was printed against a cause, as far as it can be applied as it stands: a change of the source, or else the first fix."""
     fixes: list[dict[str, Any]] = next((found["fixes"] for found in document["causes"] if found["rule"] == cause), [])
+    if source := next((fix["source"] for fix in fixes if fix.get("source")), None):
+        return Cure("lint --fix", rule=source["rule"])
     first = fixes[0] if fixes else {}
     start = first.get("start") or {}
     if start.get("wrap") is not None:
-        return Cure("sick", wrap=tuple(start["wrap"]))
+        wraps = (fix["start"]["wrap"] for fix in fixes if fix.get("start") and fix["start"].get("wrap") is not None)
+        return Cure("wrap", wraps=tuple(map(tuple, wraps)))
     if start:
-        return Cure("sick", tuple(start.get("set", {}).items()), tuple(start.get("unset", ())))
-    numbers = {name: found[1] for name, pattern in _NUMBERS.items() if (found := pattern.search(first.get("title", "")))}
-    return Cure("sick", tuple(numbers.items())) if numbers else Cure()
+        return Cure("environment", env=tuple(start.get("set", {}).items()), unset=tuple(start.get("unset", ())))
+    asked = {name: found[1] for name in follows if (found := _TEXTS[name].search(first.get("title", "")))}
+    return Cure("text", patch=tuple((name, int(number or 1)) for name, number in asked.items())) if asked else Cure()
 
 
 @contextlib.contextmanager
 def running(case: Case, name: str, state: str, folder: str, cure: Cure | None = None) -> Iterator[tuple[int, Path]]:
     """The program, traceable and else as its user would start it; (its number, its output)."""
-    sick = (cure.state if cure is not None else state) == "sick"
-    state = "sick" if sick else "cured"
-    output = Path(folder) / "output"
+    sick = not cure.is_twin if cure is not None else state == "sick"
+    output, script = Path(folder) / "output", Path(folder) / case.script
+    shutil.copy(PROGRAMS / case.script, script)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks)) if case.ranks else ()
-    command = (PYTHON, *launcher, str(PROGRAMS / case.script), case.runs or name, state, folder)
-    wrap: tuple[str, ...] = (sys.executable, "-m", "sysperf", "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--")
+    command = (PYTHON, *launcher, str(script), case.runs or name, "sick" if sick else "cured", folder)
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "KMP_", "GOMP_", "MALLOC_"))}
     env |= dict(case.env if sick else case.cured_env)
+    wraps: tuple[tuple[str, ...], ...] = ((),) * (case.copies if sick and cure is None else 1)
     if cure is not None:
         env = {key: value for key, value in {**env, **dict(cure.env)}.items() if key not in cure.unset}
-        wrap = (*wrap, sys.executable, "-m", "sysperf", "wrap", "--quiet", *cure.wrap, "--") if cure.wrap else wrap
+        env |= {"CLINIC_PATCH": json.dumps(dict(cure.patch))} if cure.patch else {}
+        wraps = cure.wraps or wraps
+        if cure.rule:
+            _lint_fix(script, cure.rule, folder)
     programs = []
     with contextlib.ExitStack() as stack, output.open("wb") as file:
         enter = stack.enter_context(limited(case))
-        for number in range(case.copies if sick and cure is None else 1):
+        for number, options in enumerate(wraps):
             stderr = file if number == 0 else subprocess.DEVNULL
-            argv = (*enter, *wrap, *command)
+            wrap = (*SYSPERF, "wrap", "--quiet", *options, "--") if options else ()
+            argv = (*enter, *SYSPERF, "wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", *wrap, *command)
             programs.append(subprocess.Popen(argv, stdout=stderr, stderr=subprocess.DEVNULL, env=env, start_new_session=True))
         if sick and case.neighbour and cure is None:
             burn = "import os\n[os.fork() for _ in range(1)]\nwhile True: pass"
@@ -174,6 +206,14 @@ def running(case: Case, name: str, state: str, folder: str, cure: Cure | None = 
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(program.pid, signal.SIGKILL)
                 program.wait()
+
+
+def _lint_fix(script: Path, rule: str, folder: str) -> None:
+    """Change the sick program's source as it was printed."""
+    env, before = {**os.environ, "XDG_STATE_HOME": folder}, script.read_text()
+    subprocess.run((*SYSPERF, "lint", str(script), "--select", rule, "--fix", "--yes"), env=env, check=True, stdout=subprocess.DEVNULL)
+    if script.read_text() == before:
+        raise AssertionError(f"lint --fix changed nothing: {rule}")
 
 
 GROUPS = Path("/sys/fs/cgroup")
@@ -278,8 +318,8 @@ if __name__ == "__main__":
         seen = examine(name, state or "sick")
         wanted = CASES[name].cause if name in CASES and (state or "sick") == "sick" else "-"
         right = set(seen.causes) - (CASES[name].also if name in CASES else set()) == ({wanted} - {"-"})
-        cure = printed_cure(seen.document, wanted)
         if os.environ.get("CLINIC_CURE"):
+            cure = printed_cure(seen.document, wanted, CASES[name].follows)
             cured = examine(name, "cured", diagnose=False, cure=cure)
             print(f"     {cure}: {seen.steps_per_s} to {cured.steps_per_s} steps a second", flush=True)
         rate = f"{seen.steps_per_s:.1f}/s" if seen.steps_per_s else "?"

@@ -10,18 +10,27 @@ from tests.clinic.clinic import Cure, printed_cure
 
 
 @pytest.mark.parametrize(
-    ("fix", "cure"),
+    ("fixes", "cure"),
     [
-        ({"title": "set OMP_NUM_THREADS", "start": {"set": {"OMP_NUM_THREADS": "2"}}}, Cure("sick", (("OMP_NUM_THREADS", "2"),))),
-        ({"title": "unset", "start": {"unset": ["OMP_PROC_BIND"]}}, Cure("sick", unset=("OMP_PROC_BIND",))),
-        ({"title": "bind", "start": {"wrap": ["--cpus", "0"]}}, Cure("sick", wrap=("--cpus", "0"))),
+        ([{"title": "", "start": {"set": {"OMP_NUM_THREADS": "2"}}}], Cure("environment", env=(("OMP_NUM_THREADS", "2"),))),
+        ([{"title": "unset", "start": {"unset": ["OMP_PROC_BIND"]}}], Cure("environment", unset=("OMP_PROC_BIND",))),
         (
-            {"title": "DataLoader(..., num_workers=2, persistent_workers=True) and torch.set_num_threads(1)", "start": None},
-            Cure("sick", (("CLINIC_WORKERS", "2"), ("CLINIC_THREADS", "1"))),
+            [{"title": "bind", "start": {"wrap": ["--cpus", "0"]}}, {"title": "bind", "start": {"wrap": ["--cpus", "1"]}}],
+            Cure("wrap", wraps=(("--cpus", "0"), ("--cpus", "1"))),
         ),
-        ({"title": "log every 50 steps", "start": None}, Cure()),
+        (
+            [{"title": "DataLoader(..., num_workers=2, persistent_workers=True) and torch.set_num_threads(1)", "start": None}],
+            Cure("text", patch=(("num_workers", 2), ("threads", 1))),
+        ),
+        (
+            [{"title": "keep them", "start": None}, {"title": "a diff", "source": {"rule": "dataloader.workers-made-again"}}],
+            Cure("lint --fix", rule="dataloader.workers-made-again"),
+        ),
+        ([{"title": "log every 50 steps", "start": None}], Cure()),
     ],
 )
-def test_a_printed_fix_is_what_the_sick_program_gets(fix: dict[str, Any], cure: Cure) -> None:
-    """Its variables and numbers as they were printed; else what its text describes."""
-    assert printed_cure({"causes": [{"rule": "other", "fixes": []}, {"rule": "it", "fixes": [fix]}]}, "it") == cure
+def test_a_printed_fix_is_what_the_sick_program_gets(fixes: list[dict[str, Any]], cure: Cure) -> None:
+    """As it was printed; of a text, what the program can be told, and else the cured twin."""
+    document = {"causes": [{"rule": "other", "fixes": []}, {"rule": "it", "fixes": fixes}]}
+
+    assert printed_cure(document, "it", ("num_workers", "threads")) == cure

@@ -113,11 +113,15 @@ def test_what_a_line_is_for_is_told_by_who_calls_it(inner: Frame, text: str, act
 
 
 def test_a_loop_over_a_tensor_is_told_by_what_it_does_with_each_element() -> None:
-    """The head of the loop is where the tensors of the elements are made."""
+    """The head of the loop is where the tensors of the elements are made, in a function of PyTorch's."""
     lines = {31: "for value in x.flatten():", 32: "    total += value.item()", 33: "for batch in loader:", 34: "    step(batch)"}
     samples = Samples(
-        7, 1, 50, (Sample(7, "MainThread", (USER,), 8), Sample(7, "MainThread", (Frame("train", "/home/me/train.py", 33),), 2))
-    )
+        7, 1, 50,
+        (
+            Sample(7, "MainThread", (USER,), 3), Sample(7, "MainThread", (Frame("__iter__", f"{TORCH}/_tensor.py", 1160), USER), 5),
+            Sample(7, "MainThread", (Frame("train", "/home/me/train.py", 33),), 2),
+        ),
+    )  # fmt: skip
     described = stacks.describe(samples, RULES, lambda frame: lines.get(frame.line or 0, "").strip())
 
     assert described is not None

@@ -13,8 +13,11 @@ from sysperf.model.finding import Report
 from sysperf.report.words import verdict
 from tests.collect.environments import python_at, site_of, torch_in
 from tests.conftest import Files, make_machine
-from tests.other_gpus import MI300X, amd, intel, metrics
-from tests.rules.test_gpu_rules import AREAS, BASE, VENV, found
+from tests.gpus import RTX
+from tests.gpus import calls as nvml_calls
+from tests.gpus import files as nvidia_files
+from tests.other_gpus import MI300X, NODES, RX7900, amd, bus_id, divided, intel, metrics, processor_of_amd
+from tests.rules.test_gpu_rules import AREAS, BASE, LAPTOP, VENV, found
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "torch", "releases")]
 OPEN = {"access:/dev/kfd": True, **{f"access:/dev/dri/renderD{128 + index}": True for index in range(8)}}
@@ -97,3 +100,139 @@ def test_a_healthy_arc_is_silent_and_a_small_window_is_not() -> None:
 
     assert found(judge(intel(), xpu)) == {}
     assert set(found(judge(intel(resource=small), xpu))) == {"gpu.arc-small-bar"}
+
+
+# ---------------------------------------------------------------------- several kinds in one machine
+
+SM = {f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so": ["sm_80", "sm_86", "sm_89", "sm_90"]}
+CUDA = shell("2.14.0+cu130", "13.0")
+
+
+def beside_nvidia(others: tuple[Files, dict[str, str]], count: int = 1) -> tuple[Files, dict[str, str]]:
+    """A machine with GPUs of NVIDIA's and these."""
+    files, links = nvidia_files(count)
+    return {**others[0], **files}, {**others[1], **links}
+
+
+def graphics_of_intel() -> tuple[Files, dict[str, str]]:
+    """The GPU inside of a Core processor alone."""
+    files, links = intel()
+    outside = ("0000:03:00.0", "0000:00:01.0", "card1", "renderD128")
+    kept = ({path: text for path, text in some.items() if not any(word in path for word in outside)} for some in (files, links))
+    plain, linked = kept
+    return {str(path): text for path, text in plain.items()}, {path: str(text) for path, text in linked.items()}
+
+
+@pytest.mark.parametrize(
+    "graphics", [processor_of_amd(), processor_of_amd(driver=""), graphics_of_intel()], ids=["Ryzen", "its driver is off", "Core"]
+)
+def test_a_hybrid_laptop_is_silent(graphics: tuple[Files, dict[str, str]]) -> None:
+    """The processor's graphics draw the screen, and NVIDIA's GPU computes."""
+    chassis: Files = {"/sys/class/dmi/id/chassis_type": "10\n"}
+
+    report = judge(beside_nvidia(graphics), {**CUDA, **chassis}, **nvml_calls(LAPTOP), **SM)
+
+    assert found(report) == {}
+
+
+@pytest.mark.parametrize("torch", [CUDA, shell("2.14.0+cpu")], ids=["CUDA", "CPU"])
+def test_a_laptop_with_a_ryzen_alone_is_silent(torch: Files) -> None:
+    """Its graphics are no GPU for computing, however much memory the firmware gives them."""
+    assert found(judge(processor_of_amd(), torch)) == {}
+
+
+def test_a_card_without_driver_is_named_beside_a_processors_graphics() -> None:
+    files, links = amd(RX7900)
+    graphics, more = processor_of_amd()
+    without = {
+        path: target for path, target in links.items() if not path.endswith("/driver") and "/drm/" not in path and "/class/drm" not in path
+    }
+
+    findings = found(judge(({**files, **graphics}, {**without, **more}), CUDA))
+
+    assert [finding.message for finding in findings["gpu.amd-no-driver"]] == [f"No driver holds {bus_id(0)}."]
+
+
+def test_nvidia_computes_and_a_radeon_draws() -> None:
+    """Its nodes are nobody's business, until a PyTorch for it is there."""
+    machine, closed = beside_nvidia(amd(RX7900)), {"access:/dev/kfd": False}
+
+    assert found(judge(machine, CUDA, **closed, **nvml_calls(RTX), **SM)) == {}
+    gfx = {key: ["gfx1100"] for key in GFX}
+    assert set(found(judge(machine, ROCM, **closed, **nvml_calls(RTX), **gfx))) == {"gpu.amd-node-closed"}
+    assert found(judge(machine, ROCM, **nvml_calls(RTX), **gfx)) == {}
+
+
+def test_two_makers_for_computing_are_silent_with_a_build_for_one() -> None:
+    for others in (amd(RX7900), intel()):
+        assert found(judge(beside_nvidia(others), CUDA, **nvml_calls(RTX), **SM)) == {}
+
+
+def test_a_divided_mi300x_is_one_gpu() -> None:
+    """Eight parts of one address are one device with the units of all; what its parts do not tell of links is unknown, and no missing link."""
+    files, links = amd(*[MI300X] * 2, hive=77)
+    files = divided(files, 0, 8, 152, 77)
+
+    report = judge((files, links), ROCM)
+
+    first, second = report.snapshot.areas["gpu"].facts.devices
+    assert (first.bus_id, first.compute_units, first.mig_enabled, first.compute_partition) == (bus_id(0), 304, True, "CPX")
+    assert (second.bus_id, second.compute_units, second.mig_enabled, second.xgmi.peers) == (bus_id(1), 304, False, 1)
+    assert found(report) == {}
+    away = {path: text for path, text in files.items() if not (path.startswith(f"{NODES}/1/io_links") and "node_to 2\n" in str(text))}
+    assert found(judge((away, links), ROCM)) == {}
+
+
+def test_a_container_with_one_of_eight_gpus_has_one() -> None:
+    """It sees all of them in /sys, and the node of its own in /dev/dri; the others are no business of it."""
+    files, links = amd(*[MI300X] * 8, hive=77)
+    for index in range(8):
+        own = next(path for path in files if path.endswith(f"{bus_id(index)}/numa_node")).rpartition("/")[0]
+        files[f"{own}/drm/renderD{128 + index}/dev"] = f"226:{128 + index}\n"
+        if index != 5:
+            del files[f"/dev/dri/renderD{128 + index}"]
+            files[f"{NODES}/{index + 1}/properties"] = OSError("Operation not permitted")
+            files[f"{NODES}/{index + 1}/gpu_id"] = OSError("Operation not permitted")
+
+    report = judge(({**files, "/.dockerenv": ""}, links), ROCM)
+
+    (device,) = report.snapshot.areas["gpu"].facts.devices
+    assert (device.index, device.bus_id, device.target) == (0, bus_id(5), "gfx942")
+    assert found(report) == {}
+
+
+def test_a_container_with_a_part_of_a_gpu_has_that_gpu() -> None:
+    """The part's node is another one than the card's; the compute driver shows the part."""
+    files, links = amd(MI300X)
+    own = next(path for path in files if path.endswith(f"{bus_id(0)}/numa_node")).rpartition("/")[0]
+    del files["/dev/dri/renderD128"]
+
+    report = judge(({**files, f"{own}/drm/renderD128/dev": "226:128\n", "/dev/dri/renderD131": "", "/.dockerenv": ""}, links), ROCM)
+
+    assert [device.bus_id for device in report.snapshot.areas["gpu"].facts.devices] == [bus_id(0)]
+
+
+def test_a_container_with_one_arc_of_two_has_one() -> None:
+    files, links = intel()
+    own = next(path for path in files if path.endswith("0000:03:00.0/numa_node")).rpartition("/")[0]
+    files[f"{own}/drm/renderD128/dev"] = "226:128\n"
+    second = {
+        path.replace("0000:03:00.0", "0000:04:00.0").replace("renderD128", "renderD129"): text
+        for path, text in files.items()
+        if "0000:03:00.0" in path
+    }
+    more = {
+        path.replace("0000:03:00.0", "0000:04:00.0").replace("card1", "card2"): target
+        for path, target in links.items()
+        if "0000:03:00.0" in path + target
+    }
+    more = {path: target.replace("0000:03:00.0", "0000:04:00.0").replace("card1", "card2") for path, target in more.items()}
+    second = {path.replace("drm/card1", "drm/card2"): str(text).replace("0000:03:00.0", "0000:04:00.0") for path, text in second.items()}
+
+    one, both = ({**files, **second, "/.dockerenv": "", **given} for given in ({}, {"/dev/dri/renderD129": ""}))
+    reports = [judge((some, {**links, **more}), CUDA) for some in (one, both)]
+
+    assert [[device.bus_id for device in report.snapshot.areas["gpu"].facts.devices] for report in reports] == [
+        ["0000:03:00.0"],
+        ["0000:03:00.0", "0000:04:00.0"],
+    ]

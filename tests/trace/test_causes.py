@@ -13,7 +13,7 @@ from sysperf.model.finding import Gain
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.facts import Cpu, Hole
-from sysperf.trace.replay.fixes import BY_NAME, Batches, Replayer, predict_cpu, together_cpu
+from sysperf.trace.replay.fixes import BY_NAME, CPU_WORDS, FIXES, STRAGGLER, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
 from .synthetic import MS, Machine, exported, steps, written
@@ -432,6 +432,14 @@ def test_one_file_is_not_taken_for_two_ranks(tmp_path: Path) -> None:
     for other in (path, str(link)):
         with pytest.raises(TraceError, match="same file"):
             analyze([path, other], rules())
+
+
+def test_every_gain_that_a_rule_asks_for_is_one_that_somebody_predicts() -> None:
+    """A name that nobody knows would be a finding without a gain."""
+    asked = {rule.predict for rule in rules().rules if rule.predict}
+
+    assert asked <= {*BY_NAME, *CPU_WORDS, STRAGGLER}
+    assert len(BY_NAME) == len(FIXES)
 
 
 def test_several_fixes_are_replayed_together_and_not_added_up(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from sysperf.cli import main
-from sysperf.report import as_json
+from sysperf.report import as_json, trace_difference
 from sysperf.trace import account, read
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.output import analysis
@@ -29,14 +29,28 @@ SCREEN = 45
 ROOT = HERE.parent.parent
 
 
+OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
+
+
+@pytest.fixture(name="reports", scope="module")
+def make_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The reports of one analysis in every format, by format."""
+    folder = tmp_path_factory.mktemp("reports")
+    paths = {form: folder / form for form in ("text", "json", "html", *OF_AUDIT)}
+    options = [option for form, path in paths.items() for option in ("--format", form, "--output", str(path))]
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("COLUMNS", "100")
+        assert main(["analyze", BEFORE, *options]) == 0
+    return {form: path.read_text() for form, path in paths.items()}
+
+
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["analyze", *arguments]) == 0
     return capsys.readouterr().out
 
 
-def test_text_fits_a_screen_and_says_what_bounds_the_program(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    text = told(capsys, BEFORE)
+def test_text_fits_a_screen_and_says_what_bounds_the_program(reports: dict[str, str]) -> None:
+    text = reports["text"]
 
     assert len(text.splitlines()) <= SCREEN
     assert max(map(len, text.splitlines())) <= 100
@@ -46,37 +60,37 @@ def test_text_fits_a_screen_and_says_what_bounds_the_program(capsys: pytest.Capt
     assert "busy 57.1 %" in text
 
 
-def test_json_fits_its_published_schema(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+def test_json_fits_its_published_schema(reports: dict[str, str], capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     """docs/analyze.schema.json is what --schema prints, and what --json follows."""
     published = told(capsys, "--schema")
     golden(ROOT / "docs/analyze.schema.json", published)
     assert published == as_json.dump(analysis.schema())
-    for path in (BEFORE, str(HERE / "hta_cpu_only.json.gz"), str(HERE / "nsysai_mock.sqlite")):
-        document = json.loads(told(capsys, path, "--json"))
+    others = (told(capsys, str(HERE / name), "--json") for name in ("hta_cpu_only.json.gz", "nsysai_mock.sqlite"))
+    for document in map(json.loads, (reports["json"], *others)):
         jsonschema.validate(document, json.loads(published))
         assert {"schema", "file", "verdict", "summary", "devices", "findings"} <= set(document)
     assert document["summary"]["dataloader_exposed_pct"] is None
 
 
-def test_busy_time_is_no_exposed_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_busy_time_is_no_exposed_time(reports: dict[str, str]) -> None:
     """Nothing waits while slow kernels run: what they take is told as such, and in the figures' terms."""
-    document = {finding["rule"]: finding for finding in json.loads(told(capsys, BEFORE, "--json"))["findings"]}
+    document = {finding["rule"]: finding for finding in json.loads(reports["json"])["findings"]}
     slow, waits = document["precision.tensor-cores-unused"], document["dataloader.inline"]
 
     assert slow["cost_pct"] is None
     assert slow["work_pct"] == pytest.approx(0.627 * 55.9, abs=1)
     assert (waits["cost_pct"], waits["work_pct"]) == (pytest.approx(32.9, abs=0.1), None)
-    assert "precision.tensor-cores-unused  busy with it" in told(capsys, BEFORE)
+    assert "precision.tensor-cores-unused  busy with it" in reports["text"]
 
 
-@pytest.mark.parametrize("form", ["sarif", "junit", "github", "markdown", "prometheus"])
-def test_every_format_of_the_audit_shows_the_finding(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "dataloader.inline" in told(capsys, BEFORE, "--format", form)
+@pytest.mark.parametrize("form", OF_AUDIT)
+def test_every_format_of_the_audit_shows_the_finding(form: str, reports: dict[str, str]) -> None:
+    assert "dataloader.inline" in reports[form]
 
 
-def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_needs_nothing_else(reports: dict[str, str]) -> None:
     """No address to load from, a policy that allows the scripts in it, and data that they can read."""
-    page = told(capsys, BEFORE, "--format", "html")
+    page = reports["html"]
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
 
     assert data is not None
@@ -88,9 +102,9 @@ def test_the_page_needs_nothing_else(capsys: pytest.CaptureFixture[str]) -> None
     assert page.count("<script") == 3
 
 
-def test_a_finding_leads_to_its_place_on_the_timeline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_leads_to_its_place_on_the_timeline(reports: dict[str, str]) -> None:
     """The loader's finding to the longest gap that waits for the loader; the place is one that is drawn."""
-    page = told(capsys, BEFORE, "--format", "html")
+    page = reports["html"]
     finding = page[page.index("<code>dataloader.inline") :].partition("</section>")[0]
     start, end = map(float, re.findall(r'href="#time=([\d.]+)-([\d.]+)"', finding)[0])
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
@@ -108,9 +122,9 @@ def test_a_finding_leads_to_its_place_on_the_timeline(capsys: pytest.CaptureFixt
     assert "#time=" in page[page.index("<code>optimizer.unfused") :].partition("</section>")[0]
 
 
-def test_the_timeline_is_a_table_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_timeline_is_a_table_too(reports: dict[str, str]) -> None:
     """Each kind of event in each row, with its share, for whoever does not see the picture."""
-    page = told(capsys, BEFORE, "--format", "html")
+    page = reports["html"]
     table = page[page.index("The timeline as a table") :].partition("</table>")[0]
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in table.split("<tr>")]
     shares = {tuple(row[:2]): row[4] for row in rows if row}
@@ -122,18 +136,21 @@ def test_the_timeline_is_a_table_too(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_annotated_trace_is_the_trace_with_our_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All events as before; the figures of both are the same."""
-    out = tmp_path / "seen.json.gz"
-    told(capsys, BEFORE, "--annotate", str(out))
-    with gzip.open(BEFORE) as file, gzip.open(out) as annotated:
+    trace = steps(Machine(), 6, lambda machine: (machine.load(3_000), [machine.kernel(100) for _ in range(40)], machine.synchronize()))
+    source, out = tmp_path / "trace.json.gz", tmp_path / "seen.json.gz"
+    source.write_bytes(gzip.compress(json.dumps(trace.trace()).encode()))
+    told(capsys, str(source), "--annotate", str(out))
+    with gzip.open(source) as file, gzip.open(out) as annotated:
         before, after = json.load(file), json.load(annotated)
     ours = [event for event in after["traceEvents"] if event.get("cat") == "sysperf"]
 
-    assert [event for event in after["traceEvents"] if event.get("pid") != 2_000_000_000] == before["traceEvents"]
+    assert [event for event in after["traceEvents"] if event.get("pid") != PROCESS] == before["traceEvents"]
     assert "dataloader.inline" in {event["name"] for event in ours}
     loader = sum(event["dur"] for event in ours if event["name"] == "loader")
     facts = account(read(str(out)))
-    assert facts.figures == account(read(BEFORE)).figures
-    assert loader == pytest.approx((facts.figures.dataloader_exposed_pct or 0) / 100 * (facts.window_ms or 0) * 1e3, rel=1e-3)
+    assert facts.figures == account(read(str(source))).figures
+    assert facts.figures.dataloader_exposed_pct
+    assert loader == pytest.approx(facts.figures.dataloader_exposed_pct / 100 * (facts.window_ms or 0) * 1e3, rel=1e-3)
 
 
 @pytest.mark.parametrize("form", ["object", "list"])
@@ -152,14 +169,6 @@ def test_the_annotated_copy_of_a_cut_trace_can_be_opened(tmp_path: Path, form: s
     assert ours
     assert kept == trace["traceEvents"][: len(kept)]
     assert len(kept) >= int(part * len(trace["traceEvents"])) - 2
-
-
-def test_a_trace_is_never_annotated_onto_itself(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(Path(BEFORE).read_bytes())
-
-    assert main(["analyze", str(path), "--annotate", str(path)]) == 2
-    assert path.read_bytes() == Path(BEFORE).read_bytes()
 
 
 def test_a_configuration_changes_rules_about_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,23 +246,29 @@ def test_ranks_in_deep_folders_are_told_apart(tmp_path: Path, capsys: pytest.Cap
     assert {round(cost) for cost in exposed.values()} == {round(rank["summary"]["dataloader_exposed_pct"]) for rank in document["ranks"]}
 
 
-def test_against_tells_what_a_change_did(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(name="accounts", scope="module")
+def make_accounts() -> dict[str, Accounting]:
+    """A program before and after its loader was fixed."""
+    return {path: Accounting(read(path)) for path in (BEFORE, AFTER)}
+
+
+def test_against_tells_what_a_change_did(accounts: dict[str, Accounting]) -> None:
     """The loader was fixed: the step is faster, the loader's time went, the interval does not hold 0."""
-    document = json.loads(told(capsys, AFTER, "--against", BEFORE, "--json"))
-    (loader,) = [row for row in document["times"] if row["what"] == "loader"]
+    difference = compare(accounts[BEFORE], accounts[AFTER])
+    (loader,) = [row for row in difference.times if row.what == "loader"]
 
-    assert document["verdict"] == "faster"
-    assert document["difference_ms"][1] < 0
-    assert loader["before_ms"] == pytest.approx(58, abs=0.5)
-    assert loader["after_ms"] < 1
-    assert "Faster: a step takes 126.3 ms instead of 176.5 ms" in told(capsys, AFTER, "--against", BEFORE)
+    assert difference.verdict == "faster"
+    assert difference.difference_ms[1] < 0
+    assert loader.before_ms == pytest.approx(58, abs=0.5)
+    assert loader.after_ms < 1
+    assert "Faster: a step takes 126.3 ms instead of 176.5 ms" in trace_difference.render((difference,), color=False, width=100)
 
 
-def test_a_trace_against_itself_shows_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(told(capsys, AFTER, "--against", AFTER, "--json"))
+def test_a_trace_against_itself_shows_no_difference(accounts: dict[str, Accounting]) -> None:
+    difference = compare(accounts[AFTER], accounts[AFTER])
 
-    assert document["verdict"] == "no difference"
-    assert not document["kernels"]
+    assert difference.verdict == "no difference"
+    assert not difference.kernels
 
 
 def of_operators(times: dict[str, float]) -> Machine:
@@ -316,7 +331,15 @@ def test_of_three_steps_nobody_knows_how_steps_differ(tmp_path: Path) -> None:
     assert "fewer than 4 steps" in compare(many, few).why
 
 
-@pytest.mark.parametrize("arguments", ["{trace} --output {same}", "{other} --against {trace} --output {same} --json"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{trace} --output {same}",
+        "{trace} --output {same} --json --format text",
+        "{other} --against {trace} --output {same} --json",
+        "{trace} --annotate {same}",
+    ],
+)
 def test_a_report_does_not_replace_the_trace(tmp_path: Path, arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor by way of a link."""
     trace, other = written(tmp_path, loop([10_000.0] * 8).trace()), written(tmp_path, loop([9_000.0] * 8).trace(), "other.json")
@@ -340,10 +363,11 @@ def test_several_files_are_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_fail_on_sets_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", BEFORE, "--fail-on", "warning"]) == 1
-    assert main(["analyze", BEFORE, "--fail-on", "error"]) == 0
-    capsys.readouterr()
+def test_fail_on_sets_the_exit_code(tmp_path: Path) -> None:
+    trace = written(tmp_path, steps(Machine(), 6, lambda machine: (machine.load(3_000), machine.kernel(100))).trace())
+
+    assert main(["analyze", trace, "--fail-on", "warning"]) == 1
+    assert main(["analyze", trace, "--fail-on", "error"]) == 0
 
 
 def test_operators_that_take_most_time_on_the_cpu_are_named_with_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,10 @@ def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> l
 
 
 def computing(host: Host, cards: Iterable[Card], nodes: Sequence[kfd.Node]) -> list[tuple[Card, list[kfd.Node]]]:
-    """The cards that are for computing, by their target, else by their memory, each with its nodes of the compute driver."""
+    """The cards that are for computing, by their target, else by their memory, each with its nodes of the compute driver.
+
+    A container that was given a part of a divided GPU has a node of it there, and no node of the card.
+    """
     found = [(card, [node for node in nodes if node.bus_id == card.bus_id]) for card in cards if card.driver == DRIVER]
     return [(card, parts) for card, parts in found if _computes(host, card, parts)]
 
@@ -80,7 +83,7 @@ def computing(host: Host, cards: Iterable[Card], nodes: Sequence[kfd.Node]) -> l
 def _computes(host: Host, card: Card, parts: list[kfd.Node]) -> bool:
     if parts:
         return parts[0].target not in INTEGRATED and not parts[0].target.startswith(NOT_BUILT_FOR)
-    return (optional(host, f"{card.folder}/mem_info_vram_total") or 0) > SMALL_BYTES
+    return card.given and (optional(host, f"{card.folder}/mem_info_vram_total") or 0) > SMALL_BYTES
 
 
 def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node], index: int, hours: float | None) -> Device:
@@ -119,7 +122,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         ecc=_errors(host, folder),
         pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
         nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
-        xgmi=_xgmi(host, parts[0], nodes) if parts else Xgmi(),
+        xgmi=_xgmi(host, parts, nodes) if parts else Xgmi(),
         processes=_processes(host, {part.gpu_id for part in parts}),
     )
 
@@ -228,22 +231,34 @@ def _is_root(host: Host, bridge: str) -> bool:
     return len(pci.addresses_in(host.link(f"{PCI}/{bridge}") or "")) <= 1
 
 
-def _xgmi(host: Host, node: kfd.Node, nodes: list[kfd.Node]) -> Xgmi:
-    """How the GPU reaches the others of its hive: those that it should reach over xGMI, and those that it reaches over PCIe."""
-    peers = {other.number for other in nodes if other.hive and other.hive == node.hive and other.bus_id != node.bus_id}
-    if not peers:
+def _xgmi(host: Host, parts: list[kfd.Node], nodes: list[kfd.Node]) -> Xgmi:
+    """How the GPU reaches the others of its hive: those that it should reach over xGMI, and those that it reaches over PCIe.
+
+    Parts of a divided GPU are nodes of their own. What they reach is one GPU's; where they tell of no such link, nothing is known.
+    """
+    hive = parts[0].hive
+    peers = {node.number: node.bus_id for node in nodes if hive and node.hive == hive and node.bus_id != parts[0].bus_id}
+    gpus = set(peers.values())
+    if not gpus:
         return Xgmi(peers=0, over_pcie=0)
+    links = [_links(host, part) for part in parts]
+    reached = {peers[to] for kinds in links for to, kind in (kinds or {}).items() if kind == XGMI and to in peers}
+    if None in links or (len(parts) > 1 and not reached):
+        return Xgmi(peers=len(gpus))
+    return Xgmi(peers=len(gpus), over_pcie=len(gpus - reached))
+
+
+def _links(host: Host, node: kfd.Node) -> dict[int, int] | None:
+    """The kind of the link to each other node; None where they are not listed."""
     folder = f"{kfd.NODES}/{node.number}/io_links"
     names = host.names(folder)
-    if names is None:
-        return Xgmi(peers=len(peers))
     kinds: dict[int, int] = {}
-    for name in names[:MAX_LINKS]:
+    for name in (names or ())[:MAX_LINKS]:
         said = host.pairs(f"{folder}/{name}/properties", " ") or {}
         to, kind = number(said.get("node_to", "")), number(said.get("type", ""))
         if to is not None and kind is not None:
             kinds[to] = kind
-    return Xgmi(peers=len(peers), over_pcie=sum(1 for peer in peers if kinds.get(peer) != XGMI))
+    return None if names is None else kinds
 
 
 def _processes(host: Host, gpu_ids: set[int | None]) -> tuple[Process, ...] | None:

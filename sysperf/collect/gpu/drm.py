@@ -1,10 +1,14 @@
 """GPUs of AMD and Intel as the kernel's graphics drivers list them.
 
-Reads   /sys/class/drm/card*/device/uevent  …/hwmon/hwmon*
+Reads   /sys/class/drm/card*/device/uevent  …/device/drm  …/hwmon/hwmon*  /dev/dri
 Kernel  https://docs.kernel.org/gpu/drm-uapi.html
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec import structs
 
 from sysperf.host import Host
 from sysperf.model.record import Record
@@ -12,6 +16,7 @@ from sysperf.procfs import pci
 from sysperf.startup import lazy
 
 DRM = "/sys/class/drm"
+NODES = "/dev/dri"
 MAX_CARDS = 128
 MAX_NAMES = 1_024
 _CARD = lazy(r"card[0-9]{1,4}")
@@ -26,6 +31,8 @@ class Card(Record):
     vendor: str
     device_id: str
     driver: str
+    given: bool = True
+    """Whether its node to compute on is here: a container sees all of the machine in /sys, and the nodes that it was given."""
 
 
 def cards(host: Host) -> list[Card] | None:
@@ -36,8 +43,16 @@ def cards(host: Host) -> list[Card] | None:
     said = {f"{DRM}/{name}": _said(host, f"{DRM}/{name}/device/uevent") for name in names[:MAX_NAMES] if _CARD.fullmatch(name)}
     if None in said.values():
         return None
-    found = [_card(path, fields or {}) for path, fields in said.items()][:MAX_CARDS]
-    return sorted((card for card in found if card is not None), key=lambda card: card.bus_id)
+    found = [card for path, fields in said.items() if (card := _card(path, fields or {})) is not None]
+    given = host.names(NODES) if found and host.exists(NODES) else None
+    found = [card if given is None else structs.replace(card, given=_is_given(host, card, given)) for card in found[:MAX_CARDS]]
+    return sorted(found, key=lambda card: card.bus_id)
+
+
+def _is_given(host: Host, card: Card, given: Collection[str]) -> bool:
+    names = host.names(f"{card.folder}/drm") if host.exists(f"{card.folder}/drm") else None
+    nodes = [name for name in names or () if name.startswith("renderD")]
+    return not nodes or nodes[0] in given
 
 
 def _said(host: Host, path: str) -> dict[str, str] | None:

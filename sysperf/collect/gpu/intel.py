@@ -12,6 +12,7 @@ from __future__ import annotations
 from sysperf.collect.gpu.amd import link
 from sysperf.collect.gpu.drm import Card, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Power, Thermal, Xgmi
+from sysperf.collect.pcie import INTEL_INTEGRATED
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 
@@ -23,8 +24,6 @@ MODELS = {
     "e212": "Intel Arc Pro B50",
 }  # fmt: skip
 HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
-INTEGRATED = "0000:00:02.0"
-"""Where the GPU inside of every processor of Intel is."""
 REASONS = {
     "pl1": "sw-power-cap", "pl2": "sw-power-cap", "pl4": "sw-power-cap", "ratl": "sw-thermal", "thermal": "hw-thermal",
     "vr_thermalert": "hw-thermal", "vr_tdc": "sw-power-cap", "prochot": "hw-power-brake",
@@ -37,8 +36,8 @@ def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> l
 
 
 def computing(cards: list[Card]) -> list[Card]:
-    """Cards that are not the graphics of a processor."""
-    return [card for card in cards if card.vendor == "intel" and card.bus_id != INTEGRATED]
+    """Cards of this container that are not the graphics of a processor."""
+    return [card for card in cards if card.given and card.vendor == "intel" and card.bus_id != INTEL_INTEGRATED]
 
 
 def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:

@@ -11,7 +11,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.busy import Use, misaligned, product
 from sysperf.trace.accounting.exposed import DeviceTime, members
 from sysperf.trace.accounting.window import optimizer_steps
-from sysperf.trace.facts import CollectiveFacts, ExchangeRow, Work
+from sysperf.trace.facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
 from sysperf.trace.intervals import Interval, clip, length, median, union
 from sysperf.trace.peaks import dense_16bit
 from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
@@ -45,9 +45,6 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list
     flash = share(by_name.is_flash)
     parts = [_launched_in(launched, _ranges(time, name)) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
     return Work(
-        elementwise_pct=share(by_name.is_pointwise),
-        layout_pct=share(by_name.is_layout),
-        cast_pct=share(by_name.is_copy),
         optimizer_pct=_part(time, in_optimizer) if in_optimizer is not None else share(by_name.is_optimizer),
         optimizer_kernels_per_step=len(in_optimizer) / iterations if iterations and in_optimizer is not None else None,
         launches_per_step=_launches(time, ours) / iterations if iterations else None,
@@ -64,6 +61,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list
         small_wave_pct=_part(time, small) if any(blocks >= 0 for blocks in rows.blocks) else None,
         small_wave_kernels=_longest(time, small),
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
+        **{name: share(kind.is_one) for name, kind in KERNEL_KINDS.items()},  # type: ignore[arg-type]  # all of them are shares
         **_products(time, ranges_of),
         **_misaligned(time, used),
     )

@@ -29,8 +29,6 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
     """Copy a Chrome trace with our rows in it. Raises TraceError."""
     if accounting.timeline.form != "kineto":
         raise TraceError(f"{source}: only Chrome traces can be annotated", "open exports of Nsight Systems in Nsight Systems")
-    if os.path.exists(target) and os.path.samefile(source, target):
-        raise TraceError(f"{target}: is the trace itself", "name another file: the trace stays as it is")
     if os.path.lexists(target) and not os.path.isfile(target):  # /dev/null would be replaced
         raise TraceError(f"{target} is no file", "name another file")
     rows = b",\n".join(to_json(event) for event in _events(accounting, analysis))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
+from sysperf.trace.facts import KERNEL_KINDS, Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
 from sysperf.trace.intervals import union
 from sysperf.trace.replay import UNCHANGED, Edit, Prepared
 from sysperf.trace.replay import graph as nodes
@@ -23,9 +23,6 @@ MAX_ERROR_PCT = 5.0
 MIN_COST_PCT = 1.0
 """A cause that costs less is not worth a replay."""
 TENSOR_SPEED = (1.5, 4.0)
-FUSED = (0.7, 0.4)
-
-
 MEASURED = 0.8
 """The part of a predicted gain that real programs had at least: of pairs of sick and cured ones on the CPU
 (`benchmarks/trace_gain.py`) the errors were 1 to 29 %, and on a GPU a loader with workers gained 28 of 32 % (ResNet-50)."""
@@ -51,6 +48,13 @@ class Fix(NamedTuple):
     """The exposed time that it could at most give back, in percent."""
     sure: float = 1.0
     """The part of the cautious gain that is counted on."""
+
+
+def _of_kind(field: str, flag: int) -> Fix:
+    """The fix that makes kernels of one kind faster, by the field of `Work` that declares it."""
+    kind = KERNEL_KINDS[field]
+    cautious, full = (Edit(speed=((flag, left),)) for left in kind.left)
+    return Fix(kind.fix, cautious, full, kind.assumes, lambda at: getattr(at.work, field) or 0.0)
 
 
 _WAITS = frozenset((nodes.SYNC, nodes.COPYING))
@@ -113,21 +117,7 @@ FIXES = (
         f"matrix products become {TENSOR_SPEED[0]:g} to {TENSOR_SPEED[1]:g} times as fast on tensor cores",
         lambda at: at.work.plain_matmul_pct or 0.0,
     ),
-    Fix(
-        "layout", Edit(speed=((nodes.LAYOUT, 0.5),)), Edit(speed=((nodes.LAYOUT, 0.0),)),
-        "low: half of the layout conversions go; high: all",
-        lambda at: at.work.layout_pct or 0.0,
-    ),
-    Fix(
-        "cast", Edit(speed=((nodes.CAST, 0.5),)), Edit(speed=((nodes.CAST, 0.0),)),
-        "low: half of the copies and conversions of elements go; high: all",
-        lambda at: at.work.cast_pct or 0.0,
-    ),
-    Fix(
-        "fusion", Edit(speed=((nodes.POINTWISE, FUSED[0]),)), Edit(speed=((nodes.POINTWISE, FUSED[1]),)),
-        f"fused, elementwise kernels take {FUSED[1]:.0%} to {FUSED[0]:.0%} of their time",
-        lambda at: at.work.elementwise_pct or 0.0,
-    ),
+    *(_of_kind(name, flag) for name, flag in nodes.OF_KINDS.items()),
 )  # fmt: skip
 BY_NAME = {fix.name: fix for fix in FIXES}
 

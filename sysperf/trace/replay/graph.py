@@ -17,13 +17,16 @@ import msgspec
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import DeviceTime, Launches
 from sysperf.trace.accounting.window import Window, loader_calls, optimizer_steps
+from sysperf.trace.facts import KERNEL_KINDS
 from sysperf.trace.intervals import Interval, Intervals
 from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
 
 LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
 """What an item of the host is."""
-H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE = 1, 2, 4, 8, 16, 32, 64
-FLAGS = (H2D, NCCL, PLAIN_MATMUL, LAYOUT, CAST, POINTWISE, PAGEABLE)
+H2D, NCCL, PLAIN_MATMUL, PAGEABLE = 1, 2, 4, 8
+OF_KINDS = {name: 16 << number for number, name in enumerate(KERNEL_KINDS)}
+"""The flags of the kinds of kernels that `Work` declares, by its fields."""
+FLAGS = (H2D, NCCL, PLAIN_MATMUL, PAGEABLE, *OF_KINDS.values())
 """What an operation is; it can be several of these."""
 
 OPTIMIZER, ZERO_GRAD = 1, 2
@@ -295,12 +298,7 @@ class _Regions:
 
 
 _OF_COPIES = ((H2D, by_name.is_h2d), (PAGEABLE, by_name.is_memory_pageable))
-_OF_KERNELS = (
-    (NCCL, by_name.is_collective),
-    (LAYOUT, by_name.is_layout),
-    (CAST, by_name.is_copy),
-    (POINTWISE, by_name.is_pointwise),
-)
+_OF_KERNELS = ((NCCL, by_name.is_collective), *((flag, KERNEL_KINDS[name].is_one) for name, flag in OF_KINDS.items()))
 
 
 def _flags_by_name(timeline: Timeline) -> dict[tuple[int, int], int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import json
 import logging
 import mmap
 import multiprocessing
@@ -31,15 +32,37 @@ if ILLNESS == "bound_to_one_cpu" and SICK:
 
 import torch  # noqa: E402 - what stands above must come before it
 from torch import nn  # noqa: E402
+from torch.utils import data  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 CPUS = len(os.sched_getaffinity(0))
-WORKERS, THREADS = (int(os.environ.get(f"CLINIC_{name}", "0")) for name in ("WORKERS", "THREADS"))
-"""What a printed fix asks for, instead of the program's own numbers; 0: nothing."""
-if THREADS:
-    torch.set_num_threads(THREADS)
-    torch.set_num_threads = lambda _: None
+PATCH: dict[str, Any] = json.loads(os.environ.get("CLINIC_PATCH", "{}"))
+"""What the text of a printed fix asks for, instead of the program's own."""
+EVERY = PATCH.get("every", 1 if SICK else 500)
 SAY_S = 1.0
+
+
+def all_cpus(worker: int) -> None:
+    os.sched_setaffinity(0, range(CPUS))
+
+
+def patched_loader(loader: DataLoader[Any], *args: Any, **options: Any) -> None:
+    asked = {option: PATCH[option] for option in ("num_workers", "persistent_workers") if option in PATCH}
+    plain(loader, *args, **(options | asked | ({"worker_init_fn": all_cpus} if "unpinned" in PATCH else {})))
+
+
+plain = DataLoader.__init__
+if ILLNESS == "workers_not_kept" and not SICK:
+    PATCH["persistent_workers"] = True
+if PATCH:
+    data.DataLoader.__init__ = patched_loader
+if threads := PATCH.get("threads"):
+    torch.set_num_threads(threads)
+    torch.set_num_threads = lambda _: None
+if "anomaly" in PATCH:
+    torch.autograd.set_detect_anomaly = lambda _: None
+if "frozen" in PATCH:
+    gc.collect = lambda: 0
 
 
 class Speed:
@@ -110,6 +133,9 @@ class Trainer:
     def __init__(self, model: nn.Module | None = None) -> None:
         self.model = model or Net()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        if "frozen" in PATCH:
+            gc.freeze()
+            gc.set_threshold(100_000, 50, 100)
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self.optimizer.zero_grad()
@@ -138,7 +164,7 @@ def train_on(loader: Any, trainer: Trainer | None = None) -> None:
 def no_workers() -> None:
     torch.set_num_threads(1)
     trainer = Trainer(Net(1024, 3))
-    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=WORKERS or (0 if SICK else 1))
+    loader = DataLoader(Decoded(0.0015), batch_size=32, num_workers=0 if SICK else 1)
     for x, y in loader:
         for _ in range(2):
             trainer.step(x, y)
@@ -148,14 +174,12 @@ def decoding_beside_a_team() -> None:
     """Decoding takes one CPU, and the threads that compute take all of them: a worker has to share theirs."""
     torch.set_num_threads(CPUS if SICK else 1)
     trainer = Trainer(Net(512, 3))
-    for x, y in DataLoader(Decoded(0.001), batch_size=32, num_workers=WORKERS or (0 if SICK else CPUS)):
+    for x, y in DataLoader(Decoded(0.001), batch_size=32, num_workers=0 if SICK else CPUS):
         trainer.step(x, y)
 
 
 def too_many_workers() -> None:
-    train_on(
-        DataLoader(Decoded(0.002), batch_size=8, num_workers=WORKERS or (12 if SICK else CPUS), prefetch_factor=4), Trainer(Net(768, 3))
-    )
+    train_on(DataLoader(Decoded(0.002), batch_size=8, num_workers=12 if SICK else CPUS, prefetch_factor=4), Trainer(Net(768, 3)))
 
 
 def bound_to_one_cpu() -> None:
@@ -178,7 +202,7 @@ def threads_in_workers() -> None:
 
 def one_slow_worker() -> None:
     torch.set_num_threads(1)
-    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=WORKERS or (1 if SICK else 8)))
+    train_on(DataLoader(Decoded(0.0, 0.01), batch_size=8, num_workers=1 if SICK else 8))
 
 
 def loader_in_epoch_loop() -> None:
@@ -194,10 +218,16 @@ def loader_in_epoch_loop() -> None:
 
 def workers_not_kept() -> None:
     torch.set_num_threads(1)
-    trainer = Trainer()
-    loader = DataLoader(Decoded(0.0002, length=128), batch_size=16, num_workers=2, persistent_workers=not SICK)
-    while True:
-        train_on(loader, trainer)
+    samples, model = Decoded(0.0002, length=128), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(samples, batch_size=16, num_workers=2)
+    for _ in range(1 << 30):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            SPEED.step()
 
 
 def slow_collate() -> None:
@@ -423,7 +453,7 @@ def own_logger_each_step() -> None:
     log, trainer = Log(f"{FOLDER}/steps.log"), Trainer(Net(256, 4))
     for number, (x, y) in enumerate(batches(64)):
         trainer.step(x, y)
-        if SICK or number % 500 == 0:
+        if number % EVERY == 0:
             for name, values in trainer.model.named_parameters():
                 log.add_histogram(name, values, number)
 
@@ -434,7 +464,7 @@ def fsync_each_step() -> None:
     with open(f"{FOLDER}/seen", "wb") as file:
         for number, (x, y) in enumerate(batches(64)):
             trainer.step(x, y)
-            if SICK or number % 500 == 0:
+            if number % EVERY == 0:
                 file.write(b"one more step\n" * 1000)
                 file.flush()
                 os.fsync(file.fileno())
@@ -445,7 +475,7 @@ def checkpoint_each_step() -> None:
     trainer = Trainer(Net(1024, 3))
     for number, (x, y) in enumerate(batches(512)):
         trainer.step(x, y)
-        if SICK or number % 500 == 0:
+        if number % EVERY == 0:
             with open(f"{FOLDER}/checkpoint.pt", "wb") as file:
                 torch.save(trainer.model.state_dict(), file)
                 file.flush()
@@ -458,7 +488,7 @@ def logging_each_step() -> None:
     log, trainer = logging.getLogger("train"), Trainer(Net(64, 1))
     for number, (x, y) in enumerate(batches(32)):
         loss = trainer.step(x, y)
-        if SICK or number % 500 == 0:
+        if number % EVERY == 0:
             for name, values in trainer.model.named_parameters():
                 log.debug("step %d %s loss %s weights %s", number, name, loss, values)
 
@@ -525,7 +555,7 @@ def tiny_operators() -> None:
 def float64() -> None:
     torch.set_num_threads(CPUS)
     model = Net(1024, 3)
-    kind = torch.float64 if SICK else torch.float32
+    kind = torch.float64 if SICK and "single" not in PATCH else torch.float32
     trainer = Trainer(model.to(kind))
     x, y = torch.randn(512, 64).to(kind), torch.randint(0, 10, (512,))
     while True:
@@ -535,7 +565,7 @@ def float64() -> None:
 def gradients_in_evaluation() -> None:
     torch.set_num_threads(CPUS)
     model = Net(512, 16).eval()
-    with torch.set_grad_enabled(SICK):
+    with torch.inference_mode(not SICK or "inference" in PATCH):
         for x, _ in batches(256):
             model(x)
             SPEED.step()
