@@ -17,6 +17,7 @@ from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 
+from sysperf import paths
 from sysperf.host import files
 from sysperf.model.text import neutral
 from sysperf.tui import pasted
@@ -153,6 +154,10 @@ class Dashboard(App[None]):
         return next((screen for screen in reversed(self.screen_stack) if isinstance(screen, View)), None)
 
     # ------------------------------------------------------------------ actions
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy a command as it can be pasted here."""
+        super().copy_to_clipboard(paths.pasteable(text) if self.now.here else text)
 
     def action_show(self, name: str) -> None:
         if isinstance(self.screen, View) and name != self.screen.NAME and self.is_screen_installed(name):
