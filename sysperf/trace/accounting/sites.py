@@ -1,4 +1,4 @@
-"""Where the program's threads were while devices waited: long gaps, waits for the loader, synchronisations, by operator and source line."""
+"""Places of the program where its threads were while devices waited: in long gaps, for the loader, for the device itself."""
 
 from __future__ import annotations
 
