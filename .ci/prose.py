@@ -29,7 +29,6 @@ LONG = {
     "docs/architecture.md": 4,
     "docs/bench.md": 6,
     "docs/changes.md": 3,
-    "docs/configuration.md": 1,
     "docs/dashboard.md": 6,
     "docs/lint.md": 2,
     "docs/rules.md": 3,

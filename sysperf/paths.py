@@ -7,7 +7,8 @@ systemd  https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.ht
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 
 from sysperf.ownership import stranger
 
@@ -18,6 +19,8 @@ SYSTEM_RUNTIME = "/run/sysperf"
 AGENT_SOCKET = f"{SYSTEM_RUNTIME}/agent.sock"
 HELPER_SOCKET = f"{SYSTEM_RUNTIME}/helper.sock"
 
+_SUDO_FINDS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Where sudo looks for programs, whatever the user's PATH is."""
 _Environment = Mapping[str, str]
 
 
@@ -26,6 +29,20 @@ def shipped(folder: str) -> str:
     package = os.path.dirname(os.path.abspath(__file__))
     inside = f"{package}/{folder}"
     return inside if os.path.isdir(inside) else f"{os.path.dirname(package)}/{folder}"
+
+
+def pasteable(text: str, called: str = "", found: Iterable[str] = _SUDO_FINDS) -> str:
+    """The text with each ``sudo sysperf`` by its path where sudo would not find it, as in a user's environment."""
+    called = called or sys.argv[0]
+    if (
+        "sudo sysperf" not in text
+        or os.path.basename(called) != "sysperf"
+        or any(os.access(f"{folder}/sysperf", os.X_OK) for folder in found)
+    ):
+        return text
+    import shlex  # noqa: PLC0415 - seldom needed
+
+    return text.replace("sudo sysperf", f"sudo {shlex.quote(os.path.abspath(called))}")
 
 
 def config_folder(environ: _Environment = os.environ) -> str:

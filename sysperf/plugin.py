@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from sysperf.host import Host
 from sysperf.model.errors import UsageError
+from sysperf.model.mark import How, NodeMark
 from sysperf.model.node import Answer, Asked, Node, Verb
 from sysperf.model.profile import Samples, Stacks, Trace, TraceRequest
 
@@ -52,7 +53,8 @@ TRACES = Kind("traces", "takes traces of a running program", ("owner", "trace"),
 TRACE_READERS = Kind("trace_readers", "reads a form of trace for `sysperf analyze`", ("recognises", "read"), "kineto")
 TRAINERS = Kind("trainers", "trains a model with and without each piece of advice", ("rungs", "start"), "reference")
 ENGINES = Kind("engines", "asks the nodes of a fleet", ("nodes", "run"), "folder")
-KINDS = (STACKS, TRACES, TRACE_READERS, TRAINERS, ENGINES)
+MARKERS = Kind("markers", "tells a scheduler of a bad node", ("states", "write"), "slurm")
+KINDS = (STACKS, TRACES, TRACE_READERS, TRAINERS, ENGINES, MARKERS)
 
 
 class StackTaker(Protocol):
@@ -156,6 +158,16 @@ class Engine(Protocol):
         """Ask each node, and deliver one answer each as it comes; who is silent is an answer, too. Nothing stays on a node."""
 
 
+class Marker(Protocol):
+    """A plugin of kind `markers`. Acting needs other rights than reading, so it is no engine. Both functions raise SysperfError."""
+
+    def states(self, nodes: Sequence[str] = ()) -> Mapping[str, NodeMark]:
+        """Return what the scheduler says of these nodes, of all where none is named. A node it does not have is missing."""
+
+    def write(self, node: str, how: How, text: str) -> None:
+        """Set the comment of a node, or drain it with a reason, in one step. An empty text takes either back."""
+
+
 class Plugin(NamedTuple):
     """An installed plugin, known from its distribution's metadata without importing it."""
 
@@ -195,6 +207,11 @@ def trainer(name: str = "") -> Trainer:
 def engine(name: str = "") -> Engine:
     """Return the plugin of kind `engines` with this name. Raises UsageError."""
     return cast("Engine", load(ENGINES, name))
+
+
+def marker(name: str = "") -> Marker:
+    """Return the plugin of kind `markers` with this name. Raises UsageError."""
+    return cast("Marker", load(MARKERS, name))
 
 
 def load(kind: Kind, name: str = "") -> object:

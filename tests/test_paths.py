@@ -110,3 +110,15 @@ def test_who_decides_what_lies_at_a_path(tmp_path: Path, make: Callable[[Path], 
 
     assert stranger(f"{tmp_path}/at/deeper/./x") == found
     assert stranger(f"{tmp_path}/at/../none") == found
+
+
+def test_sudo_finds_the_sysperf_that_is_printed(tmp_path: Path) -> None:
+    """Where sudo does not look it is named by its path, quoted; where it finds one, or a module was run, the words stay."""
+    text = "run it as root: `sudo sysperf ps`"
+    called = str(tmp_path / "my venv" / "sysperf")
+
+    assert paths.pasteable(text, called, [str(tmp_path)]) == f"run it as root: `sudo '{called}' ps`"
+    assert paths.pasteable("`sysperf ps`", called, []) == "`sysperf ps`"
+    assert paths.pasteable(text, "/venv/lib/sysperf/__main__.py", []) == text
+    (tmp_path / "sysperf").touch(mode=0o755)
+    assert paths.pasteable(text, called, [str(tmp_path)]) == text

@@ -202,9 +202,10 @@ def _without_command() -> str:
 
 
 def _fail(message: str, hint: str, code: int) -> int:
-    from sysperf.model.text import neutral  # noqa: PLC0415 - errors only
+    from sysperf import paths  # noqa: PLC0415 - errors only
+    from sysperf.model.text import neutral  # noqa: PLC0415 - as above
 
     sys.stderr.write(f"sysperf: {neutral(message, 2000)}\n")
     if hint:
-        sys.stderr.write(f"  hint: {neutral(hint, 1000)}\n")
+        sys.stderr.write(f"  hint: {paths.pasteable(neutral(hint, 1000))}\n")
     return code

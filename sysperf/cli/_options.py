@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from sysperf import paths
 from sysperf.cli import described
 from sysperf.host import Host, files
 from sysperf.model.errors import UsageError
@@ -256,6 +257,7 @@ def write(text: str, args: argparse.Namespace) -> None:
 
         text = _stamp.stamped(text, args)
     if args.output is None:
+        text = text if text.startswith("{") else paths.pasteable(text)  # JSON is for programs, which may run elsewhere
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()  # before a question about it, or an error behind it
         return

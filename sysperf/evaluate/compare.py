@@ -7,6 +7,7 @@ reason. Facts that are not in it (temperatures, free memory, process numbers) di
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -17,7 +18,7 @@ from sysperf.model.difference import ABSENT, NOT_SET, READ_WHOLE, UNKNOWN, Diffe
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, size
 
-_KEYS = ("prefix", "name", "id", "index", "address")
+_KEYS = ("prefix", "index", "name", "id", "address")
 _MAX_FACTS = 200_000
 
 
@@ -117,8 +118,11 @@ def _flatten(value: Value, path: str) -> Iterator[tuple[str, str]]:
             yield from _flatten(item, f"{path}.{neutral(str(name), 80)}")
     elif isinstance(value, tuple) and value and is_record(type(value[0])):
         yield f"{path}.count", str(len(value))
+        seen: Counter[str] = Counter()
         for index, item in enumerate(value):
-            yield from _flatten(item, f"{path}[{_identity(item, index)}]")
+            identity = _identity(item, index)
+            seen[identity] += 1
+            yield from _flatten(item, f"{path}[{identity}{f' #{seen[identity]}' if seen[identity] > 1 else ''}]")
     else:
         yield path, _text(value)
 

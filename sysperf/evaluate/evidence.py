@@ -18,14 +18,15 @@ MAX_EVIDENCE = 8
 MAX_ITEMS = 16
 MAX_MATCHES = 4_000
 _WILD = lazy(r"[*?[]")
-_ITEM_KEYS = ("pid", "index", "bus_id", "address", "name", "id", "prefix")
+_ITEM_KEYS = ("pid", "index", "bus_id", "card", "address", "name", "id", "prefix")
+_NVML, _DRM = "nvml:", "/sys/class/drm/"
 
 REMEDIES = (
     (r"[Pp]ermission|not permitted|EACCES|EPERM", "run it as root: `sudo sysperf audit`"),
     (r"not in this capture", "capture that machine again with `sysperf capture OUT.tar.zst`"),
     (r"--deep|only deep", "add `--deep`"),
     (r"NVML|[Dd]river", "install or load the NVIDIA driver, then run it again"),
-    (r"Not Supported", "nothing: this device or driver does not offer it"),
+    (r"Not Supported|do not offer", "nothing: this device or driver does not offer it"),
 )
 
 
@@ -54,6 +55,7 @@ class Ledger:
 
     def source(self, reads: tuple[str, ...], item: Value) -> str:
         """The path that was read for a fact; its pattern when no single one is known."""
+        reads = _of_maker(reads, item)
         for pattern in reads:
             for path in self._matching(pattern, item):
                 if self._errors[path] is None:
@@ -62,6 +64,7 @@ class Ledger:
 
     def reason(self, fact: str, reads: tuple[str, ...], item: Value) -> str:
         """Why a fact is unknown, in the words of what failed."""
+        reads = _of_maker(reads, item)
         for pattern in reads:
             for path in self._matching(pattern, item):
                 error = self._errors[path]
@@ -128,6 +131,15 @@ class Ledger:
                 break
             paths.append(path)
         return paths
+
+
+def _of_maker(reads: tuple[str, ...], gpu: Value) -> tuple[str, ...]:
+    """The patterns that are about GPUs of this maker: what NVML says is no reason of another's."""
+    maker = getattr(gpu, "vendor", None)
+    if not isinstance(maker, str):
+        return reads
+    others = _DRM if maker == "nvidia" else _NVML
+    return tuple(pattern for pattern in reads if not pattern.startswith(others))
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,7 @@ from sysperf.fix.target import Target
 from sysperf.host import Host
 from sysperf.model.change import LIVE, Change, Keeper, Step, StepState
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.knob import KNOBS
+from sysperf.model.knob import KNOBS, of_mark
 
 FAILURES = (OSError, ValueError, OverflowError)
 """What reading and writing may raise; a journal that somebody edited can hold values that are none."""
@@ -51,7 +51,7 @@ def restore(host: Host, step: Step, undoing: Undoing) -> UndoResult:
         now = target.read()
         if target.same(now, change.before):
             return UndoResult("undone", "it was so already" if step.state == "foreign" else "")
-        if (result := _not_ours(host, target, now, step, undoing.rebooted)) and not undoing.force:
+        if (result := _not_ours(host, target, now, step, undoing.rebooted and not lasts(change))) and not undoing.force:
             return result
         target.write(change.before)
         read = target.read()
@@ -78,8 +78,8 @@ def needs_keeper(change: Change) -> bool:
 
 
 def lasts(change: Change) -> bool:
-    """Whether it is a file that sets something at every start."""
-    return change.knob.startswith("persist.")
+    """Whether a restart of this machine leaves it: a file that sets something at every start, or what a scheduler was told."""
+    return change.knob.startswith("persist.") or of_mark(change.knob) is not None
 
 
 def holds(target: Target, now: str, step: Step) -> bool:
@@ -104,7 +104,7 @@ def ours(target: Target, now: str, step: Step) -> bool:
 
 def foreign(host: Host, change: Change, now: str) -> str:
     """Say that somebody has changed it, and who that may be."""
-    if lasts(change):
+    if change.knob.startswith("persist."):
         return "somebody has edited it since"
     who = conflicts.setters(host, change.knob)
     return f"somebody has set it to {now} since{' (' + ', '.join(who) + '?)' if who else ''}"

@@ -10,14 +10,15 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
 from sysperf.startup import lazy
 
-Kind = Literal["sysctl", "sysfs", "nvml", "process", "latency", "mount", "file"]
-Item = Literal["", "block device", "process", "PCI address of a GPU", "transaction"]
+Kind = Literal["sysctl", "sysfs", "nvml", "process", "latency", "mount", "file", "mark"]
+Item = Literal["", "block device", "process", "PCI address of a GPU", "transaction", "node"]
 
 _ITEMS = {
     "block device": lazy(r"[A-Za-z0-9][A-Za-z0-9_!-]{0,63}"),
     "process": lazy(r"[1-9][0-9]{0,9}"),
     "PCI address of a GPU": lazy(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"),
     "transaction": lazy(r"[0-9]{6}"),
+    "node": lazy(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}"),
 }
 
 
@@ -327,6 +328,18 @@ PERSISTED = {
         ),
     )
 }
+
+_MARK = lazy(r"(mark|drain)\.([a-z][a-z0-9_]{0,31})")
+
+
+def of_mark(name: str) -> Knob | None:
+    """What ``drain.slurm`` means: a scheduler is told of a node, through the marker of that name. No rule chooses it."""
+    match = _MARK.fullmatch(name)
+    if not match:
+        return None
+    what = {"mark": "comment", "drain": "drain"}[match[1]]
+    return Knob(name=name, path=f"{match[2]}: {what} of {{item}}", source=f"the plugin {match[2]}", kind="mark", item="node")
+
 
 SETTABLE = {name: knob for name, knob in OTHERS.items() if name not in ("gpu.persistence", "process.cpus", "process.pages")}
 """What a rule chooses by a fix of kind ``setting``; all others have kinds of their own."""

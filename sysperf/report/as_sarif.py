@@ -68,7 +68,7 @@ def _rule(outcome: Finding) -> dict[str, object]:
             "problem.severity": PRIORITIES[outcome.severity],
         },
     }
-    links = [ref for ref in outcome.refs if words.is_link(ref)]
+    links = [ref for ref in (words.page_of(neutral(outcome.rule)), *outcome.refs) if words.is_link(ref)]
     return {**rule, "helpUri": links[0]} if links else rule
 
 

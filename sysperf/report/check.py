@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sysperf.model.check import Checked, Fault
+from sysperf.model.mark import MAX_MARK, PREFIX
 
-MAX_REASON, MAX_NPD = 160, 80
+MAX_REASON, MAX_NPD = MAX_MARK, 80
 FINE, PROBLEM, UNKNOWN = 0, 1, 2
 
 
@@ -27,7 +28,12 @@ class Said(NamedTuple):
 def reason(fault: Fault) -> str:
     """Why a node is marked: who, which rule, about what; printable ASCII that `scontrol` and a shell take as one word."""
     about = f" {fault.subject}" if fault.subject else ""
-    return _plain(f"sysperf: {fault.of} {fault.rule}{about}; sysperf explain {fault.rule}", MAX_REASON)
+    return _plain(f"{PREFIX}{fault.of} {fault.rule}{about}; sysperf explain {fault.rule}", MAX_REASON)
+
+
+def mark_text(words: str) -> str:
+    """A person's own words as a mark of ours."""
+    return _plain(f"{PREFIX}{' '.join(words.split())}", MAX_REASON)
 
 
 def _plain(text: str, limit: int) -> str:
@@ -78,7 +84,7 @@ def nagios(checked: Checked, _refuse: bool) -> Said:
     errors = [fault for fault in checked.faults if fault.is_sick]
     warnings = [fault for fault in checked.faults if fault.of != "user" and fault.severity in ("error", "warning") and not fault.is_sick]
     code = 2 if errors else 1 if warnings else 3 if checked.is_unknown else 0
-    first = [reason(fault).removeprefix("sysperf: ") for fault in (*errors, *warnings)]
+    first = [reason(fault).removeprefix(PREFIX) for fault in (*errors, *warnings)]
     text = first[0] if first else _plain(_waits(checked), MAX_REASON) if checked.is_unknown else "no fault found"
     counts = f"errors={len(errors)} warnings={len(warnings)} unknown={len(checked.hung) + len(checked.skipped)}"
     head = f"SYSPERF {('OK', 'WARNING', 'CRITICAL', 'UNKNOWN')[code]} - {text} | {counts}"

@@ -12,7 +12,7 @@ from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysc
 from sysperf.model.statement import Statement
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
-from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, command, paragraphs
+from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, command, page_of, paragraphs
 
 _TITLES = {
     "env": "start the program with other environment variables",
@@ -51,7 +51,7 @@ def _rule(rule: Rule, *, color: bool, width: int, verbose: bool) -> str:
     _labels(page, _gain(rule))
     if verbose:
         _labels(page, _when(rule))
-    _sources(page, rule.refs)
+    _sources(page, rule.id, rule.refs)
     return str(page)
 
 
@@ -71,7 +71,7 @@ def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, 
     _labels(page, dict.fromkeys(label for rule in cause.rules() for label in _gain(rule)))
     edges = (("explains", (*cause.explains, *cause.explains_where_most)), ("caused by", because_of))
     _labels(page, [(label, ", ".join(ids)) for label, ids in edges if ids])
-    _sources(page, cause.refs)
+    _sources(page, cause.id, cause.refs)
     return str(page)
 
 
@@ -127,8 +127,10 @@ def _labels(page: Page, labelled: Iterable[tuple[str, str]]) -> None:
         page.labelled(label, neutral(text, MAX_TEXT))
 
 
-def _sources(page: Page, refs: Sequence[str]) -> None:
+def _sources(page: Page, rule: str, refs: Sequence[str]) -> None:
     page.line()
+    if address := page_of(rule):
+        page.verbatim("page", address)
     for number, ref in enumerate(refs):
         page.verbatim("" if number else "sources", neutral(ref))
 

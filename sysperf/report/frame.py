@@ -74,7 +74,9 @@ def command(lines: str) -> str:
 
 def explained(rule: str) -> str:
     """The command that tells all of a rule or a cause, to copy."""
-    return f"<h3>All about it</h3>{command(f'sysperf explain {quoted(rule)}')}"
+    page = words.page_of(rule)
+    link = f'<p><a href="{html.escape(page)}">{text(rule)} in the catalogue</a></p>' if page else ""
+    return f"<h3>All about it</h3>{command(f'sysperf explain {quoted(rule)}')}{link}"
 
 
 def sections(tables: Iterable[tuple[str, Iterable[str], Iterable[Iterable[str]]]]) -> Iterator[str]:

@@ -115,12 +115,12 @@ def _findings(page: Page, outcomes: Iterable[Finding], verbose: bool) -> None:
             continue
         mark = page.ink(outcome.severity, MARKS[outcome.severity])
         text = f"{neutral(outcome.rule)}  {words.message(outcome)}"
-        page.line(f"      {mark} {text if verbose else clip(text, page.width - 8)}")
+        page.line(f"      {mark} {text if verbose else clip(text, page.room - 8)}")
         for fix in outcome.fixes if verbose else ():
             fix_lines(page, "fix", fix)
     if doubts:
         text = _doubt(doubts, verbose=verbose)
-        page.line(f"      {page.ink('unknown', '?')} {text if verbose else clip(text, page.width - 8)}")
+        page.line(f"      {page.ink('unknown', '?')} {text if verbose else clip(text, page.room - 8)}")
 
 
 def _doubt(outcomes: list[Finding], *, verbose: bool) -> str:
@@ -136,7 +136,7 @@ def _doubt(outcomes: list[Finding], *, verbose: bool) -> str:
 def _rewrap(page: Page, rewrap: Rewrap, verbose: bool) -> None:
     changes = [neutral(change, 200) for change in rewrap.changes]
     text = f"wrap would have set {words.some(changes, len(changes) if verbose else 3)}"
-    page.line(f"      {page.ink('dim', '→')} {text if verbose else clip(text, page.width - 8)}")
+    page.line(f"      {page.ink('dim', '→')} {text if verbose else clip(text, page.room - 8)}")
     if verbose:
         page.verbatim("", neutral(rewrap.command, 2_000), "command")
 

@@ -122,6 +122,8 @@ class Page:
     def __init__(self, ink: Ink, width: int) -> None:
         self.ink = ink
         self.width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+        self.room = max(width, MIN_WIDTH)
+        """Columns of the terminal; more than any line has where no terminal reads."""
         self.lines: list[str] = []
 
     def line(self, text: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
@@ -299,6 +300,12 @@ def gain(outcome: Finding) -> str:
 def is_link(ref: str) -> bool:
     """Whether a reference is a web address that needs no escaping anywhere; others are shown as text."""
     return bool(re.fullmatch(_LINK, ref))
+
+
+def page_of(rule: str) -> str:
+    """The address of a rule in the catalogue, where SYSPERF_DOCS says at which address `make docs` was put; else empty."""
+    address = f"{os.environ.get('SYSPERF_DOCS', '').rstrip('/')}/causes/#{rule}"
+    return address if is_link(address) else ""
 
 
 def terms(fix: Remedy) -> str:

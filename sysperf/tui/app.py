@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
+from sysperf import paths
 from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.bench import Bench
@@ -108,6 +109,10 @@ class Dashboard(Shell):
         return next((screen for screen in reversed(self.screen_stack) if isinstance(screen, View)), None)
 
     # ------------------------------------------------------------------ actions
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy a command as it can be pasted here."""
+        super().copy_to_clipboard(paths.pasteable(text) if self.now.here else text)
 
     def action_show(self, name: str) -> None:
         if isinstance(self.screen, View) and name != self.screen.NAME and self.is_screen_installed(name):

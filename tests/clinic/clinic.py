@@ -100,7 +100,7 @@ CASES = {
     "sleeping": Case("program.sleeps"),
     "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2),
     "communication": Case("ddp.communication", script="ranks.py", ranks=2),
-    "accumulation": Case("ddp.accumulation-without-no-sync", named("ddp.communication"), script="ranks.py", ranks=2),
+    "accumulation": Case("ddp.accumulation-without-no-sync", named("ddp.communication"), script="ranks.py", ranks=2, follows=("no_sync",)),
 }
 HEALTHY = (
     "plain_training", "idle_server", "prompt", "pinned_on_purpose", "full_cores", "hidden_loader", "sleeping_workers",
@@ -151,6 +151,7 @@ _TEXTS = {
     "anomaly": re.compile(r"remove torch\.autograd\.set_detect_anomaly\(True\)()"),
     "single": re.compile(r"make tensors float32()"),
     "inference": re.compile(r"with torch\.inference_mode\(\)()"),
+    "no_sync": re.compile(r"with model\.no_sync\(\)()"),
 }
 """What a fix's text asks for, by the name under which tests/clinic/programs know it; the number in it, or none."""
 

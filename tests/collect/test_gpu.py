@@ -77,7 +77,7 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
                 paths += unknown(value, f"{path}{name}.")
         return paths
 
-    others = ("target", "compute_units", "performance_level", "compute_partition", "memory_partition", "xgmi.", "clocks.allowed_")
+    others = ("card", "target", "compute_units", "performance_level", "compute_partition", "memory_partition", "xgmi.", "clocks.allowed_")
     absent = [path for path in unknown(only(server(machine, H100)), "") if not path.startswith(others)]
     not_its_own = [
         "licensed", "memory_numa_node", "thermal.fan_percent", "ecc.banks_without_spares", "ecc.banks_low_on_spares", "nvlink.effective_errors",

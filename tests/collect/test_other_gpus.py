@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sysperf.collect.gpu import collect
 from sysperf.collect.gpu.kernel_log import read_log
-from sysperf.collect.gpu.records import Device
+from sysperf.collect.gpu.records import DRM, Clocks, Device, Pcie, Power, Thermal
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import to_json
 from sysperf.procfs.gpu_metrics import throttled_by
@@ -165,6 +165,22 @@ def throttle(**states: str) -> str:
     calm = dict.fromkeys(("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal"), "NOT ACTIVE")
     entries = [{f"{name}_violation_status": state for name, state in said.items()} for said in (calm, calm | states)]
     return json.dumps([{"gpu": index, "throttle": said} for index, said in enumerate(entries)])
+
+
+@pytest.mark.parametrize("maker", ["amd", "intel"])
+def test_a_gpu_that_sleeps_is_not_woken(maker: str) -> None:
+    """What it is and what it has is known; its sensors stay unread, for that would take seconds and wake it."""
+    files, links = amd(RX7900) if maker == "amd" else intel()
+    own = next(path for path in files if path.endswith(("0c:00.0/local_cpulist", "03:00.0/local_cpulist"))).rpartition("/")[0]
+    woken = [f"{own}/gpu_busy_percent", f"{own}/gpu_metrics", f"{own}/tile0/gt0/freq0/act_freq", f"{own}/pcie_replay_count"]
+    host = make_machine({**files, f"{own}/power/runtime_status": "suspended\n"}, links, {})
+
+    (card,) = collect(host).devices or ()
+
+    assert (card.memory_total_bytes, card.problem) == ((24 if maker == "amd" else 12) * GIB, "")
+    assert (card.utilization_percent, card.clocks, card.power, card.thermal, card.pcie) == (None, Clocks(), Power(), Thermal(), Pcie())
+    read = {source.path for source in host.sources if source.error is None}
+    assert not [path for path in read if "/hwmon/" in path or path in {name.replace(own, f"{DRM}/card1/device") for name in woken}]
 
 
 def test_what_the_files_of_an_mi300x_do_not_tell_its_tool_does_under_deep() -> None:

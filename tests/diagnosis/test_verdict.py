@@ -71,6 +71,26 @@ def test_two_sources_confirm_and_one_makes_likely() -> None:
     assert states(judged(program(debug=("CUDA_LAUNCH_BLOCKING=1", "PYTHONDEVMODE=1")))) == {"program.debugging-on": "likely"}
 
 
+def test_a_leak_and_a_sleep_beside_it_are_told_apart() -> None:
+    """The line that sleeps, where most of the time goes, keeps nothing; and a leak has no speed to compare."""
+    grows = {"age_s": 100.0, "growth_bytes_per_s": 5e7, "growth_later_bytes_per_s": 5e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    sleep = Place("train.py", 14, "main", "time.sleep(0.02)", "sleeping", 0.8)
+    waits = Stacks(samples=300, sleeping=0.8, other=0.95, forward=0.01, backward=0.02, optimizer=0.02, lines=(sleep,))
+    found = judged(program(stacks=waits, main_ran=0.15, main_slept=0.8, main_waited=0.05, main_sleeping=0.8, **grows))
+
+    assert states(found) == {"memory.grows": "likely", "program.sleeps": "confirmed"}
+    assert {cause.rule: [place.line for place in cause.places] for cause in found.causes} == {"memory.grows": [], "program.sleeps": [14]}
+    assert {cause.rule: bool(cause.verify) for cause in found.causes}["memory.grows"] is False
+
+
+def test_variables_that_are_on_are_unset_by_a_line_to_paste() -> None:
+    """The line starts the program with the rest of them."""
+    (cause,) = judged(program(debug=("CUDA_LAUNCH_BLOCKING=1",), env={"CUDA_LAUNCH_BLOCKING": "1", "OMP_NUM_THREADS": "2"})).causes
+
+    assert [fix.command for fix in cause.fixes] == ["env -u CUDA_LAUNCH_BLOCKING python train.py"]
+    assert cause.verify.endswith("--a 'python train.py' --b 'env -u CUDA_LAUNCH_BLOCKING python train.py'")
+
+
 def test_what_only_stacks_show_is_likely() -> None:
     """That a program has no workers, or that its thread sleeps at all, is no second witness."""
     fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)

@@ -35,6 +35,16 @@ def test_what_differs_is_named_in_the_order_of_its_weight() -> None:
     assert differences[0].matters == "it decides"
 
 
+def test_items_of_one_name_are_compared_one_by_one() -> None:
+    """None stands for the others: the first of two that are called the same may be the one that differs."""
+    first = Box(disks=(Disk("sda", False), Disk("sda", False)))
+    second = Box(disks=(Disk("sda", True), Disk("sda", False)))
+
+    differences = compare([snapshot(first), snapshot(second)], MATTERS)
+
+    assert [(diff.fact, diff.values) for diff in differences] == [("box.disks[sda].rotational", ("no", "yes"))]
+
+
 def test_what_nobody_read_is_not_different() -> None:
     """It is shown as `?` beside values that differ, and is no difference by itself; neither is an item that is not there."""
     differences = compare([snapshot(Box(mode="a")), snapshot(Box()), snapshot(None), snapshot(Box(mode="b"))], MATTERS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from sysperf.cli._options import WHOLE_LINES
 from sysperf.model.finding import Finding, Gap, Report, Rewrap, Subject, Tally
 from sysperf.model.snapshot import Snapshot
 from sysperf.report import processes
@@ -100,6 +101,14 @@ def test_a_finding_stands_under_its_own_program() -> None:
 
     assert next(index for index, row in enumerate(rows) if "process.workers-few" in row) == 3
     assert rows[2].split()[0] == "42"
+
+
+def test_a_program_reads_whole_lines() -> None:
+    """Through a pipe nothing is cut, so that grep and logs have the rest; a terminal has a line a finding."""
+    long = (about(77, message="a long message " * 20),)
+
+    assert "a long message " * 19 in render(snapshot(SERVE), long, width=WHOLE_LINES)
+    assert max(map(cells, render(snapshot(SERVE), long, width=100).splitlines())) <= 100
 
 
 def test_no_program_is_an_answer() -> None:

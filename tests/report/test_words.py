@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sysperf.model.finding import Evidence, Tally
 from sysperf.model.rule import Impact
-from sysperf.report import words
+from sysperf.report import as_html, as_sarif, explain, words
 from tests.report import reports
+from tests.shipped import rules
 
 
 @pytest.mark.parametrize(
@@ -169,3 +171,21 @@ def test_only_web_addresses_become_links(ref: str) -> None:
     """Anything else is shown as text."""
     assert not words.is_link(ref)
     assert words.is_link(reports.KERNEL_DOC)
+
+
+@pytest.mark.parametrize(("base", "address"), [
+    ("https://docs.example/sysperf/", "https://docs.example/sysperf/causes/#numa.balancing-on"),
+    ("", ""),
+    ("javascript:alert(1)//", ""),
+])  # fmt: skip
+def test_a_rule_leads_to_its_place_in_the_catalogue(base: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a site has put the documentation: in `explain`, SARIF and web pages alike; the page has a place of that name."""
+    monkeypatch.setenv("SYSPERF_DOCS", base)
+    report = reports.report(reports.balancing())
+
+    assert words.page_of("numa.balancing-on") == address
+    assert (f'"helpUri": "{address}"' in as_sarif.render(report)) is bool(address)
+    assert (f'<a href="{address}">' in as_html.render(report)) is bool(address)
+    rule = next(each for each in rules() if each.id == "numa.balancing-on")
+    assert (f"page      {address}" in explain.render(rule, color=False, width=100)) is bool(address)
+    assert '<a id="numa.balancing-on"></a>' in (Path(__file__).parents[2] / "docs/causes.md").read_text()

@@ -20,6 +20,16 @@ from tests.golden import Golden
 from tests.shipped import FILES
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+SHOWS = {
+    "host": "machine",
+    "gpu": "GPU",
+    "python": "Python",
+    "process": "outside",
+    "launch": "launch",
+    "script": "source",
+    "trace": "trace",
+    "diagnosis": "running",
+}
 BEGIN, END = "<!-- causes: written by `make generated` -->\n", "<!-- end of causes -->"
 
 
@@ -40,14 +50,20 @@ def with_table(name: str, table: str, what: str = "causes") -> str:
     return f"{head}{begin}{table}{end}{rest.partition(end)[2]}"
 
 
-def test_every_cause_is_in_the_catalogue(golden: Golden) -> None:
+def entries() -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """(id, title, where it shows, statements) of each cause, and of each rule that stands alone."""
+    alone = [rule for path in FILES for rule in read_causes(path).rule]
+    of_causes = [(cause.id, cause.title, ", ".join(dict.fromkeys(each.from_ for each in cause.witness)), cause.seeds) for cause in causes()]
+    return sorted([*of_causes, *((rule.id, rule.title, SHOWS[rule.scope], rule.seeds) for rule in alone)])
+
+
+def test_every_cause_and_rule_is_in_the_catalogue(golden: Golden) -> None:
     """By area, with where it shows and the articles' statements that it covers."""
     table = ""
-    for area, group in groupby(causes(), key=lambda cause: cause.id.partition(".")[0]):
-        table += f"\n## {area}\n\n| cause | what it is | shows in | articles |\n|---|---|---|---|\n"
-        for cause in group:
-            sources = ", ".join(dict.fromkeys(witness.from_ for witness in cause.witness))
-            table += f'| <a id="{cause.id}"></a>`{cause.id}` | {cause.title} | {sources} | {", ".join(cause.seeds)} |\n'
+    for area, group in groupby(entries(), key=lambda entry: entry[0].partition(".")[0]):
+        table += f"\n## {area}\n\n| cause or rule | what it is | shows in | articles |\n|---|---|---|---|\n"
+        for name, title, shows, seeds in group:
+            table += f'| <a id="{name}"></a>`{name}` | {title} | {shows} | {", ".join(seeds)} |\n'
     golden(DOCS / "causes.md", with_table("causes.md", f"{table}\n"))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
+from sysperf.evaluate.compare import compare
 from sysperf.evaluate.ruleset import load
 from sysperf.model.finding import Report
 from sysperf.report.words import verdict
@@ -100,6 +101,52 @@ def test_a_healthy_arc_is_silent_and_a_small_window_is_not() -> None:
 
     assert found(judge(intel(), xpu)) == {}
     assert set(found(judge(intel(resource=small), xpu))) == {"gpu.arc-small-bar"}
+
+
+def reasons(report: Report) -> dict[str, str]:
+    """Why facts of GPUs are unknown, by the name of the fact."""
+    return {gap.fact: gap.reason for outcome in report.outcomes for gap in outcome.unknown if gap.fact.startswith("gpu.")}
+
+
+def test_why_a_fact_is_unknown_is_said_in_the_words_of_its_own_driver() -> None:
+    """That there is no driver of NVIDIA's is no reason, and to install it no cure."""
+    files, links = amd(MI300X)
+    files = {path: text for path, text in files.items() if not path.endswith(("gpu_busy_percent", "gpu_metrics", "power1_cap"))}
+
+    report = judge((files, links), ROCM)
+
+    at = "/sys/class/drm/card1/device"
+    assert reasons(report)["gpu.utilization_percent"] == f"{at}/gpu_busy_percent: No such file or directory"
+    assert reasons(report)["gpu.clocks.events"] == f"{at}/gpu_metrics: No such file or directory"
+    assert reasons(report)["gpu.power.limit_watts"] == f"{at}/hwmon/hwmon3/power1_cap: No such file or directory"
+    gaps = [gap for outcome in (*report.outcomes, *judge(intel(), CUDA).outcomes) for gap in outcome.unknown]
+    assert not [gap for gap in gaps if "NVIDIA" in gap.reason + gap.remedy]
+    assert reasons(judge(intel(), CUDA))["gpu.utilization_percent"] == f"{at}/gpu_busy_percent: xe and i915 do not offer it"
+    asleep = next(path for path in files if path.endswith("0c:00.0/local_cpulist")).replace("local_cpulist", "power/runtime_status")
+    assert "sleeps" in reasons(judge(({**files, asleep: "suspended\n"}, links), ROCM))["gpu.clocks.events"]
+
+
+def test_two_machines_differ_in_what_was_set_on_a_gpu() -> None:
+    """Clocks, partition, limit and firmware, as for NVIDIA's GPUs; the number of a card is no difference."""
+    files, links = amd(*[MI300X] * 2, hive=77)
+    own = next(path for path in files if path.endswith("0c:00.0/vbios_version")).rpartition("/")[0]
+    limit = next(path for path in files if path.startswith(f"{own}/hwmon") and path.endswith("power1_cap"))
+    changed: Files = {
+        f"{own}/vbios_version": "113-OLD\n", f"{own}/power_dpm_force_performance_level": "low\n", limit: "500000000\n",
+        f"{own}/current_compute_partition": "CPX\n", f"{own}/current_memory_partition": "NPS4\n",
+    }  # fmt: skip
+    ruleset = load(judging.rule_files(), judging.schema())
+    machines = [judge((some, links), ROCM).snapshot for some in (files, {**files, **changed})]
+
+    differences = {difference.fact: difference.values for difference in compare(machines, ruleset.tables["matters"])}
+
+    assert differences == {
+        "gpu.devices[0].power.limit_watts": ("750.0", "500.0"),
+        "gpu.devices[0].performance_level": ("auto", "low"),
+        "gpu.devices[0].compute_partition": ("SPX", "CPX"),
+        "gpu.devices[0].memory_partition": ("NPS1", "NPS4"),
+        "gpu.devices[0].vbios": ("113-M3000100-103", "113-OLD"),
+    }
 
 
 # ---------------------------------------------------------------------- several kinds in one machine

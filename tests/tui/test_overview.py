@@ -23,7 +23,7 @@ from sysperf.tui.now import HOLD_S, Now
 from sysperf.tui.screens import history
 from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.processes import Processes
-from sysperf.tui.source import Changed, Facts, History, Load, Mark
+from sysperf.tui.source import Changed, Facts, History, Load, Mark, Neighbour
 from sysperf.tui.sources.load import Busiest
 from sysperf.tui.widgets import causes, chart, curves, overview, system, users, verdict
 from sysperf.tui.widgets.line import width_of
@@ -238,6 +238,9 @@ def test_others_are_not_called_pytorch() -> None:
     assert [neighbour.name for neighbour in users.outside(now)] == ["rsync", "dcgm"]
     text = " ".join(line.text for line in system.cpus(now, 120))
     assert "PyTorch 30.0 CPUs, others 10.3 of 96: rsync 6.2 (root), dcgm 0.9 (root)" in text
+    now.take(Load(now.per_cpu, [Neighbour(pid, 1, name, 0.5, 0) for pid, name in ((800, "python"), (801, "rsync"), (802, "python"))]))
+    text = " ".join(line.text for line in system.cpus(now, 120))
+    assert "2 python 1.0 (root), rsync 0.5 (root)" in text
 
 
 def test_the_busiest_processes_are_counted() -> None:

@@ -9,6 +9,7 @@ examples:
   sysperf fleet bench --hosts 'n[1-32]'             which node is slow, by runs of suspects beside controls
   sysperf fleet job 4242 --hosts 'n[1-4]'           which rank and which node hold this job up
   sysperf fleet golden records/ --output policy.toml  what most nodes are like, as a policy
+  sysperf fleet mark n7 --drain --why gpu.fell-off-bus  tell the scheduler; `marks` lists, `unmark` takes back
 
 exit codes:
   0  nothing at or above --fail-on, nobody differs
@@ -22,7 +23,7 @@ from __future__ import annotations
 import argparse
 
 from sysperf.cli import _options
-from sysperf.cli.fleet import audit, bench, diff, golden, job
+from sysperf.cli.fleet import audit, bench, diff, golden, job, mark, marks, unmark
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,4 +34,4 @@ def run(args: argparse.Namespace) -> int:
     return _options.run_action(args, _ACTIONS)
 
 
-_ACTIONS = {"audit": audit, "diff": diff, "golden": golden, "bench": bench, "job": job}
+_ACTIONS = {"audit": audit, "diff": diff, "golden": golden, "bench": bench, "job": job, "marks": marks, "mark": mark, "unmark": unmark}

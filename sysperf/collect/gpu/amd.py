@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from sysperf.collect.gpu.amd_smi import throttled
-from sysperf.collect.gpu.drm import Card, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
 from sysperf.collect.readers import kfd
@@ -91,10 +91,10 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
     node = host.number(f"{PCI}/{card.bus_id}/numa_node")
     name = host.word(f"{folder}/product_name") if host.exists(f"{folder}/product_name") else ""
     unique = host.word(f"{folder}/unique_id") if host.exists(f"{folder}/unique_id") else None
-    level = host.word(f"{folder}/power_dpm_force_performance_level") if host.exists(f"{folder}/power_dpm_force_performance_level") else None
-    return Device(
+    device = Device(
         index=index,
         vendor="amd",
+        card=card.name,
         bus_id=card.bus_id,
         name=neutral(name or MODELS.get(card.device_id, f"AMD GPU {card.device_id}"), 120),
         uuid=neutral(unique, 60) if unique else None,
@@ -107,23 +107,28 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         lost=False,
         memory_total_bytes=optional(host, f"{folder}/mem_info_vram_total"),
         memory_used_bytes=optional(host, f"{folder}/mem_info_vram_used"),
-        utilization_percent=_percent(optional(host, f"{folder}/gpu_busy_percent")),
-        memory_utilization_percent=_percent(optional(host, f"{folder}/mem_busy_percent")),
-        performance_level=neutral(level, 40) if level else None,
         compute_partition=_word(host, f"{folder}/current_compute_partition"),
         memory_partition=_word(host, f"{folder}/current_memory_partition"),
         mig_enabled=len(parts) > 1 if parts else None,
         numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
         locality_known=None if node is None else node >= 0,
         local_cpus=host.cpus(f"{PCI}/{card.bus_id}/local_cpulist"),
+        nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
+        xgmi=_xgmi(host, parts, nodes) if parts else Xgmi(),
+        processes=_processes(host, {part.gpu_id for part in parts}),
+    )
+    if asleep(host, card):
+        return device
+    return structs.replace(
+        device,
+        utilization_percent=_percent(optional(host, f"{folder}/gpu_busy_percent")),
+        memory_utilization_percent=_percent(optional(host, f"{folder}/mem_busy_percent")),
+        performance_level=_word(host, f"{folder}/power_dpm_force_performance_level"),
         clocks=_clocks(host, folder),
         power=_power(host, folder),
         thermal=_thermal(host, folder),
         ecc=_errors(host, folder),
         pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
-        nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
-        xgmi=_xgmi(host, parts, nodes) if parts else Xgmi(),
-        processes=_processes(host, {part.gpu_id for part in parts}),
     )
 
 

@@ -1,6 +1,6 @@
 """GPUs of AMD and Intel as the kernel's graphics drivers list them.
 
-Reads   /sys/class/drm/card*/device/uevent  …/device/drm  …/hwmon/hwmon*  /dev/dri
+Reads   /sys/class/drm/card*/device/{uevent,drm,power/runtime_status}  …/hwmon/hwmon*  /dev/dri
 Kernel  https://docs.kernel.org/gpu/drm-uapi.html
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from msgspec import structs
 
+from sysperf.collect.readers.gpu_sleep import ASLEEP
 from sysperf.host import Host
 from sysperf.model.record import Record
 from sysperf.procfs import pci
@@ -31,6 +32,7 @@ class Card(Record):
     vendor: str
     device_id: str
     driver: str
+    name: str
     given: bool = True
     """Whether its node to compute on is here: a container sees all of the machine in /sys, and the nodes that it was given."""
 
@@ -65,7 +67,16 @@ def _card(path: str, said: dict[str, str]) -> Card | None:
     bus_id = pci.bus_id(said.get("PCI_SLOT_NAME", ""))
     if maker not in _VENDORS or bus_id is None:
         return None
-    return Card(f"{path}/device", bus_id, _VENDORS[maker], f"{model:0>4}"[-4:], said.get("DRIVER", "")[:40])
+    return Card(f"{path}/device", bus_id, _VENDORS[maker], f"{model:0>4}"[-4:], said.get("DRIVER", "")[:40], path.rpartition("/")[2])
+
+
+def asleep(host: Host, card: Card) -> bool:
+    """Whether the kernel has switched it off to save power: to read its sensors would wake it, or is refused."""
+    path = f"{card.folder}/power/runtime_status"
+    sleeps = bool(host.exists(path)) and host.word(path) == "suspended"
+    if sleeps:
+        host.refuse(path, ASLEEP)
+    return sleeps
 
 
 def sensors(host: Host, folder: str) -> str | None:

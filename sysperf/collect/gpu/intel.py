@@ -9,8 +9,10 @@ Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from sysperf.collect.gpu.amd import link
-from sysperf.collect.gpu.drm import Card, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Power, Thermal, Xgmi
 from sysperf.collect.pcie import INTEL_INTEGRATED
 from sysperf.host import Host
@@ -23,6 +25,8 @@ MODELS = {
     "56a5": "Intel Arc A380", "56a6": "Intel Arc A310", "e20b": "Intel Arc B580", "e20c": "Intel Arc B570", "e211": "Intel Arc Pro B60",
     "e212": "Intel Arc Pro B50",
 }  # fmt: skip
+NOT_OFFERED = ("gpu_busy_percent", "mem_busy_percent", "mem_info_vram_used", "pcie_replay_count")
+"""Files that amdgpu has and Intel's drivers do not: what they would tell is unknown for that reason."""
 HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
 REASONS = {
     "pl1": "sw-power-cap", "pl2": "sw-power-cap", "pl4": "sw-power-cap", "ratl": "sw-thermal", "thermal": "hw-thermal",
@@ -43,9 +47,12 @@ def computing(cards: list[Card]) -> list[Card]:
 def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
     node = host.number(f"{PCI}/{card.bus_id}/numa_node")
     at = sensors(host, card.folder)
-    return Device(
+    for name in NOT_OFFERED:
+        host.refuse(f"{card.folder}/{name}", "xe and i915 do not offer it")
+    device = Device(
         index=index,
         vendor="intel",
+        card=card.name,
         bus_id=card.bus_id,
         name=MODELS.get(card.device_id, f"Intel GPU {card.device_id}"),
         mobile=False,
@@ -57,13 +64,18 @@ def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
         numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
         locality_known=None if node is None else node >= 0,
         local_cpus=host.cpus(f"{PCI}/{card.bus_id}/local_cpulist"),
+        ecc=Ecc() if card.device_id in HAVE_ECC else Ecc(False, False, remapped_rows=0, remap_pending=False, remap_failed=False),
+        nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
+        xgmi=Xgmi(peers=0, over_pcie=0),
+    )
+    if asleep(host, card):
+        return device
+    return structs.replace(
+        device,
         clocks=_clocks(host, card.folder),
         power=_power(host, at),
         thermal=_thermal(host, at),
-        ecc=Ecc() if card.device_id in HAVE_ECC else Ecc(False, False, remapped_rows=0, remap_pending=False, remap_failed=False),
         pcie=link(host, card.bus_id, None, hours),
-        nvlink=NvLink(links=0, active=0, switch_links=0, fabric="not-supported", fabric_faults=()),
-        xgmi=Xgmi(peers=0, over_pcie=0),
     )
 
 

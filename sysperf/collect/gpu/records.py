@@ -1,6 +1,6 @@
-"""What is known of one NVIDIA GPU. The records of its clocks, power, temperatures, errors and links.
+"""Records of one GPU, whoever made it: its clocks, power, temperatures, errors and links.
 
-Reads   NVML (libnvidia-ml.so.1)
+Reads   NVML (libnvidia-ml.so.1)  /sys/class/drm/card*/device  /sys/class/kfd
 NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
 
@@ -32,6 +32,13 @@ VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "ho
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
 DRM = "/sys/class/drm"
 KFD = "/sys/class/kfd"
+KFD_PROCESSES = f"{KFD}/kfd/proc/*"
+CARD = f"{DRM}/card*/device"
+SENSORS = f"{CARD}/hwmon"
+STATUS = f"{CARD}/power/runtime_status"
+FREQ = f"{CARD}/tile0/gt0/freq0"
+OLDER_FREQ = f"{DRM}/card*/gt/gt0"
+RAS = f"{CARD}/ras"
 FABRIC_HEALTH = (
     # NVML_GPU_FABRIC_HEALTH_MASK_*: shift, width, and the values that are ill
     (0, 0x3, {1: "degraded bandwidth"}),
@@ -59,10 +66,37 @@ class Process(Record):
 class Clocks(Record):
     """Clocks of a GPU."""
 
-    sm_mhz: Annotated[int | None, fact("clock of the streaming multiprocessors now", "nvml:DeviceGetClockInfo", NVML)] = None
-    sm_max_mhz: Annotated[int | None, fact("highest clock of the streaming multiprocessors", "nvml:DeviceGetMaxClockInfo", NVML)] = None
-    memory_mhz: Annotated[int | None, fact("clock of the memory now", "nvml:DeviceGetClockInfo", NVML)] = None
-    memory_max_mhz: Annotated[int | None, fact("highest clock of the memory", "nvml:DeviceGetMaxClockInfo", NVML)] = None
+    sm_mhz: Annotated[
+        int | None,
+        fact(
+            "clock of the streaming multiprocessors now",
+            "nvml:DeviceGetClockInfo",
+            f"{SENSORS}/*/freq1_input",
+            f"{FREQ}/act_freq",
+            f"{OLDER_FREQ}/rps_act_freq_mhz",
+            SENSORS,
+            STATUS,
+            NVML,
+        ),
+    ] = None
+    sm_max_mhz: Annotated[
+        int | None,
+        fact(
+            "highest clock of the streaming multiprocessors",
+            "nvml:DeviceGetMaxClockInfo",
+            f"{CARD}/pp_dpm_sclk",
+            f"{FREQ}/rp0_freq",
+            f"{OLDER_FREQ}/rps_RP0_freq_mhz",
+            STATUS,
+            NVML,
+        ),
+    ] = None
+    memory_mhz: Annotated[
+        int | None, fact("clock of the memory now", "nvml:DeviceGetClockInfo", f"{SENSORS}/*/freq2_input", SENSORS, STATUS, NVML)
+    ] = None
+    memory_max_mhz: Annotated[
+        int | None, fact("highest clock of the memory", "nvml:DeviceGetMaxClockInfo", f"{CARD}/pp_dpm_mclk", STATUS, NVML)
+    ] = None
     app_mhz: Annotated[int | None, fact("application clock that somebody set", "nvml:DeviceGetApplicationsClock", NVML)] = None
     app_default_mhz: Annotated[int | None, fact("application clock of the factory", "nvml:DeviceGetDefaultApplicationsClock", NVML)] = None
     events: Annotated[
@@ -71,11 +105,19 @@ class Clocks(Record):
             f"why the clocks are not at their highest: {', '.join(CLOCK_EVENTS.values())}",
             "nvml:DeviceGetCurrentClocksEventReasons",
             "nvml:DeviceGetCurrentClocksThrottleReasons",
+            f"{CARD}/gpu_metrics",
+            f"{FREQ}/throttle/*",
+            f"{OLDER_FREQ}/throttle_reason_*",
+            STATUS,
             NVML,
         ),
     ] = None
-    allowed_max_mhz: Annotated[int | None, fact("highest clock that somebody allows (Intel)", DRM)] = None
-    allowed_min_mhz: Annotated[int | None, fact("lowest clock that somebody allows (Intel)", DRM)] = None
+    allowed_max_mhz: Annotated[
+        int | None, fact("highest clock that somebody allows (Intel)", f"{FREQ}/max_freq", f"{OLDER_FREQ}/rps_max_freq_mhz", STATUS)
+    ] = None
+    allowed_min_mhz: Annotated[
+        int | None, fact("lowest clock that somebody allows (Intel)", f"{FREQ}/min_freq", f"{OLDER_FREQ}/rps_min_freq_mhz", STATUS)
+    ] = None
     power_capped_s: Annotated[
         float | None, fact("seconds at its power limit since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)
     ] = None
@@ -90,46 +132,111 @@ class Clocks(Record):
 class Power(Record):
     """Power of a GPU."""
 
-    usage_watts: Annotated[float | None, fact("drawn now", "nvml:DeviceGetPowerUsage", NVML)] = None
-    limit_watts: Annotated[float | None, fact("limit that is set", "nvml:DeviceGetPowerManagementLimit", NVML)] = None
-    default_limit_watts: Annotated[float | None, fact("limit of the factory", "nvml:DeviceGetPowerManagementDefaultLimit", NVML)] = None
-    enforced_limit_watts: Annotated[float | None, fact("lowest of all limits that hold", "nvml:DeviceGetEnforcedPowerLimit", NVML)] = None
+    usage_watts: Annotated[
+        float | None,
+        fact("drawn now", "nvml:DeviceGetPowerUsage", f"{SENSORS}/*/power1_average", f"{SENSORS}/*/power1_input", SENSORS, STATUS, NVML),
+    ] = None
+    limit_watts: Annotated[
+        float | None,
+        fact(
+            "limit that is set",
+            "nvml:DeviceGetPowerManagementLimit",
+            f"{SENSORS}/*/power1_cap",
+            f"{SENSORS}/*/power1_max",
+            SENSORS,
+            STATUS,
+            NVML,
+        ),
+    ] = None
+    default_limit_watts: Annotated[
+        float | None,
+        fact(
+            "limit of the factory",
+            "nvml:DeviceGetPowerManagementDefaultLimit",
+            f"{SENSORS}/*/power1_cap_default",
+            f"{SENSORS}/*/power1_rated_max",
+            SENSORS,
+            STATUS,
+            NVML,
+        ),
+    ] = None
+    enforced_limit_watts: Annotated[
+        float | None,
+        fact(
+            "lowest of all limits that hold",
+            "nvml:DeviceGetEnforcedPowerLimit",
+            f"{SENSORS}/*/power1_cap",
+            f"{SENSORS}/*/power1_max",
+            SENSORS,
+            STATUS,
+            NVML,
+        ),
+    ] = None
 
 
 class Thermal(Record):
     """Temperatures of a GPU."""
 
-    celsius: Annotated[int | None, fact("temperature of the GPU", "nvml:DeviceGetTemperature", NVML)] = None
-    slowdown_celsius: Annotated[
-        int | None, fact("temperature at which hardware slows it down", "nvml:DeviceGetTemperatureThreshold", NVML)
+    celsius: Annotated[
+        int | None, fact("temperature of the GPU", "nvml:DeviceGetTemperature", f"{SENSORS}/*/temp*_input", SENSORS, STATUS, NVML)
     ] = None
-    margin_celsius: Annotated[int | None, fact("degrees left until it slows down", "nvml:DeviceGetMarginTemperature", NVML)] = None
-    memory_celsius: Annotated[int | None, fact("temperature of the memory", "nvml:DeviceGetFieldValues", NVML)] = None
+    slowdown_celsius: Annotated[
+        int | None,
+        fact(
+            "temperature at which hardware slows it down",
+            "nvml:DeviceGetTemperatureThreshold",
+            f"{SENSORS}/*/temp*_crit",
+            SENSORS,
+            STATUS,
+            NVML,
+        ),
+    ] = None
+    margin_celsius: Annotated[
+        int | None,
+        fact("degrees left until it slows down", "nvml:DeviceGetMarginTemperature", f"{SENSORS}/*/temp*_crit", SENSORS, STATUS, NVML),
+    ] = None
+    memory_celsius: Annotated[
+        int | None, fact("temperature of the memory", "nvml:DeviceGetFieldValues", f"{SENSORS}/*/temp*_input", SENSORS, STATUS, NVML)
+    ] = None
     fan_percent: Annotated[int | None, fact("speed of the fan; unknown without one", "nvml:DeviceGetFanSpeed", NVML)] = None
 
 
 class Ecc(Record):
     """Errors of a GPU's memory, and what was done about them."""
 
-    enabled: Annotated[bool | None, fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode", NVML)] = None
+    enabled: Annotated[
+        bool | None,
+        fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode", f"{RAS}/*", RAS, STATUS, NVML),
+    ] = None
     supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode", NVML)] = None
-    corrected: Annotated[int | None, fact("corrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", NVML)] = None
-    uncorrected: Annotated[int | None, fact("uncorrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    corrected: Annotated[
+        int | None, fact("corrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", f"{RAS}/*", RAS, STATUS, NVML)
+    ] = None
+    uncorrected: Annotated[
+        int | None, fact("uncorrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", f"{RAS}/*", RAS, STATUS, NVML)
+    ] = None
     uncorrected_ever: Annotated[int | None, fact("uncorrected errors in the GPU's life", "nvml:DeviceGetTotalEccErrors", NVML)] = None
     sram_threshold_exceeded: Annotated[
         bool | None, fact("whether SRAM errors passed the vendor's limit for replacement", "nvml:DeviceGetSramEccErrorStatus", NVML)
     ] = None
-    remapped_rows: Annotated[int | None, fact("memory rows replaced by spare ones", "nvml:DeviceGetRemappedRows", NVML)] = None
+    remapped_rows: Annotated[
+        int | None, fact("memory rows replaced by spare ones", "nvml:DeviceGetRemappedRows", f"{RAS}/*", RAS, STATUS, NVML)
+    ] = None
     remap_pending: Annotated[
         bool | None,
         fact(
             "whether rows or pages wait for a reset to be replaced",
             "nvml:DeviceGetRemappedRows",
             "nvml:DeviceGetRetiredPagesPendingStatus",
+            f"{RAS}/*",
+            RAS,
+            STATUS,
             NVML,
         ),
     ] = None
-    remap_failed: Annotated[bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", NVML)] = None
+    remap_failed: Annotated[
+        bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", f"{RAS}/*", RAS, STATUS, NVML)
+    ] = None
     banks_without_spares: Annotated[
         int | None, fact("memory banks that have no spare row left", "nvml:DeviceGetRowRemapperHistogram", NVML)
     ] = None
@@ -163,9 +270,15 @@ class Pcie(Record):
     slot_generation: Annotated[int | None, fact("newest generation of the port above it", f"{PCI}/*", "/sys/devices/*/max_link_speed")] = (
         None
     )
-    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetPcieReplayCounter", NVML)] = None
+    replays: Annotated[
+        int | None,
+        fact(
+            "packets sent again since the driver was loaded", "nvml:DeviceGetPcieReplayCounter", f"{CARD}/pcie_replay_count", STATUS, NVML
+        ),
+    ] = None
     replays_per_hour: Annotated[
-        float | None, fact("the same, an hour of uptime", "nvml:DeviceGetPcieReplayCounter", "/proc/uptime", NVML)
+        float | None,
+        fact("the same, an hour of uptime", "nvml:DeviceGetPcieReplayCounter", "/proc/uptime", f"{CARD}/pcie_replay_count", STATUS, NVML),
     ] = None
 
 
@@ -205,9 +318,10 @@ class Device(Record):
 
     index: Annotated[int, fact("NVML's number of the GPU; its rank by PCI address when NVML does not answer", "nvml:DeviceGetCount", NVML)]
     vendor: Annotated[str, fact("who made it: nvidia, amd or intel", DRM, "nvml:DeviceGetCount", PCI)] = "nvidia"
+    card: Annotated[str | None, fact("name of a GPU of AMD or Intel in /sys/class/drm", DRM)] = None
     bus_id: Annotated[str | None, fact("PCI address as sysfs writes it, such as 0000:65:00.0", "nvml:DeviceGetPciInfo", PCI, NVML)] = None
     name: Annotated[str | None, fact("model", "nvml:DeviceGetName", INFORMATION, NVML)] = None
-    uuid: Annotated[str | None, fact("NVIDIA's name of this very GPU", "nvml:DeviceGetUUID", INFORMATION, NVML)] = None
+    uuid: Annotated[str | None, fact("NVIDIA's name of this very GPU", "nvml:DeviceGetUUID", INFORMATION, f"{CARD}/unique_id", NVML)] = None
     minor: Annotated[int | None, fact("N of /dev/nvidiaN", "nvml:DeviceGetMinorNumber", NVML)] = None
     brand: Annotated[
         str | None, fact("product line: tesla, nvidia (data centre), nvidia-rtx, quadro-rtx, geforce, …", "nvml:DeviceGetBrand", NVML)
@@ -216,11 +330,18 @@ class Device(Record):
     compute_capability: Annotated[str | None, fact("compute capability, such as 9.0", "nvml:DeviceGetCudaComputeCapability", NVML)] = None
     target: Annotated[str | None, fact("compiler target of an AMD GPU, such as gfx942", KFD)] = None
     compute_units: Annotated[int | None, fact("compute units of an AMD GPU", KFD)] = None
-    performance_level: Annotated[str | None, fact("who chooses the clocks of an AMD GPU: auto, low, high, manual, …", DRM)] = None
-    compute_partition: Annotated[str | None, fact("how an AMD GPU is divided: SPX is whole, … CPX", DRM)] = None
-    memory_partition: Annotated[str | None, fact("how the memory of an AMD GPU is divided: NPS1 is whole, … NPS4", DRM)] = None
+    performance_level: Annotated[
+        str | None,
+        fact("who chooses the clocks of an AMD GPU: auto, low, high, manual, …", f"{CARD}/power_dpm_force_performance_level", STATUS),
+    ] = None
+    compute_partition: Annotated[
+        str | None, fact("how an AMD GPU is divided: SPX is whole, … CPX", f"{CARD}/current_compute_partition")
+    ] = None
+    memory_partition: Annotated[
+        str | None, fact("how the memory of an AMD GPU is divided: NPS1 is whole, … NPS4", f"{CARD}/current_memory_partition")
+    ] = None
     xgmi: Annotated[Xgmi, fact("its links to other AMD GPUs", KFD)] = Xgmi()
-    vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion", NVML)] = None
+    vbios: Annotated[str | None, fact("version of its firmware", "nvml:DeviceGetVbiosVersion", f"{CARD}/vbios_version", NVML)] = None
     mobile: Annotated[bool | None, fact("whether the model is one for laptops", "nvml:DeviceGetName", INFORMATION, NVML)] = None
     lost: Annotated[
         bool | None, fact("whether it does not answer the driver any more", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
@@ -233,19 +354,41 @@ class Device(Record):
         fact("what the driver asks for: none, reset, reboot, drain-p2p, drain-and-reset, …", "nvml:DeviceGetFieldValues", NVML),
     ] = None
     memory_total_bytes: Annotated[
-        int | None, fact("its memory; unknown where it shares the machine's", "nvml:DeviceGetMemoryInfo", NVML)
+        int | None,
+        fact(
+            "its memory; unknown where it shares the machine's",
+            "nvml:DeviceGetMemoryInfo",
+            f"{CARD}/mem_info_vram_total",
+            f"{CARD}/tile*/physical_vram_size_bytes",
+            NVML,
+        ),
     ] = None
-    memory_used_bytes: Annotated[int | None, fact("memory that processes hold", "nvml:DeviceGetMemoryInfo", NVML)] = None
+    memory_used_bytes: Annotated[
+        int | None, fact("memory that processes hold", "nvml:DeviceGetMemoryInfo", f"{CARD}/mem_info_vram_used", NVML)
+    ] = None
     memory_reserved_bytes: Annotated[int | None, fact("memory that the driver holds", "nvml:DeviceGetMemoryInfo", NVML)] = None
-    bar1_total_bytes: Annotated[int | None, fact("window through which others reach its memory", "nvml:DeviceGetBAR1MemoryInfo", NVML)] = (
-        None
-    )
+    bar1_total_bytes: Annotated[
+        int | None, fact("window through which others reach its memory", "nvml:DeviceGetBAR1MemoryInfo", f"{CARD}/resource", NVML)
+    ] = None
     utilization_percent: Annotated[
-        int | None, fact("share of the last sampling period in which any kernel ran", "nvml:DeviceGetUtilizationRates", NVML)
+        int | None,
+        fact(
+            "share of the last sampling period in which any kernel ran",
+            "nvml:DeviceGetUtilizationRates",
+            f"{CARD}/gpu_busy_percent",
+            STATUS,
+            NVML,
+        ),
     ] = None
     memory_utilization_percent: Annotated[
         int | None,
-        fact("share of the last sampling period in which its memory was read or written", "nvml:DeviceGetUtilizationRates", NVML),
+        fact(
+            "share of the last sampling period in which its memory was read or written",
+            "nvml:DeviceGetUtilizationRates",
+            f"{CARD}/mem_busy_percent",
+            STATUS,
+            NVML,
+        ),
     ] = None
     performance_state: Annotated[int | None, fact("0 is fastest, 15 slowest", "nvml:DeviceGetPerformanceState", NVML)] = None
     persistence: Annotated[
@@ -289,7 +432,11 @@ class Device(Record):
     processes: Annotated[
         tuple[Process, ...] | None,
         fact(
-            "processes that hold its memory", "nvml:DeviceGetComputeRunningProcesses_v3", "nvml:DeviceGetGraphicsRunningProcesses_v3", NVML
+            "processes that hold its memory",
+            "nvml:DeviceGetComputeRunningProcesses_v3",
+            "nvml:DeviceGetGraphicsRunningProcesses_v3",
+            KFD_PROCESSES,
+            NVML,
         ),
     ] = None
 

@@ -76,7 +76,8 @@ def _warm_up_notes(state: State) -> Iterator[str]:
             yield f"no steady state was found in the first run of {names[arm]}"
     if state.warm_up_steps:
         took = " and ".join(f"{sum(first[arm].durations()[: state.warm_up_steps]):.1f} s of {names[arm]}" for arm in names)
-        yield f"the first {state.warm_up_steps} steps are left out as warm-up: {took}"
+        left = "step is" if state.warm_up_steps == 1 else f"{state.warm_up_steps} steps are"
+        yield f"the first {left} left out as warm-up: {took}"
 
 
 def constant_conditions(runs: Sequence[Run]) -> list[str]:

@@ -140,7 +140,9 @@ def rows(now: Now, shown: Sequence[Cause], width: int, unfolded: Collection[str]
     out: Lines = []
     for cause, fix, (figure, basis), doer, title in zip(shown, fixes, costs, acts, titles, strict=True):
         finding = cause.first
-        parts = [mark(now, finding), Span(padded(title, title_wide - 1) + " ", "dim" if finding.key in now.faded else "")]
+        alone = not (figure or doer or cure(fix))  # a title with nothing beside it takes its room
+        room = width - 2 if alone else title_wide
+        parts = [mark(now, finding), Span(padded(title, room - 1) + " ", "dim" if finding.key in now.faded else "")]
         parts += (
             [Span(padded(figure, loss_wide - len(basis) - 3, right=True), "strong"), Span(f" {basis}  ", "dim")]
             if figure

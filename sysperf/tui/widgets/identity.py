@@ -55,4 +55,5 @@ def _torch(snapshot: Snapshot, summary: str) -> str:
     versions = [built, *(f"{label} {version}" for label, version in (("cuDNN", first.cudnn), ("NCCL", first.nccl)) if version)]
     known = ", ".join(part for part in versions if part)
     more = f", and {len(rest)} more" if rest else ""
-    return f"{first.release or 'unknown version'}{f' ({known})' if known else ''} in {first.prefix}{more}"
+    version = first.release or (first.version or "unknown version").partition("+")[0]
+    return f"{version}{f' ({known})' if known else ''} in {first.prefix}{more}"

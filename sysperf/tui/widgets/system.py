@@ -125,13 +125,22 @@ def _who(now: Now, width: int, height: int) -> Lines:
     if busy is None or not total:
         return []
     others = max(0.0, busy * total - torch)
-    who = [neighbour for neighbour in users.outside(now) if neighbour.cpus >= LEAST_CPUS]
-    names = ", ".join(f"{neutral(one.name, 20)} {one.cpus:.1f} ({users.owner(one.user, here=now.here)})" for one in who[:NAMED])
+    names = _named(now)
     first = [Span(f"PyTorch {torch:.1f} CPUs", "strong"), Span(f", others {others:.1f} of {total}{': ' if names else ''}")]
     named = span(names, "warning" if others > total / 4 else "")
     if not names or height < 3 or width_of((*first, named)) <= width:
         return [fitted(line(*first, named), width)]
     return [fitted(line(*first), width), fitted(line(named), width)]
+
+
+def _named(now: Now) -> str:
+    """``rsync 6.2 (root), 3 python 0.9 (alice)``: those of one name and owner together."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for one in users.outside(now):
+        if one.cpus >= LEAST_CPUS:
+            groups.setdefault((neutral(one.name, 20), users.owner(one.user, here=now.here)), []).append(one.cpus)
+    most = sorted(groups.items(), key=lambda group: -sum(group[1]))[:NAMED]
+    return ", ".join(f"{f'{len(cpus)} ' if len(cpus) > 1 else ''}{name} {sum(cpus):.1f} ({owner})" for (name, owner), cpus in most)
 
 
 def _memory(now: Now, total: int, available: float | None) -> str:

@@ -203,9 +203,12 @@ def _links(now: Now, width: int) -> Lines:
                 )
             )
     linked = [device for device in now.devices() if device.nvlink.links]
-    if linked:
-        each = ", ".join(f"GPU {device.index} {'?' if device.nvlink.active is None else device.nvlink.active}" for device in linked)
-        out += paragraph(f"NVLink, links that are up of {linked[0].nvlink.links}: {each}", width, "", "  ")
+    fewer = [device for device in linked if device.nvlink.active != device.nvlink.links]
+    if linked and not fewer:
+        out += paragraph(f"NVLink: all {linked[0].nvlink.links} links of each GPU are up", width, "", "  ")
+    elif fewer:
+        each = ", ".join(f"{device.nvlink.active if device.nvlink.active is not None else '?'} of GPU {device.index}" for device in fewer)
+        out += paragraph(f"NVLink: of {fewer[0].nvlink.links} links only {each} are up; all of the others", width, "warning", "  ")
     return out
 
 

@@ -13,7 +13,10 @@ from sysperf.tui.acting import PastChange
 from sysperf.tui.widgets import ansi
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
 
-NONE = "sysperf has changed nothing here."
+NONE = (
+    "sysperf has changed nothing here. `a` on a finding, or `sysperf apply`, changes a setting: then it stands here with its values "
+    "before and after, and `u` takes it back."
+)
 
 
 def draw(changes: Sequence[PastChange], width: int, did: Mapping[int, str] | None = None) -> Lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with what started it
 ILLNESS, STATE, FOLDER = sys.argv[1:4]
 SICK = STATE == "sick"
+EXCHANGES = SICK and "no_sync" not in os.environ.get("CLINIC_PATCH", "")
 
 
 def model(width: int) -> nn.Module:
@@ -46,7 +48,7 @@ def main() -> None:
             work(60 if SICK and rank == 1 else 10)
         for number in range(passes):
             last = number == passes - 1
-            with contextlib.nullcontext() if SICK or last else net.no_sync():
+            with contextlib.nullcontext() if EXCHANGES or last else net.no_sync():
                 net(torch.randn(batch, 256)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
