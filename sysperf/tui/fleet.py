@@ -38,9 +38,7 @@ class FleetDashboard(Shell):
 
     TITLE = "sysperf fleet"
     NAME = "fleet"
-    HELP_TEXT = (
-        "Nodes are compared with those of equal hardware; the worst of each class come first. Of who is silent nothing is known."
-    )
+    HELP_TEXT = "Nodes are compared with those of equal hardware; the worst of each class come first. Of who is silent nothing is known."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "open", "Open", tooltip="the node's own dashboard, through ssh, as Enter does"),
         Binding("r", "ask", "Ask again", tooltip="ask all nodes again now"),
