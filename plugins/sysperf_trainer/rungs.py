@@ -180,7 +180,7 @@ STEP = (
         signs=(Sign("figures.alloc_api_exposed_pct", RISES, "cuda"),),
     ),
     Rung(
-        "prefetch-factor-2", "`prefetch_factor=2`, which is the default", rules=("dataloader.prefetch-default",), seeds=("S0.3c", "S1.8"),
+        "prefetch-factor-2", "`prefetch_factor=2`, which is the default", seeds=("S0.3c", "S1.8"),
         role=DOUBTFUL, instead_of="prefetch-depth", requires=("loader-workers",),
     ),
 )  # fmt: skip

@@ -111,7 +111,12 @@ def _elements(file: File) -> Iterator[Pattern]:
             continue
         parts = (part for statement in loop.body for part in within(statement) if isinstance(part, ast.Subscript))
         element = next((part for part in parts if _is_element(file, part, counter, loop.iter)), None)
-        if element is not None and not _recurs(loop) and file.loops.where(loop).often in ("step", "forward"):
+        if (
+            element is not None
+            and not _recurs(loop)
+            and not _may_be_none(file, element)
+            and file.loops.where(loop).often in ("step", "forward")
+        ):
             yield Pattern(**file.site(element), what="element-loop")
 
 
@@ -123,6 +128,12 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     sized = any(isinstance(each, ast.Attribute) and each.attr in ("size", "shape") for each in within(rounds))
     values = file.values.of(part.value)
     return any(value.kind == "output" or (value.kind == "tensor" and (sized or not value.guess)) for value in values)
+
+
+def _may_be_none(file: File, element: ast.Subscript) -> bool:
+    """Whether somebody asks if it is None: then it is one of several outputs, and no element of a tensor."""
+    asked = file.tree.parents.get(element)
+    return isinstance(asked, ast.Compare) and isinstance(asked.ops[0], ast.Is | ast.IsNot)
 
 
 def _recurs(loop: ast.For) -> bool:

@@ -61,6 +61,12 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
     return False
 
 
+def is_named_as_test(path: str) -> bool:
+    """Whether a file has the name of a test, or lies beside tests."""
+    folder, _, name = os.path.normpath(path).rpartition(os.sep)
+    return bool(_TEST_FILE.fullmatch(name)) or os.path.basename(folder) in _TEST_FOLDERS
+
+
 def _is_new(path: str, seen: set[tuple[int, int]]) -> bool:
     """Whether no other name has led to this file. One that cannot be asked is new: who reads it tells why not."""
     try:

@@ -63,9 +63,9 @@ def train(model, dataset, optimizer, args):
 """
 
 
-def fix(raw: bytes) -> bytes:
+def fix(raw: bytes, path: str = "train.py") -> bytes:
     """A script after all changes that can be made."""
-    file = File(Source("train.py", raw))
+    file = File(Source(path, raw))
     return lint_fix.fixed(file, engine.judged(file, shipped()).hypotheses).after
 
 
@@ -95,6 +95,25 @@ def test_each_change_is_the_one_that_is_meant() -> None:
         "total += loss.detach().double() * len(x)  # a sum",
         "total = float(total)",
     ]
+
+
+TESTS = "import pytest\n", "def test_training():\n    pass\n"
+
+
+@pytest.mark.parametrize("path", ["test_train.py", "pkg/train_test.py", "tests/training.py", "./tests/unit/../training.py", "conftest.py"])
+@pytest.mark.parametrize("begin", TESTS)
+def test_a_test_is_left_alone_also_where_it_is_named(path: str, begin: str) -> None:
+    """It may test the very thing that would be changed."""
+    text = (begin + CURABLE).encode()
+
+    assert fix(text, path) == text
+    assert fix(text, "train.py") != text
+
+
+@pytest.mark.parametrize("path", ["eval_test.py", "test_model.py", "tests/train.py"])
+def test_a_script_with_the_name_of_a_test_is_changed(path: str) -> None:
+    """Without a test in it."""
+    assert fix(CURABLE.encode(), path) == fix(CURABLE.encode())
 
 
 def test_a_second_run_changes_nothing() -> None:

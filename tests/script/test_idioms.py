@@ -326,3 +326,30 @@ def test_what_a_careful_reader_does_not_say(text: str) -> None:
     """Settings named after losses, numbers of NumPy, a function that only defines the step."""
     found = hits("import torch\nimport numpy as np\n" + text)
     assert not {rule for rule in found if rule.startswith("sync.")}
+
+
+@pytest.mark.parametrize("name", ["autocast", "GradScaler", "custom_fwd", "autocast_mode.autocast"])
+def test_names_that_moved_are_old_ones(name: str) -> None:
+    assert "precision.amp-old-names" in hits(f"import torch\nx = torch.cuda.amp.{name}()\n")
+
+
+def test_what_did_not_move_is_no_old_name() -> None:
+    """A helper of the same module."""
+    assert "precision.amp-old-names" not in hits("import torch\nx = torch.cuda.amp.common.amp_definitely_not_available()\n")
+
+
+OUTPUTS = """
+import torch
+for x, y in loader:
+    output = model(x)
+    loss_function(output, y).backward()
+    optimizer.step()
+    for i in range(len(output)):
+        {}
+"""
+
+
+def test_several_outputs_are_no_elements_of_a_tensor() -> None:
+    """Some of which are None."""
+    assert "program.element-loop" in hits(OUTPUTS.format("print(output[i].max())"))
+    assert "program.element-loop" not in hits(OUTPUTS.format("if output[i] is not None:\n            keep(output[i])"))
