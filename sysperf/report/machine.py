@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sysperf.collect.torch.records import Install
 
 MAX_INSTALLS = 3
+CONTAINED = "files, services and mounts of the machine outside this container"
 
 
 def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -30,12 +31,15 @@ def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def described(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """The same with the programs that nobody could look at: to have seen none is not to know that there is none."""
-    process = MachineFacts(snapshot).process
-    if process is None or not process.unreadable:
-        return identity(snapshot)
-    unseen = f"{count(process.unreadable, 'large one')} {not_examined(snapshot.root)}"
-    return [*identity(snapshot), ("programs", unseen)]
+    """The same with what nobody could look at: to have seen none is not to know that there is none."""
+    facts = MachineFacts(snapshot)
+    process, container = facts.process, facts.container
+    lines = identity(snapshot)
+    if process is not None and process.unreadable:
+        lines.append(("programs", f"{count(process.unreadable, 'large one')} {not_examined(snapshot.root)}"))
+    if container is not None and container.inside:
+        lines.append(("not seen", CONTAINED))
+    return lines
 
 
 def _unknown(facts: MachineFacts, area: str) -> str:
