@@ -1,4 +1,4 @@
-"""How often `sysperf fleet bench` finds a slow node, and names a healthy one, in simulated fleets.
+"""How often `sysperf fleet bench` finds a slow node or link, and names a healthy one, in simulated fleets: the tables of docs/fleet.md.
 
   python benchmarks/fleet.py [--sweeps 100]
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.fleet import networks
+from tests.fleet.networks import Net
 from tests.fleet.sweeps import World, rates
 
 WORLDS = (
@@ -32,11 +34,32 @@ WORLDS = (
 )
 
 
+NETWORKS = (
+    Net(slow_node=0.15),
+    Net(slow_link=0.3),
+    Net(),
+    Net(nodes=4, slow_node=0.5),
+    Net(nodes=4, slow_link=0.5),
+    Net(slow_node=0.15, alike=0.6),
+    Net(slow_node=0.15, rack_noise=0.05),
+    Net(slow_link=0.2, rack_noise=0.05),
+    Net(rack_noise=0.05),
+    Net(noise=0.1),
+)
+
+
 def main() -> None:
-    """Print a row for each world."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweeps", type=int, default=100)
     sweeps = parser.parse_args().sweeps
+    of_nodes(sweeps)
+    print()
+    of_pairs(sweeps)
+
+
+def of_nodes(sweeps: int) -> None:
+    """Nodes that are measured by themselves."""
     print("| nodes | healthy nodes spread by | noise of a run | slow by | found | a healthy node is named |")
     print("|---|---|---|---|---|---|")
     for world in WORLDS:
@@ -46,7 +69,18 @@ def main() -> None:
               f"| {found} | {of_many.healthy_named:.2f} |", flush=True)  # fmt: skip
 
 
-def noise(world: World) -> str:
+def of_pairs(looks: int) -> None:
+    """Pairs of nodes."""
+    print("| nodes | slow | noise of a run | found as that | something else is named |")
+    print("|---|---|---|---|---|")
+    for net in NETWORKS:
+        of_many = networks.rates(net, looks)
+        what = f"a node, by {net.slow_node:.0%}" if net.slow_node else f"a link, by {net.slow_link:.0%}" if net.slow_link else "nothing"
+        found = f"{of_many.found:.2f}" if what != "nothing" else "–"
+        print(f"| {net.nodes} | {what} | {noise(net)} | {found} | {of_many.others_named:.2f} |", flush=True)
+
+
+def noise(world: World | Net) -> str:
     """``1 %, each run like the one before (0.6)``."""
     alike = f", each run like the one before ({world.alike:g})" if world.alike else ""
     shared = f", and {world.rack_noise:.0%} that a rack shares for a while" if world.rack_noise else ""

@@ -59,14 +59,14 @@ def client(folder: Path, configuration: str) -> None:
     script.chmod(0o755)
 
 
-def started(folder: Path, name: str, configuration: str, address: str, port: int) -> subprocess.Popen[bytes]:
-    """An sshd that answers."""
+def started(folder: Path, name: str, configuration: str, address: str, port: int, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    """An sshd that answers; `before` it may stand how it is started."""
     assert SSHD is not None
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # where sshd of root locks its unprivileged half in
     (folder / name).write_text(configuration)
     with (folder / f"{name}.log").open("wb") as log:
-        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", str(folder / name)], stderr=log)
+        daemon = subprocess.Popen([*before, SSHD, "-D", "-e", "-f", str(folder / name)], stderr=log)
     assert eventually(lambda: _answers(address, port)), (folder / f"{name}.log").read_text()
     return daemon
 

@@ -211,10 +211,12 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 
 
 def wants_color(args: argparse.Namespace) -> bool:
-    """Whether to colour: asked for, or a terminal that did not say NO_COLOR (https://no-color.org)."""
+    """Whether to colour: asked for, or by https://force-color.org, or on a terminal; https://no-color.org wins over both."""
     if args.color != "auto" or args.output:
         return bool(args.color == "always")
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def width(otherwise: int = 100) -> int:

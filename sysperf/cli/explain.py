@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         _options.write(as_json.dump({"id": args.id, "explain": OWN_FINDINGS[args.id]}), args)
         return Exit.CLEAN
     if args.id in OWN_FINDINGS:
-        _options.write(f"{args.id}\n\n{OWN_FINDINGS[args.id]}", args)
+        _options.write(explain.own(args.id, OWN_FINDINGS[args.id], color=_options.wants_color(args), width=_options.width()), args)
         return Exit.CLEAN
     what = judging.find(judging.load_rules(args.rules), args.id, args.rules)
     seeds = what.seeds if isinstance(what, Rule) else what.cause.seeds

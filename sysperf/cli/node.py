@@ -35,7 +35,8 @@ from sysperf.report import node as report
 
 MAX_RUNS = 1_000
 LIMIT_S = 120.0
-"""For traces of ranks, where nobody says how long that may take."""
+"""For traces of ranks and for pairs, where nobody says how long that may take."""
+MIN_PORT = 1_024
 MIN_LIMIT_S, MAX_LIMIT_S = 0.1, 3_600.0
 
 
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "record": "an audit, and the facts that matter for speed",
         "bench": "the same with measured figures, as `bench host` takes them",
         "ranks": "the same with what traces of the ranks of a job show, which `fleet job` compares",
+        "pair": "what this node and another one reach together, for `fleet bench --pairs`",
     }
     for name, text in texts.items():
         action = actions.add_parser(name, help=text, description=__doc__, formatter_class=_options.formatter)
@@ -52,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--node", default="", metavar="NAME", help="its name in the fleet (default: SLURMD_NODENAME, else its host name)"
         )
         action.add_argument("--limit", type=_seconds, metavar="SECONDS", help="end after so long, whoever waits for it")
-        if name == "bench":
+        if name in ("bench", "pair"):
             action.add_argument("--runs", type=int, default=5, metavar="N", help="short runs of each figure (default: 5)")
+        if name == "bench":
             action.add_argument(
                 "--only", default="memory,matmul,gpu", metavar="GROUPS", help="groups of figures (default: memory,matmul,gpu)"
             )
@@ -62,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--seconds", type=_seconds, default=3.0, metavar="SECONDS", help="how long they are traced (default: 3)")
             action.add_argument("--begin", type=int, default=0, metavar="MS", help="when, in ms since 1970 (default: in 20 s)")
             plugins.add_choice(action, plugin.TRACES)
+        if name == "pair":
+            action.add_argument("--pairs", required=True, metavar="NAMES", help="as n1:n2,n3:n4; the first of this node's pair listens")
+            action.add_argument("--only", default="all-reduce,send-recv", metavar="FIGURES", help="figures (default: all-reduce,send-recv)")
+            action.add_argument("--port", type=int, required=True, metavar="PORT", help="of the first pair; each further one has the next")
         _options.add_machine(action)
         _options.add_rule_files(action)
         action.add_argument("--config", metavar="FILE", help="use only this configuration file")
@@ -75,17 +82,37 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--node {args.node[:80]}: no name of a node", "names have letters, digits, dots and hyphens")
     if args.limit:
         signal.setitimer(signal.ITIMER_REAL, args.limit)  # its signal ends us: nothing stays on a node that nobody asks any more
+    if not 1 <= getattr(args, "runs", 1) <= MAX_RUNS:
+        raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number")
+    said = _paired(args) if args.action == "pair" else _said(args)
+    _options.write(report.prometheus(said) if args.format == "prometheus" else to_json(said).decode(), args)
+    return Exit.CLEAN
+
+
+def _said(args: argparse.Namespace) -> NodeRecord:
+    """What this machine says of itself. Raises SysperfError."""
     config = read_config(args.config)
     terms = judging.load_terms(config, judging.machine_rules(config, args.rules))
     said = record.record(_options.host(args), terms, args.node)
     if args.action == "bench":
-        if not 1 <= args.runs <= MAX_RUNS:
-            raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number")
         said = record.with_ceilings(said, tuple(_options.listed([args.only])), args.runs)
-    if args.action == "ranks":
-        said = _with_ranks(said, args)
-    _options.write(report.prometheus(said) if args.format == "prometheus" else to_json(said).decode(), args)
-    return Exit.CLEAN
+    return _with_ranks(said, args) if args.action == "ranks" else said
+
+
+def _paired(args: argparse.Namespace) -> NodeRecord:
+    """What it reaches with its partner. Raises UsageError."""
+    from sysperf.engine.fleet import pair  # noqa: PLC0415 - a record without figures does not pay for it
+    from sysperf.engine.fleet.pairs import METRICS  # noqa: PLC0415 - as above
+
+    pairs = [tuple(each.split(":")) for each in args.pairs.split(",")]
+    if not all(len(each) == 2 and all(map(is_name, each)) for each in pairs):
+        raise UsageError("--pairs: no pairs of names of nodes", "pairs look like n1:n2,n3:n4")
+    if not MIN_PORT <= args.port <= pair.MAX_PORT - len(pairs):
+        raise UsageError(f"--port {args.port}", f"from {MIN_PORT} on")
+    metrics = _options.listed([args.only])
+    if unknown := sorted(set(metrics) - set(METRICS)):
+        raise UsageError(f"--only {', '.join(unknown)[:80]}: no such figure", f"figures are {', '.join(METRICS)}")
+    return pair.measured(args.node, [(one, other) for one, other in pairs], args.port, metrics, args.runs, args.limit or LIMIT_S)
 
 
 def _with_ranks(said: NodeRecord, args: argparse.Namespace) -> NodeRecord:

@@ -93,7 +93,7 @@ def is_of_the_field(word: str) -> bool:
 def is_program(word: str) -> bool:
     """Whether it is a program that trains, serves, launches or wraps, by its name or by its path."""
     name = word[word.rfind("/") + 1 :]
-    return (name in PROGRAMS or is_python(name)) and (name == word or is_place(word) or is_path(word))
+    return (name in PROGRAMS or is_python(name)) and (name == word or is_place(word) or is_path(word) or is_path(f"./{word}"))
 
 
 def is_python(name: str) -> bool:

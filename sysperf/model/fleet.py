@@ -112,9 +112,10 @@ class Fleet(Asking, kw_only=True):
 
 
 class SlowNode(Record, kw_only=True):
-    """What fresh runs say of one figure of a node that looked slow."""
+    """What fresh runs say of one figure of a node, or of a link between two, that looked slow."""
 
     node: str
+    to: Annotated[str, fact("the other end of a link; empty: it is about the node itself")] = ""
     of_class: str
     metric: str
     verdict: Annotated[
@@ -135,6 +136,8 @@ class FleetBench(Asking, kw_only=True):
     classes: tuple[HardwareClass, ...] = ()
     small: Annotated[tuple[str, ...], fact("classes of fewer than four nodes, of which nobody is named")] = ()
     figures: Annotated[int, fact("measured figures of all nodes")] = 0
+    pairs: Annotated[int | None, fact("pairs of nodes that were measured; null: each node by itself")] = None
+    unknown: Annotated[tuple[FleetUnknown, ...], fact("pairs that gave no figure, and why")] = ()
     suspects: tuple[SlowNode, ...] = ()
 
     @property

@@ -15,7 +15,7 @@ MAX_NAME = 253
 NodeState = Literal["answered", "late", "unreachable", "refused", "busy", "drained"]
 """refused: it did not let us in, or what it sent is no record of it."""
 
-Verb = Literal["record", "bench", "ranks"]
+Verb = Literal["record", "bench", "ranks", "pair"]
 """What may be asked of a node: never a command of the user's, so that a fleet is no remote shell."""
 
 
@@ -44,8 +44,10 @@ class Asked(Record):
     hosts: Annotated[tuple[str, ...], fact("names; empty: all that the engine knows")] = ()
     at_once: Annotated[int, fact("how many are asked at a time")] = 64
     node_limit_s: Annotated[float, fact("for one node")] = 20.0
-    runs: Annotated[int, fact("of each figure, for `bench`")] = 5
-    groups: Annotated[tuple[str, ...], fact("of figures, for `bench`")] = ("memory", "matmul", "gpu")
+    runs: Annotated[int, fact("of each figure, for `bench` and `pair`")] = 5
+    groups: Annotated[tuple[str, ...], fact("of figures, for `bench`; metrics, for `pair`")] = ("memory", "matmul", "gpu")
+    pairs: Annotated[tuple[tuple[str, str], ...], fact("of nodes that measure what lies between them, for `pair`")] = ()
+    port: Annotated[int, fact("where the first of a pair listens, one more for each pair, for `pair`")] = 0
     job: Annotated[str, fact("of which ranks are asked for, for `ranks`")] = ""
     window_s: Annotated[float, fact("how long they are traced, for `ranks`")] = 3.0
     begin_ms: Annotated[int, fact("when that begins on all nodes, since 1970, for `ranks`")] = 0

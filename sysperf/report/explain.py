@@ -32,6 +32,14 @@ def render(what: Rule | Explained, statements: Sequence[Statement] = (), *, colo
     return text + _articles(statements, color=color, width=width)
 
 
+def own(name: str, text: str, *, color: bool, width: int) -> str:
+    """What a finding means that no rule makes, such as a waiver without effect."""
+    page = Page(Ink(color), width)
+    page.line(page.ink("strong", name))
+    _body(page, text)
+    return str(page)
+
+
 def _articles(statements: Sequence[Statement], *, color: bool, width: int) -> str:
     """What the articles say of it; "" where they say nothing."""
     page = Page(Ink(color), width)

@@ -13,6 +13,7 @@ from sysperf.report.terminal import Ink, Page, table
 from sysperf.report.words import count
 
 FORMATS = ("text", "json", "markdown")
+MAX_LINKS = 8
 WORDS = {
     "slow": "slow",
     "slower": "slower than most, too little to be called slow",
@@ -32,10 +33,18 @@ def render(bench: FleetBench, format: str = "text", *, color: bool = False, widt
 def headline(bench: FleetBench) -> str:
     """``512 of 512 nodes, 6,144 figures: n310 is slow``."""
     silent = "; ".join(f"{each.state}: {fold(each.nodes, 8)}" for each in bench.silent)
-    who = fold(dict.fromkeys(each.node for each in bench.slow), 8)
-    said = f"{who} {'is' if len({each.node for each in bench.slow}) == 1 else 'are'} slow" if who else "nobody is called slow"
+    nodes = dict.fromkeys(each.node for each in bench.slow if not each.to)
+    links = dict.fromkeys(_name(each) for each in bench.slow if each.to)
+    who = ", ".join([*([fold(nodes, 8)] if nodes else []), *list(links)[:MAX_LINKS]])
+    said = f"{who} {'is' if len(nodes) + len(links) == 1 else 'are'} slow" if who else "nobody is called slow"
     stopped = ", interrupted" if bench.interrupted else ""
-    return f"{bench.answered} of {count(bench.asked, 'node')}{f' ({silent})' if silent else ''}, {bench.figures:,} figures{stopped}: {said}"
+    of = f"{bench.figures:,} figures" if bench.pairs is None else f"{count(bench.pairs, 'pair')}, {bench.figures:,} figures"
+    return f"{bench.answered} of {count(bench.asked, 'node')}{f' ({silent})' if silent else ''}, {of}{stopped}: {said}"
+
+
+def _name(each: SlowNode) -> str:
+    """``n7``, or a link by its ends."""
+    return neutral(f"link {each.node} – {each.to}" if each.to else each.node, 120)
 
 
 def _shown(bench: FleetBench, verbose: bool) -> list[SlowNode]:
@@ -44,15 +53,19 @@ def _shown(bench: FleetBench, verbose: bool) -> list[SlowNode]:
 
 def _row(each: SlowNode) -> tuple[str, str, str, str]:
     if not each.runs:
-        return each.node, neutral(each.metric, 60), "", WORDS[each.verdict]
+        return _name(each), neutral(each.metric, 60), "", WORDS[each.verdict]
     beside = f"{each.runs} runs beside {fold(each.beside, 4)}"
     interval = f"{each.middle_pct:+.1f} % ({each.low_pct:+.1f} to {each.high_pct:+.1f} %)"
-    return neutral(each.node, 60), neutral(each.metric, 60), interval, f"{WORDS[each.verdict]}; {beside}"
+    return _name(each), neutral(each.metric, 60), interval, f"{WORDS[each.verdict]}; {beside}"
 
 
 def _notes(bench: FleetBench) -> Iterator[str]:
     if not bench.figures:
-        yield "No figures: nodes give them with `sysperf node bench`."
+        yield "No pair gave a figure." if bench.pairs is not None else "No figures: nodes give them with `sysperf node bench`."
+    for unknown in bench.unknown[:MAX_LINKS]:
+        yield f"Not measured between {neutral(' and '.join(unknown.nodes), 160)}: {neutral(unknown.why, 200)}."
+    if len(bench.unknown) > MAX_LINKS:
+        yield f"So it is between {count(len(bench.unknown) - MAX_LINKS, 'further pair')}."
     if unclear := [each for each in bench.suspects if each.verdict == "unclear"]:
         worst = max(each.tells_from_pct for each in unclear)
         least = f"below {worst:g} %" if worst < 100 else "at all"
@@ -74,7 +87,10 @@ def _text(bench: FleetBench, page: Page, verbose: bool) -> str:
         page.line()
     for note in _notes(bench):
         page.paragraph(note, "unknown")
-    page.paragraph("slow: at least 2 % below its controls, and certainly not less than 1 %, at 5 % for all suspects together", "dim")
+    least, harmless = (2, 1) if bench.pairs is None else (10, 5)
+    page.paragraph(
+        f"slow: at least {least} % below its controls, and certainly not less than {harmless} %, at 5 % for all suspects together", "dim"
+    )
     return str(page)
 
 

@@ -32,7 +32,7 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
         page.paragraph(f"PyTorch programs are unknown: {neutral(problem)}", "unknown")
         return str(page)
     processes, gpu_numbers = facts.process.processes, _gpu_numbers(facts)
-    head, *rows = table(HEAD, (_row(process, gpu_numbers) for process in processes), page.ink, page.width, right=RIGHT)
+    head, *rows = table(HEAD, (_row(process, gpu_numbers) for process in processes), page.ink, page.room, right=RIGHT)
     if processes:
         page.line(head)
     for row, process in zip(rows, processes, strict=True):

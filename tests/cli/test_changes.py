@@ -50,7 +50,7 @@ class Desk:
         self.folder = folder
         self.child = subprocess.Popen(["sleep", "600"])
         self.env = {
-            **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "SYSPERF_DEBUG")},
+            **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "SYSPERF_DEBUG")},
             "STATE_DIRECTORY": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "PYTHONPATH": str(ROOT),

@@ -347,12 +347,14 @@ def test_waivers_come_from_the_configuration(tmp_path: Path) -> None:
     assert sysperf(*options).returncode == 1
 
 
-def test_colour_only_on_a_terminal() -> None:
-    """A pipe gets plain text; a terminal gets colours unless NO_COLOR says no."""
+def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe gets plain text unless FORCE_COLOR is set; a terminal gets colours unless NO_COLOR says no."""
     assert "\x1b[" not in sysperf("audit", "--fail-on", "never").stdout
     assert "\x1b[" in on_terminal("audit", "--fail-on", "never")
     assert "\x1b[" not in on_terminal("audit", "--fail-on", "never", NO_COLOR="1")
     assert "\x1b[" in sysperf("audit", "--fail-on", "never", "--color", "always").stdout
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in sysperf("audit", "--fail-on", "never").stdout
 
 
 def on_terminal(*arguments: str, **environment: str) -> str:

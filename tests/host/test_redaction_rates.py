@@ -161,7 +161,7 @@ OPTIONS = tuple(
     .split("|")
 )  # fmt: skip
 LAUNCHERS = (
-    "python train.py", "python -u train.py", "/home/ada/venv/bin/python3.11 -m torch.distributed.run train.py", "torchrun train.py", "python -m my_project.train",
+    "python train.py", "python -u train.py", "venv/bin/python train.py", ".venv/bin/python3.11 -m torch.distributed.run train.py", "/home/ada/venv/bin/python3.11 -m torch.distributed.run train.py", "torchrun train.py", "python -m my_project.train",
     "accelerate launch train.py", "deepspeed train.py", "numactl --cpunodebind=0 --membind=0 python train.py", "taskset -c 0-7 python train.py", "vllm serve",
     "srun -n 8 python train.py", "mpirun -np 8 python train.py", "env OMP_NUM_THREADS=8 python train.py", "nice -n 5 python train.py", "uv run python train.py",
     "conda run -p /opt/pt python train.py", "python /root/projects/2024-05-exp/scripts/train_fsdp2.py", "sysperf wrap -- python train.py",

@@ -15,7 +15,7 @@ from sysperf.host import Host
 from sysperf.host.live import Live
 from sysperf.live.gpus import Gpus
 from sysperf.live.gpus.drm_clients import AT_ONCE, DENIED, OUTSIDE, SEARCH_S, SEARCHING
-from sysperf.live.gpus.files import NOT_OFFERED
+from sysperf.live.gpus.files import NO_NUMBER, NOT_OFFERED
 from sysperf.live.gpus.meters import METRICS, series
 from sysperf.live.metrics import describe
 from sysperf.procfs.fdinfo import parse
@@ -185,10 +185,10 @@ def test_a_file_that_fails_is_unknown_and_comes_back(tmp_path: Path) -> None:
     """A GPU in reset answers nothing, or words."""
     files, links = amd(RX7900)
     at = own(files, "gpu_busy_percent")
-    meters = meters_at(plant(tmp_path, {**files, at: "busy\n"}, links))
-
-    assert "gpu.0.utilization" not in meters.sample()
-    assert meters.unknown["gpu.0.utilization"] == "the file holds no number"
+    for said in ("busy\n", "65535\n"):
+        meters = meters_at(plant(tmp_path, {**files, at: said}, links))
+        assert "gpu.0.utilization" not in meters.sample()
+        assert meters.unknown["gpu.0.utilization"] == NO_NUMBER
     plant(tmp_path, {at: "3\n"})
     assert meters.sample()["gpu.0.utilization"] == pytest.approx(0.03)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.report.terminal import Ink, cells, clip, shorten, table, wrap
+from sysperf.report.terminal import _NARROW, Ink, _cells, cells, clip, shorten, table, wrap
 
 PRINTED = st.characters(exclude_categories=["C"])
 
@@ -15,6 +15,14 @@ PRINTED = st.characters(exclude_categories=["C"])
 def test_cells_counts_columns_not_characters(text: str, columns: int) -> None:
     """A CJK character takes two columns, a combining mark none."""
     assert cells(text) == columns
+
+
+def test_what_is_counted_quickly_is_as_wide_as_unicode_says() -> None:
+    """Frames, bars and curves are no letters of two columns."""
+    quick = [char for char in map(chr, range(0x20, 0x10000)) if _NARROW.fullmatch(char)]
+
+    assert len(quick) > 500
+    assert [char for char in quick if _cells(char) != 1] == []
 
 
 def test_clip_counts_columns() -> None:

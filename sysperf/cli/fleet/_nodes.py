@@ -74,6 +74,8 @@ def _engine(args: argparse.Namespace) -> str:
         return str(args.engine)
     if args.where:
         return plugin.ENGINES.default
+    if os.environ.get("TORCHELASTIC_RUN_ID") and not args.hosts:
+        return "torchrun"
     if os.environ.get("SLURM_JOB_NODELIST"):
         return "slurm"
     if args.hosts:

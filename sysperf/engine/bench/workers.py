@@ -151,7 +151,7 @@ class Ranks:
         store = f"{self._folder.name}/store{self._attempt}"
         try:
             for rank, worker in enumerate(self._workers):
-                worker.send({**request, "rank": rank, "ranks": len(self._workers), "store": store})
+                worker.send({**request, "rank": rank, "ranks": len(self._workers), "init": f"file://{store}"})
         except OSError as error:
             return self._failed(str(error))
         answers = [worker.answer(max(0.1, until - time.monotonic())) for worker in self._workers]

@@ -133,8 +133,8 @@ def ask(
     engine: str, asked: Asked, verb: Verb, say: Callable[[int, int], object] = lambda *_: None, only: Sequence[str] = ()
 ) -> tuple[Gathered, bool]:
     """(what came, whether Ctrl-C ended it); with `only` of these nodes."""
-    reaching = plugin.engine(engine)
-    nodes = [node for node in reaching.nodes(asked) if not only or node.name in only]
+    reaching, wanted = plugin.engine(engine), set(only)
+    nodes = [node for node in reaching.nodes(asked) if not wanted or node.name in wanted]
     gathered = Gathered([_not_yet(node) for node in nodes])
 
     def deliver(answer: Answer) -> None:

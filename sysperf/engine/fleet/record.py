@@ -27,7 +27,12 @@ JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 
 def record(host: Host, terms: Terms, node: str = "") -> NodeRecord:
     """Read and judge a machine, and keep what a fleet compares. `node` is its name there."""
-    return of_report(audit(host, terms), terms, node or os.environ.get("SLURMD_NODENAME") or os.uname().nodename)
+    return of_report(audit(host, terms), terms, node or name())
+
+
+def name() -> str:
+    """How this machine is called where nobody says otherwise."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def of_report(report: Report, terms: Terms, node: str) -> NodeRecord:

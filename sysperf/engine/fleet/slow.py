@@ -23,18 +23,33 @@ Measure = Callable[[str, Sequence[str], int], Mapping[str, Sequence[float]]]
 
 MIN_NODES = 4
 """A smaller class has differences, and nobody is named."""
-SUSPECT_Z, SUSPECT_SHARE = -2.0, 0.99
+SUSPECT_Z = -2.0
 MAX_SUSPECTS, MAX_SHARE = 24, 0.01
 ROUNDS = (12, 12, 24)
 CONTROLS = 3
 TRIMMED = 0.17
-HARMLESS, NAMED = -0.01, -0.02
-EACH_ROUND = -0.015
-"""No single round says otherwise: noise that a rack shares lasts as long as a round."""
 LEVEL = 0.05
 INTERVAL = 0.95
 TELLABLE = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
-_MAD = 1.4826
+MAD = 1.4826
+"""Times the median of absolute deviations is a standard deviation, of normal noise."""
+
+
+class Bounds(NamedTuple):
+    """What counts as slow, as shares of the controls."""
+
+    suspect: float = 0.99
+    """The part of the usual figure below which a node is a suspect."""
+    harmless: float = -0.01
+    """A smaller difference is none."""
+    named: float = -0.02
+    each_round: float = -0.015
+    """No single round says otherwise: noise that a rack shares lasts as long as a round."""
+    clear: float = 0.03
+    """Runs that cannot tell this leave it unclear."""
+
+
+FIGURES = Bounds()
 
 
 class Cell(NamedTuple):
@@ -81,10 +96,10 @@ def suspects(values: Values) -> list[Cell]:
         if len(middles) < MIN_NODES:
             continue
         usual = median(middles.values())
-        spread = _MAD * median(abs(value - usual) for value in middles.values())
+        spread = MAD * median(abs(value - usual) for value in middles.values())
         for node, value in middles.items():
             z = (value - usual) / spread if spread > 0 else math.copysign(math.inf, value - usual)
-            if usual > 0 and z < SUSPECT_Z and value < SUSPECT_SHARE * usual:
+            if usual > 0 and z < SUSPECT_Z and value < FIGURES.suspect * usual:
                 found.append((z, Cell(metric, node)))
     return [cell for _, cell in sorted(found)[: max(MAX_SUSPECTS, math.ceil(MAX_SHARE * cells))]]
 
@@ -100,10 +115,10 @@ def controls(values: Values, cell: Cell, suspected: Sequence[Cell]) -> tuple[str
 def confirmed(values: Values, measure: Measure) -> list[Slow]:
     """Measure each suspect again, and judge it."""
     suspected = suspects(values)
-    return [_judged(cell, controls(values, cell, suspected), measure, len(suspected)) for cell in suspected]
+    return [judged(cell, controls(values, cell, suspected), measure, len(suspected)) for cell in suspected]
 
 
-def _judged(cell: Cell, beside: tuple[str, ...], measure: Measure, count: int) -> Slow:
+def judged(cell: Cell, beside: tuple[str, ...], measure: Measure, count: int, bounds: Bounds = FIGURES) -> Slow:
     """Runs in rounds, until it is named, clearly no suspect any more, or the last round is over."""
     differences: list[float] = []
     rounds: list[float] = []
@@ -118,19 +133,19 @@ def _judged(cell: Cell, beside: tuple[str, ...], measure: Measure, count: int) -
         estimate = trimmed(differences)
         if (
             len(rounds) > 1
-            and max(rounds) <= EACH_ROUND
-            and estimate.middle <= NAMED
-            and estimate.middle + estimate.reach(level) < HARMLESS
+            and max(rounds) <= bounds.each_round
+            and estimate.middle <= bounds.named
+            and estimate.middle + estimate.reach(level) < bounds.harmless
         ):
-            return _said(cell, "slow", differences, beside, level)
-        if estimate.middle > HARMLESS:
+            return _said(cell, "slow", differences, beside, level, bounds)
+        if estimate.middle > bounds.harmless:
             break
     if len(differences) < 3:
         return Slow(cell, "not measured", 0.0, 0.0, 0.0, 0, beside, 1.0)
-    said = _said(cell, "usual", differences, beside, level)
-    if said.middle > HARMLESS:
+    said = _said(cell, "usual", differences, beside, level, bounds)
+    if said.middle > bounds.harmless:
         return said
-    return said._replace(verdict="slower" if said.tells_from <= TELLABLE[1] else "unclear")
+    return said._replace(verdict="slower" if said.tells_from <= bounds.clear else "unclear")
 
 
 def _differences(suspect: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
@@ -140,10 +155,12 @@ def _differences(suspect: Sequence[float], others: Sequence[Sequence[float]]) ->
     return [run / usual - 1 for run, *beside in zip(suspect, *others) if (usual := fmean(beside)) > 0]  # noqa: B905 - the shortest decides
 
 
-def _said(cell: Cell, verdict: Literal["slow", "usual"], differences: Sequence[float], beside: tuple[str, ...], level: float) -> Slow:
+def _said(
+    cell: Cell, verdict: Literal["slow", "usual"], differences: Sequence[float], beside: tuple[str, ...], level: float, bounds: Bounds
+) -> Slow:
     estimate = trimmed(differences)
     reach = estimate.reach((1 - INTERVAL) / 2)
-    least = -HARMLESS + estimate.reach(level)
+    least = -bounds.harmless + estimate.reach(level)
     tells_from = next((share for share in TELLABLE if share >= least), 1.0)
     middle = estimate.middle
     return Slow(cell, verdict, middle, middle - reach, middle + reach, len(differences), beside, tells_from)

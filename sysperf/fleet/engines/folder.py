@@ -43,8 +43,8 @@ def nodes(asked: Asked) -> tuple[Node, ...]:
 
 
 def run(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> None:
-    """Deliver what lies there. Raises UsageError for `bench`: nobody can be asked."""
-    if verb == "bench":
+    """Deliver what lies there. Raises UsageError where something is to be measured: nobody can be asked."""
+    if verb in ("bench", "pair"):
         raise UsageError("records in a folder can be read, and nothing can be measured there", "choose another engine with --engine")
     for answer in _lines(nodes) if asked.where in ("", "-") else (_file(asked.where, node) for node in nodes):
         deliver(answer)

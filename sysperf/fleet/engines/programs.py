@@ -146,9 +146,10 @@ def each(work: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R
 def words(verb: Verb, asked: Asked) -> tuple[str, ...]:
     """How a node is asked for a verb: words of ours, and none of a user's. What it starts ends by itself."""
     limit = ("--limit", f"{asked.node_limit_s:g}")
-    measured = ("--runs", str(asked.runs), "--only", ",".join(asked.groups)) if verb == "bench" else ()
+    measured = ("--runs", str(asked.runs), "--only", ",".join(asked.groups)) if verb in ("bench", "pair") else ()
     job = ("--job", asked.job, "--seconds", f"{asked.window_s:g}", "--begin", str(asked.begin_ms)) if verb == "ranks" else ()
-    return ("node", verb, *measured, *job, *limit)
+    paired = ("--pairs", ",".join(map(":".join, asked.pairs)), "--port", str(asked.port)) if verb == "pair" else ()
+    return ("node", verb, *measured, *job, *paired, *limit)
 
 
 def record_line(output: bytes) -> bytes:

@@ -17,7 +17,7 @@ from sysperf.collect.gpu.drm import Card, labels
 from sysperf.collect.readers import kfd
 from sysperf.host import Host
 from sysperf.host.namespaces import counts_processes_as_the_kernel
-from sysperf.live.gpus.files import FileGpu, Place
+from sysperf.live.gpus.files import PERCENT, FileGpu, Place
 from sysperf.live.gpus.meters import Reasons, Values, bits_of, put, put_events
 from sysperf.live.open_file import OpenFile
 from sysperf.procfs.gpu_metrics import Held, held, throttled_between, throttled_by
@@ -63,8 +63,8 @@ class _Gpu(FileGpu):
         super().__init__(host, folder, index, clock, root)
         at = self.sensors or f"{folder}/hwmon/none"
         self.keep(host, {
-            "utilization": Place((f"{folder}/gpu_busy_percent",), 0.01),
-            "memory_utilization": Place((f"{folder}/mem_busy_percent",), 0.01),
+            "utilization": Place((f"{folder}/gpu_busy_percent",), PERCENT),
+            "memory_utilization": Place((f"{folder}/mem_busy_percent",), PERCENT),
             "memory_used_bytes": Place((f"{folder}/mem_info_vram_used",)),
             "power_watts": Place((f"{at}/power1_average", f"{at}/power1_input"), 1e-6),
             "sm_clock_mhz": Place((f"{at}/freq1_input",), 1e-6),

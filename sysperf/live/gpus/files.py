@@ -18,6 +18,9 @@ from sysperf.procfs.numbers import whole
 
 NAMES = tuple(metric.name for metric in METRICS)
 NOT_OFFERED = "its driver has no such file"
+NO_NUMBER = "the file holds no such number"
+PERCENT, MOST_PERCENT = 0.01, 100
+"""A counter of percent that firmware did not fill says 65535."""
 
 
 class Place(NamedTuple):
@@ -59,8 +62,8 @@ class FileGpu:
         self._sleeps = (self._status.read() or b"").strip() == b"suspended"
         for name, (file, unit) in ({} if self._sleeps else self._files).items():
             number = _number(file.read())
-            if number is None:
-                self.reasons[name] = file.problem or "the file holds no number"
+            if number is None or (unit == PERCENT and number > MOST_PERCENT):
+                self.reasons[name] = file.problem or NO_NUMBER
             else:
                 self.reasons.pop(name, None)
                 put(out, self.index, name, number * unit)
