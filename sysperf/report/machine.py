@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sysperf.collect.torch.records import Install
 
 MAX_INSTALLS = 3
-CONTAINED = "files, services and mounts of the machine outside this container"
 
 
 def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -31,15 +30,12 @@ def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def described(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """The same with what nobody could look at: to have seen none is not to know that there is none."""
-    facts = MachineFacts(snapshot)
-    process, container = facts.process, facts.container
-    lines = identity(snapshot)
-    if process is not None and process.unreadable:
-        lines.append(("programs", f"{count(process.unreadable, 'large one')} {not_examined(snapshot.root)}"))
-    if container is not None and container.inside:
-        lines.append(("not seen", CONTAINED))
-    return lines
+    """The same with the programs that nobody could look at: to have seen none is not to know that there is none."""
+    process = MachineFacts(snapshot).process
+    if process is None or not process.unreadable:
+        return identity(snapshot)
+    unseen = f"{count(process.unreadable, 'large one')} {not_examined(snapshot.root)}"
+    return [*identity(snapshot), ("programs", unseen)]
 
 
 def _unknown(facts: MachineFacts, area: str) -> str:
@@ -139,8 +135,11 @@ def _models(devices: Iterable[Device]) -> str:
 def _torch(facts: MachineFacts) -> str:
     if facts.torch is None:
         return _unknown(facts, "torch")
+    if not facts.torch.installs:
+        inside = facts.container is not None and facts.container.inside
+        return "no installation found" + (" in this container; what is outside of it was not seen" if inside else "")
     known_first = sorted(facts.torch.installs, key=lambda install: install.version is None)
-    return some((_install(install) for install in known_first), MAX_INSTALLS) if known_first else "no installation found"
+    return some((_install(install) for install in known_first), MAX_INSTALLS)
 
 
 def _install(install: Install) -> str:
