@@ -8,6 +8,7 @@ examples:
   sysperf tui --connect ssh://gpu-7       another machine's agent, through ssh
   sysperf tui --root server.tar.zst       a captured machine
   sysperf tui --no-agent                  sample here although an agent runs
+  sysperf tui --fleet records/            many machines: who is bad, different or silent (also --hosts n[1-32])
 
   sysperf tui --serve                     in a browser, read-only: open the address that it prints
 
@@ -39,10 +40,16 @@ if TYPE_CHECKING:
     from sysperf.model.snapshot import Snapshot
     from sysperf.tui.actions import Actions
     from sysperf.tui.app import Dashboard
+    from sysperf.tui.shell import Shell
     from sysperf.tui.source import Source
 
 SWITCH_S = 0.0005
 """How long a thread that samples keeps the interpreter from the one that answers keys; Python's own 5 ms, some of which a key waits for."""
+
+
+NODE_LIMIT_S = 20.0
+EVERY_S, ASKED_EVERY_S = 10.0, 120.0
+"""How often a folder is read again, and how often nodes are asked: each of those makes an audit."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     plugins.add_choice(parser, plugin.STACKS, "--stacks-with")
     plugins.add_choice(parser, plugin.TRACES, "--trace-with")
+    many = parser.add_argument_group("many machines")
+    many.add_argument(
+        "--fleet",
+        nargs="?",
+        const="",
+        metavar="RECORDS",
+        help="a row a node: of a folder of records, of --hosts, or of a Slurm job",
+    )
+    many.add_argument("--hosts", default="", metavar="NAMES", help="these nodes, through ssh: n[1-32],login")
+    many.add_argument("--engine", default="", metavar="PLUGIN", help="how nodes are asked (default: by what is given)")
     web = parser.add_argument_group("in a browser (needs `pip install textual-serve`)")
     web.add_argument("--serve", action="store_true", help="serve the dashboard on the loopback address, read-only, and print its address")
     web.add_argument("--port", type=int, default=8000, help="default: 8000; 0 takes any that is free")
@@ -70,6 +87,8 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if getattr(args, "serve", False):
+        if args.fleet is not None:
+            raise UsageError("--serve shows one machine", "leave --fleet out; `sysperf fleet audit --format html` makes a page")
         return _serve(args)
     if "TEXTUAL_DRIVER" not in os.environ and (refusal := _no_terminal()):
         raise UsageError(refusal, "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
@@ -77,7 +96,10 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         with startup.without_ssl():
             make = _imported()
-            if getattr(args, "demo", False):
+            app: Shell
+            if getattr(args, "fleet", None) is not None:
+                app = _fleet(args)
+            elif getattr(args, "demo", False):
                 app = _demo(args, make, stack)
             else:
                 origin = stack.enter_context(source(args))
@@ -98,6 +120,27 @@ def _demo(args: argparse.Namespace, make: type[Dashboard], stack: contextlib.Exi
     played = demo.Demo(lambda: terms(args), folder)
     does = Actions(played, lambda name: _rule(args, name), lambda: demo.DemoChanger(folder), diagnose=demo.diagnose)
     return make(does, theme=args.theme, cards=demo.CARDS)
+
+
+def _fleet(args: argparse.Namespace) -> Shell:
+    """The dashboard of many machines. Raises UsageError."""
+    from sysperf.cli.fleet import _nodes  # noqa: PLC0415 - for this only
+    from sysperf.engine.configuration import read_config  # noqa: PLC0415
+    from sysperf.engine.fleet import gather  # noqa: PLC0415
+    from sysperf.engine.judging import machine_rules  # noqa: PLC0415
+    from sysperf.host.commands import sysperf_command  # noqa: PLC0415
+    from sysperf.tui.fleet import FleetDashboard  # noqa: PLC0415
+
+    asked = argparse.Namespace(**{**vars(args), "where": args.fleet, "at_once": 64, "node_limit": NODE_LIMIT_S, "sysperf": "sysperf"})
+    engine, whom = _nodes.asked(asked)
+    if args.fleet == "-":
+        raise UsageError("--fleet -: stdin is the dashboard's keyboard", "name a folder of records, or --hosts")
+    return FleetDashboard(
+        lambda say: gather.fleet(engine, whom, machine_rules(read_config(args.config)), say=say)[0],
+        lambda node: (*sysperf_command(), "tui", "--connect", f"ssh://{node}"),
+        every_s=EVERY_S if args.fleet else ASKED_EVERY_S,
+        theme=args.theme,
+    )
 
 
 def _no_terminal() -> str:

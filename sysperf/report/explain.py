@@ -106,8 +106,10 @@ def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None
 
 def _once(fixes: Sequence[AnyFix]) -> list[AnyFix]:
     """Each fix once: those that differ in what a finding fills in are printed alike."""
-    shown = {(fix.title, _blanks(getattr(fix, "text", "")), _blanks(_command(fix)), _what(fix)): fix for fix in reversed(fixes)}
-    return list(reversed(shown.values()))
+    shown: dict[object, AnyFix] = {}
+    for fix in fixes:
+        shown.setdefault((fix.title, _blanks(getattr(fix, "text", "")), _blanks(_command(fix)), _what(fix)), fix)
+    return list(shown.values())
 
 
 def _example(page: Page, example: Example) -> None:

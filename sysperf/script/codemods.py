@@ -6,21 +6,18 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.model.finding import Finding, Place
-from sysperf.script import evaluation, makers
+from sysperf.script import evaluation, makers, pinning
 from sysperf.script.calls import is_fallback
-from sysperf.script.edits import Change, Edit, add_keyword, newline, span, text_of
+from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
 from sysperf.script.file import File
 from sysperf.script.names import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
-from sysperf.script.transfers import is_to_device
-from sysperf.script.values import FACTORIES, LOADERS
 from sysperf.script.walk import is_named_as_test
 from sysperf.startup import lazy
 
 _DATASET = lazy(r"(\w+_)?(dataset|data_set|ds)")
 _AMP = {"autocast": "enabled", "GradScaler": "init_scale"}
 """The names that torch.amp has too, with their first argument there is behind the device."""
-MAX_DEPTH = 5
 Codemod = Callable[[File, ast.Call], "Change | None"]
 
 
@@ -30,8 +27,8 @@ def changes(file: File, hypotheses: Iterable[Finding]) -> Iterator[Change]:
         codemod = CODEMODS.get(hypothesis.rule)
         place = hypothesis.place
         call = _call_at(file, place) if codemod is not None and place is not None and not place.cell else None
-        if codemod is not None and call is not None and (change := codemod(file, call)) is not None:
-            yield change
+        if codemod is not None and call is not None and (made := codemod(file, call)) is not None:
+            yield made
 
 
 def is_test(file: File) -> bool:
@@ -52,12 +49,6 @@ def _call_at(file: File, place: Place) -> ast.Call | None:
     return None
 
 
-def _change(call: ast.Call, rule: str, *edits: Edit | None) -> Change | None:
-    """A change of these edits; None where one of them could not be made."""
-    kept = tuple(edit for edit in edits if edit is not None)
-    return Change(rule, call.lineno, kept) if len(kept) == len(edits) else None
-
-
 def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
     """``zero_grad(set_to_none=False)`` to ``zero_grad()``, unless the file looks at gradients, which would be None then."""
     if "grad" in file.words or len(call.args) + len(call.keywords) != 1:
@@ -67,7 +58,7 @@ def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
     inside = file.source.text[start + 1 : end - 1]
     if file.source.text[start] != "(" or "#" in inside or "\\" in inside:
         return None
-    return _change(call, "optimizer.zero-grad-fills", Edit(start + 1, end - 1, "", "optimizer.zero-grad-fills"))
+    return change_of(call, "optimizer.zero-grad-fills", Edit(start + 1, end - 1, "", "optimizer.zero-grad-fills"))
 
 
 def _keep_workers(file: File, call: ast.Call) -> Change | None:
@@ -84,7 +75,7 @@ def _keep_workers(file: File, call: ast.Call) -> Change | None:
         value = f"{text_of(file, given)} > 0"
     else:
         return None
-    return _change(
+    return change_of(
         call, "dataloader.workers-made-again", add_keyword(file, call, f"{maker.persistent[0]}={value}", "dataloader.workers-made-again")
     )
 
@@ -108,146 +99,6 @@ def _changes_with_epochs(file: File, call: ast.Call) -> bool:
     return any(_DATASET.fullmatch(last_name(node.value)) and file.loops.where(node).often == "epoch" for node in stores)
 
 
-def _pin(file: File, call: ast.Call) -> Change | None:
-    """Add pin_memory=True, and non_blocking=True to all copies of the batches, where those come from loaders of this file alone."""
-    rule = "dataloader.pin-memory-off"
-    if file.names.qualified(call.func) not in LOADERS or last_name(call.func) == "create_loader":
-        return None
-    if argument(call, "pin_memory", 7) is not None or is_open(call):
-        return None
-    copies = [copy for copy in _copies(file) if any(value.origin is call for value in file.values.of(_owner(copy)))]
-    if not copies or any(value.origin is not call for copy in copies for value in file.values.of(_owner(copy)) if value.kind == "batch"):
-        return None
-    if not _gives_host_memory(file, call, copies):
-        return None
-    missing = [copy for copy in copies if argument(copy, "non_blocking", _place(copy)) is None]
-    return _change(
-        call, rule, add_keyword(file, call, "pin_memory=True", rule), *(_non_blocking_edit(file, copy, rule) for copy in missing)
-    )
-
-
-_OF_LIBRARIES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
-_SPLITS = ("torch.utils.data.Subset", "torch.utils.data.random_split", "torch.utils.data.ConcatDataset")
-
-
-def _gives_host_memory(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
-    """Whether the samples of a loader lie in the host's memory for certain: what is on a device cannot be pinned, and raises."""
-    collate = argument(call, "collate_fn", 6)
-    functions = file.names.functions.get(last_name(collate), []) if collate is not None else []
-    if collate is not None and (len(functions) != 1 or _names_device(functions[0])):
-        return False
-    given = argument(call, "dataset", 0)
-    if given is None or _is_tensors(file, given):
-        return False
-    return _copies_all(file, call, copies) or _is_on_host(file, given, MAX_DEPTH)
-
-
-def _copies_all(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
-    """Whether each part of a batch is copied to the device by its name: none of them was there before."""
-    copied = {dotted(_owner(copy)) for copy in copies}
-    loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While) and file.loops.iterates(loop, call)]
-    names = {
-        part.id for loop in loops for part in within(loop.target) if isinstance(part, ast.Name) and not file.values.is_a(part, "number")
-    }
-    return bool(names) and names <= copied
-
-
-def _is_tensors(file: File, node: ast.expr) -> bool:
-    """Whether a data set was made of tensors that may lie anywhere, or with a model."""
-    made = [node, *(binding.value for binding in file.names.lookup(node, dotted(node)) if binding.value is not None)]
-    calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
-    if any(file.names.qualified(each.func) == "torch.utils.data.TensorDataset" for each in calls):
-        return not all(_is_on_host(file, value, MAX_DEPTH) for value in made)
-    return any(_may_be_tensor(file, given) for each in calls for given in _given(each))
-
-
-def _is_on_host(file: File, node: ast.expr, depth: int) -> bool:
-    """A data set of a library, or a class of this file that knows no device and was given nothing that may lie on one."""
-    if depth and dotted(node):
-        values = [binding.value for binding in file.names.lookup(node, dotted(node))]
-        return bool(values) and all(value is not None and _is_on_host(file, value, depth - 1) for value in values)
-    if not depth or not isinstance(node, ast.Call):
-        return False
-    name = file.names.qualified(node.func)
-    if name in _SPLITS:
-        return bool(node.args) and _is_on_host(file, node.args[0], depth - 1)
-    if name == "torch.utils.data.TensorDataset":
-        return all(_is_made_on_host(file, given) for given in node.args)
-    return _is_plain_dataset(file, name) and not any(_may_be_tensor(file, given) for given in _given(node))
-
-
-def _is_plain_dataset(file: File, name: str) -> bool:
-    written = file.names.classes.get(name)
-    if written is None:
-        return name.startswith(_OF_LIBRARIES)
-    return file.values.base_of(written) == "dataset" and not _names_device(written)
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(given.value for given in call.keywords)]
-
-
-def _names_device(node: ast.AST) -> bool:
-    words = {last_name(part) for part in within(node, functions=True)}
-    return bool(words & {"cuda", "device", "to", "DEVICE", "gpu"})
-
-
-def _is_made_on_host(file: File, node: ast.expr) -> bool:
-    """A tensor of a factory without a device, or of NumPy's memory."""
-    if dotted(node):
-        values = [binding.value for binding in file.names.lookup(node, dotted(node))]
-        return len(values) == 1 and isinstance(values[0], ast.Call) and _is_made_on_host(file, values[0])
-    return (
-        isinstance(node, ast.Call)
-        and file.names.qualified(node.func) in FACTORIES
-        and keyword(node, "device") is None
-        and not is_open(node)
-    )
-
-
-def _may_be_tensor(file: File, node: ast.expr) -> bool:
-    """Whether an argument of a data set may be a tensor, or something that a model has made."""
-    if isinstance(node, ast.Constant | ast.Lambda | ast.JoinedStr):
-        return False
-    for part in within(node):
-        if isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda", "encode", "forward", "predict", "embed"):
-            return True
-        if isinstance(part, ast.expr) and file.values.kinds(part) & {"tensor", "output", "batch", "loss", "detached", "model"}:
-            return True
-    return False
-
-
-def _copies(file: File) -> list[ast.Call]:
-    return [
-        call
-        for call in file.tree.of(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call)
-    ]
-
-
-def _owner(call: ast.Call) -> ast.expr:
-    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - `_copies` gives nothing else
-    return call.func.value
-
-
-def _place(call: ast.Call) -> int:
-    return 2 if last_name(call.func) == "to" else 1
-
-
-def _do_not_wait(file: File, call: ast.Call) -> Change | None:
-    """Add non_blocking=True to a copy of a pinned batch."""
-    rule = "transfer.blocking"
-    return None if argument(call, "non_blocking", _place(call)) is not None else _change(call, rule, _non_blocking_edit(file, call, rule))
-
-
-def _non_blocking_edit(file: File, call: ast.Call, rule: str) -> Edit | None:
-    """``x.cuda()`` has no argument to put it behind."""
-    if call.args or call.keywords:
-        return add_keyword(file, call, "non_blocking=True", rule)
-    start, end = span(file, call.func)[1], span(file, call)[1]
-    return Edit(start, end, "(non_blocking=True)", rule) if file.source.text[start:end] == "()" else None
-
-
 def _rename_amp(file: File, call: ast.Call) -> Change | None:
     """``torch.cuda.amp.autocast(…)`` to ``torch.amp.autocast("cuda", …)``, with the import where the name comes from one."""
     rule = "precision.amp-old-names"
@@ -259,7 +110,7 @@ def _rename_amp(file: File, call: ast.Call) -> Change | None:
         renamed = _renamed_import(file, call.func, rule)
     else:
         renamed = Edit(*span(file, call.func), f"torch.amp.{name}", rule) if file.names.imports.get("torch") == "torch" else None
-    return _change(call, rule, renamed, _with_device(file, call, name, device, rule))
+    return change_of(call, rule, renamed, _with_device(file, call, name, device, rule))
 
 
 def _with_device(file: File, call: ast.Call, name: str, device: str, rule: str) -> Edit | None:
@@ -314,14 +165,14 @@ def _add_up_on_device(file: File, call: ast.Call) -> Change | None:
         or not _is_plain_sum(file, statement, loop, statement.target.id)
     ):
         return None
-    owner = _owner(call)
+    owner = call.func.value  # type: ignore[attr-defined]  # `_is_loss_item` says so
     line = file.source.line(loop.lineno)
     indent = line[: loop.col_offset]
     end = _end_of_line(file, loop.body[-1])
     if indent.strip() or end is None or loop.body[0].lineno == loop.lineno:
         return None
     name = statement.target.id
-    return _change(
+    return change_of(
         call,
         rule,
         Edit(span(file, owner)[1], span(file, call)[1], ".detach().double()", rule),
@@ -401,8 +252,8 @@ def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
 CODEMODS: dict[str, Codemod] = {
     "optimizer.zero-grad-fills": _drop_set_to_none,
     "dataloader.workers-made-again": _keep_workers,
-    "dataloader.pin-memory-off": _pin,
-    "transfer.blocking": _do_not_wait,
+    "dataloader.pin-memory-off": pinning.pin,
+    "transfer.blocking": pinning.do_not_wait,
     "precision.amp-old-names": _rename_amp,
     "sync.per-step": _add_up_on_device,
     "program.no-grad-in-evaluation": evaluation.inference,

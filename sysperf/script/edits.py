@@ -34,6 +34,12 @@ class Change(NamedTuple):
     edits: tuple[Edit, ...]
 
 
+def change_of(call: ast.Call, rule: str, *edits: Edit | None) -> Change | None:
+    """A change of these edits; None where one of them could not be made."""
+    kept = tuple(edit for edit in edits if edit is not None)
+    return Change(rule, call.lineno, kept) if len(kept) == len(edits) else None
+
+
 def apply(source: Source, changes: Iterable[Change]) -> tuple[str, list[Change]]:
     """(the new text, the changes that are in it); a change that overlaps an earlier one is left out.
 

@@ -1,26 +1,18 @@
-"""The dashboard's shell: it binds keys, routes news and messages, and holds the screens. What is shown is in `screens`."""
+"""The dashboard of a machine: it binds keys, routes news and messages, and holds the screens. What is shown is in `screens`."""
 
 from __future__ import annotations
 
 import gc
-import os
-import re
-import signal
-import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 
 from sysperf import paths
-from sysperf.host import files
-from sysperf.model.text import neutral
-from sysperf.tui import pasted
 from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.bench import Bench
@@ -32,29 +24,23 @@ from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS, Tabs, View
+from sysperf.tui.shell import Shell
 from sysperf.tui.source import Facts, Problem, SourceUpdate
-from sysperf.tui.widgets import helping, ink
+from sysperf.tui.widgets import helping
 
 CHECK_S = 5.0
 BETWEEN_S = 0.1
 VIEWS: tuple[type[View], ...] = (Overview, Findings, Processes, Topology, History, Changes, Bench)
 
 
-class Dashboard(App[None]):
+class Dashboard(Shell):
     """What is wrong with this machine, next to the meter that shows it."""
 
-    TITLE = "sysperf"
-    ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(number), f"show({name!r})", name.capitalize(), show=False) for number, name in enumerate(TABS, 1)),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("n", "turn_card(1)", "Next card", show=False),
         Binding("N", "turn_card(-1)", "Card before", show=False),
-        Binding("s", "save_picture", "Picture", show=False),
-        Binding("t", "change_theme", "Theme", show=False),
-        Binding("q", "quit", "Quit"),
-        Binding("ctrl+c", "quit", "Quit", show=False),
-        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
     ]
 
     class SourceUpdated(Message):
@@ -66,26 +52,12 @@ class Dashboard(App[None]):
 
     def __init__(self, actions: Actions, *, theme: str = "", first: str = "overview", cards: Sequence[str] = ()) -> None:
         """`cards` are sentences for a newcomer, of which one is shown above the footer."""
-        super().__init__()
+        super().__init__(theme)
         self.actions = actions
         self.cards, self.card = cards, 0
         self.now = Now()
         self.now.origin, self.now.here = actions.source.name, actions.source.local
         self._first = first
-        self.register_theme(ink.COLOUR_BLIND)
-        self.failure: Exception | None = None
-        """The internal error that ended the dashboard, for whoever started it to tell."""
-        if theme in self.available_themes:
-            self.theme = theme
-
-    def get_driver_class(self) -> type[Driver]:
-        """Textual's driver for this terminal, to which pasted text is no keys."""
-        return pasted.guard(super().get_driver_class())
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The theme's variables, those of text made readable."""
-        variables = super().get_css_variables()
-        return {**variables, **ink.sheet(self, variables)}
 
     # ------------------------------------------------------------------ life
 
@@ -93,17 +65,9 @@ class Dashboard(App[None]):
         for view in VIEWS:
             self.install_screen(view(self.now, self.actions), name=view.NAME)
         self.push_screen(self._first)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._end_on(number)
+        self.end_on_signals()
         self.actions.source.start(self._publish)
         self.set_interval(CHECK_S, self._check)
-
-    def _end_on(self, number: signal.Signals) -> None:
-        """A signal ends the dashboard as `q` does, and so leaves the terminal clean."""
-        import asyncio  # noqa: PLC0415 - Textual has it loaded
-
-        if not self.is_headless:
-            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
 
     def on_unmount(self) -> None:
         self.actions.source.close()
@@ -111,15 +75,6 @@ class Dashboard(App[None]):
     def _publish(self, news: SourceUpdate) -> None:
         """Publish from any thread."""
         self.post_message(self.SourceUpdated(news))
-
-    def _handle_exception(self, error: Exception) -> None:
-        """End on an internal error, and leave telling it to the command line: Textual would show all local variables."""
-        if self.is_headless:
-            super()._handle_exception(error)
-        else:
-            self.failure = self.failure or error
-            self._return_code = 1
-            self._close_messages_no_wait()
 
     # ------------------------------------------------------------------ news
 
@@ -204,24 +159,6 @@ class Dashboard(App[None]):
         view = self.view
         if view is not None and isinstance(self.screen, View):
             self.push_screen(Reading("Keys", lambda width, _: helping.draw(view.NAME, view.HELP_TEXT, view.BINDINGS, width)))
-
-    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
-        """The screen as SVG, without the fonts that Textual would load from another company's server."""
-        return re.sub(r"@font-face\s*\{[^}]*\}", "", super().export_screenshot(title=title, simplify=simplify))
-
-    def action_save_picture(self) -> None:
-        """The screen as SVG: a new file in the working directory, or a download where a browser shows the dashboard."""
-        name = f"sysperf-{time.strftime('%Y%m%d-%H%M%S')}.svg"
-        if self.is_web:
-            self.deliver_screenshot(name)  # a file here would be the serving user's, whoever looks
-            return
-        picture = self.export_screenshot().encode()
-        try:
-            files.write_new(name, lambda file: file.write(picture))
-        except OSError as error:
-            self.notify(f"{name}: {error.strerror or error}", severity="error", markup=False)
-        else:
-            self.notify(f"saved {neutral(os.path.abspath(name))}", timeout=4, markup=False)
 
     def _own_commands(self) -> Iterable[SystemCommand]:
         """What the keys of the screen that is shown do."""

@@ -88,3 +88,10 @@ def test_a_fix_that_witnesses_fill_in_is_told_once(cause: str) -> None:
 
     assert told.count("\n  fix ") == 1
     assert "\n  fix       … (" not in told
+
+
+def test_no_fix_of_a_cause_is_told_twice() -> None:
+    """Nor as two that begin alike."""
+    for cause in CAUSES:
+        told = explain.render(judging.find(rules(), cause.id), color=False, width=100).split("\n  fix ")[1:]
+        assert len({text.strip()[:30] for text in told}) == len(told), cause.id

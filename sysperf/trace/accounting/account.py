@@ -9,7 +9,7 @@ from heapq import nlargest
 
 import msgspec
 
-from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, modules, polling, verdict, work
+from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, modules, polling, sites, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.pauses import MIN_ITERATIONS
@@ -96,7 +96,7 @@ class Accounting:
         timeline, times = self.timeline, self.times
         on_cpu = None
         if times or timeline.accelerator or rank.trust.device_missing:
-            hole, hole_sites = host.holes(timeline, times, self.threads)
+            hole, hole_sites = sites.holes(timeline, times, self.threads)
         else:
             on_cpu, hole, hole_sites = cpu.describe(timeline, window, self.threads)
         named = work.named(timeline)
@@ -120,7 +120,7 @@ class Accounting:
             hole_sites=hole_sites,
             loader_recurring_pct=self._loader_recurring(window) if times or on_cpu else None,
             loader_sites=self._loader_sites(window),
-            sync_sites=host.sync_sites(timeline, times, self.threads),
+            sync_sites=sites.of_waits(timeline, times, self.threads),
             work=worked,
             busy=busy.table(times[0], used, rank.gpu) if times else (),
             modules=modules.of_device(times[0]) if times else modules.of_cpu(timeline, window) if on_cpu else (),
@@ -158,7 +158,7 @@ class Accounting:
     def _loader_sites(self, window: Window) -> tuple[Site, ...]:
         """Return where the program is while devices, or on a CPU its main thread, wait for a batch."""
         waits = self._loader_waits(window)
-        return host.loader_sites(self.timeline, waits, self.threads, window.duration * len(waits))
+        return sites.of_loader(self.timeline, waits, self.threads, window.duration * len(waits))
 
     def _batches(self, window: Window) -> Batches:
         """How the program gets its data on the CPU."""

@@ -11,10 +11,11 @@ from sysperf.startup import lazy
 from sysperf.trace.accounting import pauses
 from sysperf.trace.accounting.autograd import Engine
 from sysperf.trace.accounting.exposed import LONG_GAP_NS
-from sysperf.trace.accounting.host import compilations, garbage_collections, launching_thread, sites
+from sysperf.trace.accounting.host import compilations, garbage_collections, launching_thread
 from sysperf.trace.accounting.iterations import find
 from sysperf.trace.accounting.nesting import Threads, exclusive
 from sysperf.trace.accounting.passes import outermost_operators
+from sysperf.trace.accounting.sites import of_threads
 from sysperf.trace.accounting.window import Window, is_loader, loader_calls, optimizer_steps
 from sysperf.trace.facts import Cpu, Hole, Site
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
@@ -57,7 +58,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
     found = pauses.classify(long, _parts(timeline), iterations)
     own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
-    where = sites({main: own_pauses}, threads, whole) if main is not None and operators else ()
+    where = of_threads({main: own_pauses}, threads, whole) if main is not None and operators else ()
     hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
     _, python = _recurring(subtract(code, long), iterations)
     facts = Cpu(
@@ -70,10 +71,10 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         python_pct=100 * length(between) / whole,
         python_recurring_pct=100 * length(code) / whole if python is None else _with_pauses(python, hole),
         gc_pct=100 * length(collecting) / whole,
-        between_sites=sites({main: nlargest(MAX_GAPS, subtract(code, long), key=_length)}, threads, whole)
+        between_sites=of_threads({main: nlargest(MAX_GAPS, subtract(code, long), key=_length)}, threads, whole)
         if timeline.with_stacks and main is not None
         else (),
-        gc_sites=sites({main: collecting}, threads, whole) if main is not None else (),
+        gc_sites=of_threads({main: collecting}, threads, whole) if main is not None else (),
         matmul_pct=share(_MATMUL),
         fallback_pct=share(_FALLBACK),
         copy_pct=share(_COPY),

@@ -1,0 +1,145 @@
+"""Places of the program where its threads were while devices waited: in long gaps, for the loader, for the device itself."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Container
+
+from sysperf.model.finding import Place
+from sysperf.startup import lazy
+from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting.exposed import LONG_GAP_NS, STARVED, DeviceTime
+from sysperf.trace.accounting.nesting import Around, Threads
+from sysperf.trace.accounting.window import is_loader
+from sysperf.trace.facts import Hole, Site
+from sysperf.trace.intervals import Interval, Intervals, intersect, length, overlap, subtract, union
+from sysperf.trace.kernels import ByName
+from sysperf.trace.timeline import COPY, Calls, Timeline
+
+MAX_SITES = 8
+_OWN_WORK = lazy(r"Optimizer\.|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
+"""Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
+_ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
+
+
+def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Hole, tuple[Site, ...]]:
+    """Long gaps that the host is to blame for, and where its launching thread was meanwhile.
+
+    Allocation and the loading of device code are causes of their own, and no part of it.
+    """
+    total, longest, feeding = 0, 0, 0
+    places: dict[int, list[Interval]] = {}
+    rows, to_device = timeline.operations, ByName(timeline.names, by_name.is_h2d)
+    for time in times:
+        unnamed = subtract(time.host_exposed, union([*time.calls.alloc, *time.calls.module]))
+        for gap in time.gaps:
+            if gap.kind != STARVED or gap.end - gap.start < LONG_GAP_NS:
+                continue
+            parts = intersect(unnamed, [(gap.start, gap.end)])
+            ours = length(parts)
+            total, longest = total + ours, max(longest, ours)
+            feeding += ours if rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by]) else 0
+            call = time.launches.call(gap.ended_by)
+            if call is not None and ours:
+                places.setdefault(timeline.calls.thread[call], []).extend(parts)
+    whole = sum(time.window.duration for time in times)
+    sites_of_gaps = of_threads(places, threads, whole, _Calls(timeline, places))
+    return (
+        Hole(
+            pct=100 * total / whole if whole else 0.0,
+            longest_ms=longest / 1e6,
+            cause=sites_of_gaps[0].what if sites_of_gaps else "",
+            feeds_device=feeding > total / 2 and not (sites_of_gaps and _OWN_WORK.match(sites_of_gaps[0].what)),
+        ),
+        sites_of_gaps,
+    )
+
+
+def of_loader(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:
+    """Return where the threads that ask a loader for batches are in these times."""
+    rows, asking = timeline.ranges, dict[int, list[Interval]]()
+    for index in timeline.marks(is_loader):
+        asking.setdefault(rows.thread[index], []).append(rows.span(index))
+    places = {thread: [span for part in parts for span in intersect(part, union(spans))] for thread, spans in asking.items()}
+    return of_threads(places, threads, whole)
+
+
+class _Calls:
+    """The calls that threads were in: of the device's runtime, else of the operating system's libraries."""
+
+    def __init__(self, timeline: Timeline, threads: Container[int]) -> None:
+        self._texts = timeline.names.texts
+        self._by_thread = [_by_thread(rows, threads) for rows in (timeline.calls, timeline.system_calls)]
+
+    def at(self, thread: int, moment: int) -> str:
+        """The latest call of a thread that had begun, if it was not over; empty where there is none."""
+        for by_thread in self._by_thread:
+            calls = by_thread.get(thread, [])
+            place = bisect_right(calls, (moment, math.inf, 0)) - 1
+            if place >= 0 and calls[place][1] > moment:
+                return self._texts[calls[place][2]]
+        return ""
+
+
+def _by_thread(rows: Calls, threads: Container[int]) -> dict[int, list[tuple[int, int, int]]]:
+    """(start, end, name) of the calls of each of these threads, in order."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for row in zip(rows.start, rows.end, rows.name, rows.thread, strict=True):
+        if row[3] in threads:
+            found.setdefault(row[3], []).append(row[:3])
+    for calls in found.values():
+        calls.sort()
+    return found
+
+
+def of_threads(places: dict[int, list[Interval]], threads: Threads, whole: int, calls: _Calls | None = None) -> tuple[Site, ...]:
+    """Return where threads were during these times, looked up at eight moments of each."""
+    cost: Counter[tuple[str, Place | None]] = Counter()
+    count: Counter[tuple[str, Place | None]] = Counter()
+    for thread, spans in places.items():
+        moments = [(start + (end - start) * part // 16, (start, end)) for start, end in spans for part in range(1, 16, 2)]
+        latest: dict[tuple[str, Place | None], Interval] = {}
+        for (at, span), around in zip(moments, threads.around(thread, [at for at, _ in moments]), strict=True):
+            key = _what(around, calls.at(thread, at) if calls else ""), around.line
+            cost[key] += (span[1] - span[0]) // 8
+            count[key] += latest.get(key) != span
+            latest[key] = span
+    return tuple(
+        Site(what=what, where=where, exposed_pct=100 * lost / whole, count=count[what, where])
+        for (what, where), lost in cost.most_common(MAX_SITES)
+    )
+
+
+def _what(around: Around, call: str) -> str:
+    """What a thread does there: the user's own range, else the operator, else the function, and the call; `Python` where nothing tells."""
+    what = (around.annotation or around.operator or _ADDRESS.sub("", around.function))[:160]
+    return f"{what} ({call[:80]})" if what and call else what or call[:160] or "Python between operators"
+
+
+def of_waits(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Site, ...]:
+    """The calls whose waiting the device paid for, by operator and source line; most expensive first."""
+    blocking = ByName(timeline.names, lambda name: by_name.is_sync_call(name) or by_name.is_copy_call(name))
+    rows = timeline.calls
+    cost: Counter[tuple[str, Place | None]] = Counter()
+    count: Counter[tuple[str, Place | None]] = Counter()
+    whole = sum(time.window.duration for time in times)
+    by_thread: dict[int, list[int]] = {}
+    for index, name in enumerate(rows.name):
+        if blocking(name):
+            by_thread.setdefault(rows.thread[index], []).append(index)
+    for time in times:
+        paid = union([*time.sync_exposed, *time.copy_call_exposed])
+        starts, ends = [start for start, _ in paid], [end for _, end in paid]
+        for thread, indices in by_thread.items():
+            concerned = [index for index in indices if bisect_right(ends, rows.start[index]) < bisect_left(starts, rows.end[index])]
+            costly = sorted((rows.start[index], index, lost) for index in concerned if (lost := overlap(paid, rows.span(index))))
+            for (_, index, lost), around in zip(costly, threads.around(thread, [start for start, _, _ in costly]), strict=True):
+                key = around.outer_operator or around.annotation or timeline.names.texts[rows.name[index]], around.line
+                cost[key] += lost
+                count[key] += 1
+    return tuple(
+        Site(what=what[:160], where=where, exposed_pct=100 * lost / whole, count=count[what, where])
+        for (what, where), lost in cost.most_common(MAX_SITES)
+    )
