@@ -107,7 +107,9 @@ def _busy_width(width: int) -> int:
 
 
 def _head(label: int, width: int) -> Line:
-    names = padded("", label + 1) + padded("busy ▒ of it SM ▓ tensor █", _busy_width(width) + 9)
+    room = _busy_width(width) + 9
+    legend = "busy ▒ of it SM ▓ tensor █"
+    names = padded("", label + 1) + padded(legend if len(legend) < room else legend.replace("of it ", ""), room)
     names += padded("last minutes", 26) if width >= ALL else ""
     names += padded("memory GiB", 20) + padded("power", 14) if width >= WIDE else padded("memory GiB", 12) + padded("power", 8)
     return fitted(line(span(f"{names} °C   MHz", "dim")), width)
