@@ -24,7 +24,6 @@ _CHAINED = ("cpu", "detach", "float", "mean", "sum")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
 _ASKED = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
-_PLACE_OF_DEVICE = {"to": ("device", 0), "cuda": ("device", 0)}
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:

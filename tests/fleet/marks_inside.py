@@ -99,6 +99,7 @@ def main(folder: Path) -> dict[str, Any]:
     c.mark("n4", "--drain", "--why", "slow\nmemory")
     run("scontrol", "update", "nodename=n4", "reason=mine now")
     facts["taken"] = (c.marks(), c.sysperf("fleet", "unmark", "n4"), c.seen("n4"))
+    facts["forced"] = (c.sysperf("undo", "--all", "--force"), c.seen("n4"))
     run("scontrol", "update", "nodename=n[3-4]", "state=undrain")
     c.clean()
     facts["everybody"] = (c.mark("ALL", *why), c.seen("n1"), c.seen("n4"))

@@ -107,6 +107,7 @@ class TestSlurm:
         assert [(mark["text"], mark["verdict"], mark["now"]) for mark in marks] == [("sysperf: slow memory", "changed", "mine now")]
         assert undone["code"] == 3
         assert taken.startswith("State=IDLE+DRAIN; Reason=mine now [root@")
+        assert facts["forced"][1] == taken, "undo --force puts settings back, and no person's words away"
 
     def test_all_is_no_node(self, facts: dict[str, Any]) -> None:
         """To Slurm it is every node."""
