@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Sync, Transfer
 from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, truth
-from sysperf.script.names import argument, dotted, is_open, keyword, last_name
+from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.values import device_text
 

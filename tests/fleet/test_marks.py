@@ -134,6 +134,16 @@ class TestSlurm:
         assert all(killed[when]["state"].startswith(DRAINED) and killed[when]["marks"][0]["transaction"] for when in drained)
         assert {(each["after"], each["undone"]["code"]) for each in killed.values()} == {("State=IDLE", 0)}
 
+    def test_unmark_is_killed_at_any_step(self, facts: dict[str, Any]) -> None:
+        """A mark is whole or gone, and another `unmark` ends what the first began."""
+        killed = facts["unmark_killed"]
+
+        assert {each["code"] for each in killed.values()} >= {-9}
+        assert {each["state"].partition("root@")[0] for each in killed.values()} == {"State=IDLE", DRAINED.removesuffix("root@")}
+        assert all(each["marks"] for each in killed.values() if each["state"] != "State=IDLE")
+        assert {each["marks"][0]["verdict"] for each in killed.values() if each["marks"]} == {"holds", "lifted"}
+        assert {(each["after"], each["undone"]["code"]) for each in killed.values()} == {("State=IDLE", 0)}
+
     def test_a_scheduler_that_does_not_answer(self, facts: dict[str, Any]) -> None:
         """Nothing is changed, and the journal keeps what it has."""
         mark, unmark, changes = facts["dead"]
