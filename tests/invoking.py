@@ -5,6 +5,7 @@ Whoever tests the start itself, a signal, a terminal or a limit starts `python -
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -58,6 +59,16 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "MALLOC_")
 MAX_BYTES = 60_000
 """What a pipe and a message hold."""
 _STARTED_WITH = dict(os.environ)
+
+
+def with_variable(variable: str) -> list[bytes]:
+    """The command lines of all processes that have NAME=VALUE in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (path / "environ").read_bytes().split(b"\0"):
+                found.append((path / "cmdline").read_bytes())
+    return found
 
 
 def program(name: str) -> str | None:

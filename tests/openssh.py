@@ -67,10 +67,11 @@ def started(folder: Path, name: str, configuration: str, address: str, port: int
     (folder / name).write_text(configuration)
     with (folder / f"{name}.log").open("wb") as log:
         daemon = subprocess.Popen([*before, SSHD, "-D", "-e", "-f", str(folder / name)], stderr=log)
-    assert eventually(lambda: _answers(address, port)), (folder / f"{name}.log").read_text()
+    assert eventually(lambda: answers(address, port)), (folder / f"{name}.log").read_text()
     return daemon
 
 
-def _answers(address: str, port: int) -> bool:
+def answers(address: str, port: int) -> bool:
+    """Whether somebody listens there."""
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) == 0

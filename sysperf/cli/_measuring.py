@@ -17,7 +17,7 @@ from sysperf.cli import _options, _signals
 from sysperf.engine import gains, reading
 from sysperf.host import Host
 from sysperf.host.plain_files import read_named
-from sysperf.model.comparison import Comparison, Metric
+from sysperf.model.comparison import Comparison, Metric, Variant
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import from_json
 from sysperf.model.trial import Experiment, Trial
@@ -116,7 +116,7 @@ def alone() -> Iterator[None]:
             stack.enter_context(lock.held(paths.state_folder(), waiting))
         except OSError as error:
             problem = f"{error.filename or paths.state_folder()}: {error.strerror or error}"
-            raise SysperfError(problem, "the state folder must be writable") from None
+            raise SysperfError(problem, "the state folder must be writable; XDG_STATE_HOME names another") from None
         yield
 
 
@@ -132,13 +132,23 @@ def saved(path: str, kind: type[_T], what: str, command: str, max_bytes: int) ->
     return record
 
 
+def compared(a: Variant, b: Variant) -> str:
+    """What two variants compare: of two commands the words in which they differ, else their names and the program."""
+    alike = next((at for at, (one, other) in enumerate(zip(a.argv, b.argv, strict=False)) if one != other), min(len(a.argv), len(b.argv)))
+    after, before = (" ".join(map(os.path.basename, variant.argv[alike:])) for variant in (b, a))
+    if (a.name, b.name) == ("A", "B") and alike and (after or before):
+        return f"{after or 'nothing'} instead of {before or 'nothing'}"
+    program = next((word for word in a.argv[1:] if not word.startswith("-")), a.argv[0]) if "python" in a.argv[0] else a.argv[0]
+    return f"{b.name} instead of {a.name}: {os.path.basename(program)}"
+
+
 def keep(comparison: Comparison, rule: str = "", experiment: Experiment = "verify", what: str = "", rung: int = 0) -> None:
     """Add the result to this machine's trials, where the dashboard shows it; a full disk does not take the result away."""
     if comparison.ratio is None or comparison.low is None or comparison.high is None or comparison.median_a is None:
         return
     trial = Trial(
         experiment=experiment,
-        what=(what or f"{comparison.b.name} instead of {comparison.a.name}: {os.path.basename(comparison.a.argv[0])}")[:200],
+        what=(what or compared(comparison.a, comparison.b))[:200],
         metric=comparison.metric.name,
         unit=comparison.metric.unit,
         baseline=comparison.median_a,

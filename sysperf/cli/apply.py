@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 
 from sysperf.cli import _options, _signals
 from sysperf.cli.audit import rules
 from sysperf.engine import change, judging
 from sysperf.engine.audit import audit
-from sysperf.engine.change import Changer, RequestedSettings
+from sysperf.engine.change import Changer, Manual, RequestedSettings
 from sysperf.engine.configuration import read_config
 from sysperf.evaluate.schema import suggest
 from sysperf.fix import lease_timer, recovery
@@ -40,6 +41,10 @@ from sysperf.model.knob import KNOBS
 from sysperf.model.text import neutral
 from sysperf.report import as_json, changes
 from sysperf.report.terminal import Ink, table
+from sysperf.report.words import some
+
+MAX_NAMED = 3
+"""So many programs are named with an advice."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,10 +150,19 @@ def show(args: argparse.Namespace, requested: RequestedSettings, planned: Plan) 
     lines = [text.rstrip("\n")] if text.strip() else []
     if requested.manual:
         lines.append("\nLeft to you:\n")
-        lines += [f"  {step.outcome.rule}: {neutral(step.reason, 300)}" for step in requested.manual]
+        lines += left(requested.manual)
     if not planned.changes:
         lines.append("\nNothing to change." if lines else "Nothing to change: no finding has a fix that sysperf applies by itself.")
     _options.write("\n".join(lines).lstrip("\n"), args)
+
+
+def left(manual: Iterable[Manual]) -> list[str]:
+    """A line for each thing that a person does, with the programs or GPUs that it is about."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for step in manual:
+        alike.setdefault((step.outcome.rule, step.reason), []).append(neutral(step.outcome.about, 80))
+    named = {key: f" of {some(about, MAX_NAMED)}" if any(about) else "" for key, about in alike.items()}
+    return [f"  {rule}{about}: {neutral(reason, 300)}" for (rule, reason), about in named.items()]
 
 
 def knobs(args: argparse.Namespace) -> str:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import select
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -82,11 +84,20 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--node {args.node[:80]}: no name of a node", "names have letters, digits, dots and hyphens")
     if args.limit:
         signal.setitimer(signal.ITIMER_REAL, args.limit)  # its signal ends us: nothing stays on a node that nobody asks any more
+        threading.Thread(target=_end_unheard, args=(threading.get_ident(),), daemon=True).start()
     if not 1 <= getattr(args, "runs", 1) <= MAX_RUNS:
         raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number")
     said = _paired(args) if args.action == "pair" else _said(args)
     _options.write(report.prometheus(said) if args.format == "prometheus" else to_json(said).decode(), args)
     return Exit.CLEAN
+
+
+def _end_unheard(thread: int) -> None:
+    """End as the limit does once nobody reads our output: sshd closes it where the collector was killed."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    output.poll()
+    signal.pthread_kill(thread, signal.SIGALRM)
 
 
 def _said(args: argparse.Namespace) -> NodeRecord:

@@ -51,8 +51,9 @@ def restore(host: Host, step: Step, undoing: Undoing) -> UndoResult:
         now = target.read()
         if target.same(now, change.before):
             return UndoResult("undone", "it was so already" if step.state == "foreign" else "")
-        if (result := _not_ours(host, target, now, step, undoing.rebooted and not lasts(change))) and not undoing.force:
-            return result
+        theirs = _not_ours(host, target, now, step, undoing.rebooted and not lasts(change))
+        if theirs and (not undoing.force or of_mark(change.knob)):  # nobody's words about a node are replaced, whoever insists
+            return theirs
         target.write(change.before)
         read = target.read()
         back = not target.exact or target.same(read, change.before)

@@ -167,6 +167,7 @@ class JobWindow(Record, kw_only=True):
     ranks: Annotated[int, fact("ranks of which there is a trace")] = 0
     matched: Annotated[int, fact("collectives that all of them have")] = 0
     late: Annotated[int | None, fact("the rank that the others wait for, the first of several; null: none is late")] = None
+    beside: Annotated[tuple[int, ...], fact("ranks that are late with it, wherever they run")] = ()
     node: Annotated[str, fact("where that rank runs")] = ""
     share_pct: Annotated[float | None, fact("of the time by which ranks come late, its part, with that of those late beside it")] = None
     lost_pct: Annotated[float | None, fact("what the others wait, mean percent of their time")] = None

@@ -50,6 +50,7 @@ class Marked(Record, kw_only=True):
     transaction: Annotated[int | None, fact("of this machine's journal; unknown: another machine's sysperf set it")] = None
     taken_at: str = ""
     verdict: Annotated[
-        Literal["holds", "changed", "interrupted", "gone", "unknown"], fact("changed: somebody else has changed it since, so it is theirs")
+        Literal["holds", "changed", "lifted", "interrupted", "gone", "unknown"],
+        fact("changed: somebody else has changed it since, so it is theirs; lifted: what was there before is there again"),
     ] = "holds"
     now: Annotated[str, fact("the words that are there now, or why they are not known")] = ""

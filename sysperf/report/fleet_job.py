@@ -106,7 +106,8 @@ def _lines(job: FleetJob) -> Iterator[tuple[str, str]]:
 
 
 def _of_late(job: FleetJob, last: JobWindow) -> Iterator[tuple[str, str]]:
-    share = "" if last.share_pct is None else f"It causes {last.share_pct:.0f} % of the lateness"
+    who = f"With {_ranks(last.beside)}, it" if last.beside else "It"
+    share = "" if last.share_pct is None else f"{who} causes {last.share_pct:.0f} % of the lateness"
     lost = "" if last.lost_pct is None else f"{'; the' if share else 'The'} others wait {last.lost_pct:.0f} % of their time"
     yield "plain", f"{share}{lost}."
     if last.cause:

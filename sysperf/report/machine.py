@@ -135,8 +135,11 @@ def _models(devices: Iterable[Device]) -> str:
 def _torch(facts: MachineFacts) -> str:
     if facts.torch is None:
         return _unknown(facts, "torch")
+    if not facts.torch.installs:
+        inside = facts.container is not None and facts.container.inside
+        return "no installation found" + (" in this container; what is outside of it was not seen" if inside else "")
     known_first = sorted(facts.torch.installs, key=lambda install: install.version is None)
-    return some((_install(install) for install in known_first), MAX_INSTALLS) if known_first else "no installation found"
+    return some((_install(install) for install in known_first), MAX_INSTALLS)
 
 
 def _install(install: Install) -> str:

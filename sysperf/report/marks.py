@@ -14,6 +14,7 @@ SCHEMA = 1
 _VERDICTS = {
     "holds": ("plain", ""),
     "changed": ("warning", "somebody has changed it since, so it is theirs"),
+    "lifted": ("dim", "it is not there any more: somebody, or an `unmark` that was interrupted, has taken it back"),
     "interrupted": ("warning", "it was interrupted: `sysperf undo --expired` takes it back"),
     "gone": ("dim", "the scheduler has this node no more"),
     "unknown": ("unknown", "what is there now is not known"),

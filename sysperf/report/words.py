@@ -201,7 +201,7 @@ def silent_gpus(report: Report) -> str:
 
 
 def tally(report: Report) -> str:
-    """How often each answer was given, and how long it took."""
+    """How often each answer was given, which adds up, and how long it took. A rule checks each program or GPU that it is about."""
     given = report.tally
     parts = (
         count(given.findings, "finding"),
@@ -210,7 +210,8 @@ def tally(report: Report) -> str:
         f"{given.suppressed} suppressed" if given.suppressed else "",
         f"{given.not_applicable} not applicable" if given.not_applicable else "",
     )
-    return f"{count(given.rules, 'rule')} in {report.took_ms:.0f} ms: {', '.join(part for part in parts if part)}"
+    checks = given.findings + given.passed + given.unknown + given.suppressed + given.not_applicable
+    return f"{count(checks, 'check')} in {report.took_ms:.0f} ms: {', '.join(part for part in parts if part)}"
 
 
 def taken_at(report: Report) -> str:

@@ -10,7 +10,7 @@ from sysperf.script import evaluation, makers, pinning
 from sysperf.script.calls import is_fallback
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
 from sysperf.script.file import File
-from sysperf.script.names import argument, dotted, is_open, keyword, last_name
+from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.walk import is_named_as_test
 from sysperf.startup import lazy

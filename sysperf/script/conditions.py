@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from sysperf.script.names import Names, last_name
+from sysperf.script.names import Names
+from sysperf.script.nodes import last_name
 from sysperf.script.syntax import within
 from sysperf.script.values import Values
 from sysperf.startup import lazy

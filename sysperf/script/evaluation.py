@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.edits import Change, Edit, span
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
-from sysperf.script.names import dotted, last_name
+from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, within
 
 RULE = "program.no-grad-in-evaluation"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script import calls, evaluation, loaders, patterns, training, transfers
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
-from sysperf.script.names import keyword, last_name
+from sysperf.script.nodes import keyword, last_name
 from sysperf.script.source import Source
 from sysperf.startup import lazy
 

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from sysperf.model.record import Fields
 from sysperf.script.loops import Loops, Where
-from sysperf.script.names import Names, dotted
+from sysperf.script.names import Names
+from sysperf.script.nodes import dotted
 from sysperf.script.source import Source
 from sysperf.script.syntax import Tree
 from sysperf.script.values import Values

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
-from sysperf.script.names import last_name
+from sysperf.script.nodes import last_name
 from sysperf.script.syntax import Loop
 from sysperf.script.transfers import is_to_device, prepared
 from sysperf.script.values import LOADERS

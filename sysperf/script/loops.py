@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.script.conditions import Conditions
-from sysperf.script.names import Names, dotted, last_name
+from sysperf.script.names import Names
+from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, Loop, Tree, children_of, within
 from sysperf.script.values import Values
 from sysperf.startup import lazy

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
 Constant = Any  # any: a literal of the script: a number, a text, a list, or None
 MAX_BINDINGS = 12
 MAX_CALLS = 8
-MAX_CHAIN = 40
 _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 """What these names mean everywhere, should the import be a star's."""
 
@@ -66,10 +66,10 @@ class Names:
         for function in self._tree.functions:
             self.functions.setdefault(function.name, []).append(function)
             arguments = [*function.args.posonlyargs, *function.args.args]
-            for index, argument in enumerate(arguments):
-                self._bind(function, argument.arg, Binding(None, parameter=(function, index)))
-            for argument in (*function.args.kwonlyargs, *filter(None, (function.args.kwarg,))):
-                self._bind(function, argument.arg, Binding(None, parameter=(function, -1)))
+            for index, given in enumerate(arguments):
+                self._bind(function, given.arg, Binding(None, parameter=(function, index)))
+            for given in (*function.args.kwonlyargs, *filter(None, (function.args.kwarg,))):
+                self._bind(function, given.arg, Binding(None, parameter=(function, -1)))
 
     def _read_assignments(self) -> None:
         for statement in self._tree.of(ast.Assign):
@@ -365,35 +365,3 @@ def _default_of(parameter: tuple[Function, int]) -> ast.expr | None:
     arguments = [*function.args.posonlyargs, *function.args.args]
     place = index - (len(arguments) - len(function.args.defaults))
     return function.args.defaults[place] if 0 <= place < len(function.args.defaults) and index >= 0 else None
-
-
-def dotted(node: ast.AST) -> str:
-    """``a.b.c`` for a chain of attributes of a name; empty for everything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute) and len(parts) < MAX_CHAIN:
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-def last_name(node: ast.AST) -> str:
-    """The last part of what is called: ``step`` of ``self.optimizer.step``."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """The value of a keyword argument."""
-    return next((given.value for given in call.keywords if given.arg == name), None)
-
-
-def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
-    """The value of an argument, by its name or its place."""
-    value = keyword(call, name)
-    if value is None and len(call.args) > place and not any(isinstance(given, ast.Starred) for given in call.args[: place + 1]):
-        value = call.args[place]
-    return value
-
-
-def is_open(call: ast.Call) -> bool:
-    """Whether ``*args`` or ``**kwargs`` may give arguments that are not written."""
-    return any(given.arg is None for given in call.keywords) or any(isinstance(given, ast.Starred) for given in call.args)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
-from sysperf.script.names import dotted, keyword, last_name
+from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.syntax import Function, within
 
 _PRODUCTS = frozenset(("matmul", "bmm", "einsum"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Sync, Transfer
 from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, truth
-from sysperf.script.names import argument, dotted, is_open, keyword, last_name
+from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.values import device_text
 
@@ -24,7 +24,6 @@ _CHAINED = ("cpu", "detach", "float", "mean", "sum")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
 _ASKED = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
-_PLACE_OF_DEVICE = {"to": ("device", 0), "cuda": ("device", 0)}
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:

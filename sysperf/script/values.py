@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from sysperf.script.names import Binding, Names, argument, dotted, keyword, last_name
+from sysperf.script.names import Binding, Names
+from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 

@@ -20,11 +20,13 @@ from typing import Any
 
 import pytest
 
-from sysperf.cli.apply import span
+from sysperf.cli.apply import left, span
+from sysperf.engine.change import Manual
 from sysperf.fix.journal import Journal
 from sysperf.model.knob import KNOBS
 from tests.fix import journals
 from tests.invoking import sysperf
+from tests.report import reports
 from tests.report.hostile import harmless
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -410,6 +412,16 @@ def test_lines_fit(desk: Desk, columns: int) -> None:
     ]  # fmt: skip
     for line in "".join(outputs).splitlines():
         assert len(line) <= columns or "ioprio_set of process" in line or line.startswith("/"), line
+
+
+def test_what_is_left_names_the_programs() -> None:
+    """The same advice for two programs is one line with both."""
+    advice = "set OMP_NUM_THREADS"
+    manual = [Manual(reports.brief("openmp.x", "warning", "m", f"python (pid {pid})"), advice) for pid in (7, 8)]
+    assert left([*manual, Manual(reports.balancing(), "by hand")]) == [
+        "  openmp.x of python (pid 7) and python (pid 8): set OMP_NUM_THREADS",
+        "  numa.balancing-on: by hand",
+    ]
 
 
 def test_color_only_where_it_is_wanted(desk: Desk) -> None:

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sysperf.cli import _measuring
 from sysperf.cli.verify import all as verify_all
 from sysperf.cli.verify.study import StudyFile
 from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
@@ -798,3 +800,18 @@ def test_a_cause_that_no_audit_finds_says_how_to_compare(tmp_path: Path) -> None
 
     assert done.returncode == 2
     assert 'sysperf verify --a "python old.py" --b "python new.py"' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "before", "after", "what"),
+    [
+        ("AB", "python /home/u/train_before.py", "python /home/u/train.py", "train.py instead of train_before.py"),
+        ("AB", "python train.py", "python train.py --compile", "--compile instead of nothing"),
+        ("AB", "./a", "./b", "B instead of A: a"),
+        (("plain", "wrapped"), "python -u train.py", "sysperf wrap -- python -u train.py", "wrapped instead of plain: train.py"),
+    ],
+)
+def test_a_result_says_what_was_compared(names: Any, before: str, after: str, what: str) -> None:
+    """The dashboard's list of results tells two studies of one program apart."""
+    a, b = (Variant(name=name, argv=tuple(command.split())) for name, command in zip(names, (before, after), strict=True))
+    assert _measuring.compared(a, b) == what

@@ -62,12 +62,11 @@ class Cluster:
         for path in (self.folder / "journal").rglob("*.jsonl"):
             path.unlink()
 
-    def killed(self, when: str) -> dict[str, Any]:
+    def killed(self, when: str, *words: str) -> dict[str, Any]:
         """What is there after sysperf was killed at a call of scontrol, and after it was taken back."""
         (self.folder / "calls").write_text("0")
-        words = ("fleet", "mark", "n1", "--drain", "--why", "gpu.fell-off-bus", "--yes")
         path = f"{self.folder}/bin:{os.environ['PATH']}"
-        done = self.sysperf(*words, KILL=when, PATH=path)
+        done = self.sysperf("fleet", *words, KILL=when, PATH=path)
         calls = int((self.folder / "calls").read_text())
         state, marks = self.seen("n1"), self.marks()
         undone = self.sysperf("fleet", "unmark", "--all")
@@ -100,6 +99,7 @@ def main(folder: Path) -> dict[str, Any]:
     c.mark("n4", "--drain", "--why", "slow\nmemory")
     run("scontrol", "update", "nodename=n4", "reason=mine now")
     facts["taken"] = (c.marks(), c.sysperf("fleet", "unmark", "n4"), c.seen("n4"))
+    facts["forced"] = (c.sysperf("undo", "--all", "--force"), c.seen("n4"))
     run("scontrol", "update", "nodename=n[3-4]", "state=undrain")
     c.clean()
     facts["everybody"] = (c.mark("ALL", *why), c.seen("n1"), c.seen("n4"))
@@ -110,9 +110,13 @@ def main(folder: Path) -> dict[str, Any]:
     c.clean()
     facts["killed"] = {}
     for when in (f"{word} {number}" for number in range(1, 9) for word in ("before", "after")):
-        facts["killed"][when] = c.killed(when)
+        facts["killed"][when] = c.killed(when, "mark", "n1", "--drain", *why, "--yes")
         if facts["killed"][when]["code"] == 0:
             break
+    facts["unmark_killed"] = {}
+    for when in (f"{word} {number}" for number in range(2, 6) for word in ("before", "after")):
+        c.mark("n1", "--drain", *why)
+        facts["unmark_killed"][when] = c.killed(when, "unmark", "n1")
     c.mark("n1", "--drain", *why)
     daemons[0].kill()
     daemons[0].wait()

@@ -90,6 +90,18 @@ def test_a_second_signal_names_the_node(fields: dict[str, Any], signal: str) -> 
     assert (verdict([window]).verdict, verdict([window]).node) == ("node", "n1")
 
 
+def test_ranks_that_are_late_together_name_their_node_where_they_are_all_of_it() -> None:
+    """Late ranks of two nodes are told, and accuse neither."""
+    quick, slow = [told(rank) for rank in range(4)], [told(rank, 1.0) for rank in range(4)]
+    node = seen(held(*quick[:2]), held(*slow[2:], name="n2"))
+    apart = seen(held(quick[0], slow[1]), held(quick[2], slow[3], name="n2"))
+
+    assert (node.late, node.beside, node.node, node.signals) == (2, (3,), "n2", ("all 2 of its ranks are late, and no other is",))
+    assert (verdict([node]).verdict, verdict([node]).node) == ("node", "n2")
+    assert (apart.late, apart.beside, apart.signals, verdict([apart]).verdict) == (1, (3,), (), "rank")
+    assert "With rank 3, it causes 100 % of the lateness" in " ".join(report.render(verdict([apart])).split())
+
+
 def test_what_is_unknown_is_no_signal() -> None:
     """Neither of the late rank, nor of the others."""
     nothing: dict[str, Any] = {"waits_pct": None, "throttled_pct": None, "nice": None}

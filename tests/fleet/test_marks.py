@@ -107,6 +107,7 @@ class TestSlurm:
         assert [(mark["text"], mark["verdict"], mark["now"]) for mark in marks] == [("sysperf: slow memory", "changed", "mine now")]
         assert undone["code"] == 3
         assert taken.startswith("State=IDLE+DRAIN; Reason=mine now [root@")
+        assert facts["forced"][1] == taken, "undo --force puts settings back, and no person's words away"
 
     def test_all_is_no_node(self, facts: dict[str, Any]) -> None:
         """To Slurm it is every node."""
@@ -131,6 +132,16 @@ class TestSlurm:
         assert {each["code"] for each in killed.values()} == {-9}
         assert drained
         assert all(killed[when]["state"].startswith(DRAINED) and killed[when]["marks"][0]["transaction"] for when in drained)
+        assert {(each["after"], each["undone"]["code"]) for each in killed.values()} == {("State=IDLE", 0)}
+
+    def test_unmark_is_killed_at_any_step(self, facts: dict[str, Any]) -> None:
+        """A mark is whole or gone, and another `unmark` ends what the first began."""
+        killed = facts["unmark_killed"]
+
+        assert {each["code"] for each in killed.values()} >= {-9}
+        assert {each["state"].partition("root@")[0] for each in killed.values()} == {"State=IDLE", DRAINED.removesuffix("root@")}
+        assert all(each["marks"] for each in killed.values() if each["state"] != "State=IDLE")
+        assert {each["marks"][0]["verdict"] for each in killed.values() if each["marks"]} == {"holds", "lifted"}
         assert {(each["after"], each["undone"]["code"]) for each in killed.values()} == {("State=IDLE", 0)}
 
     def test_a_scheduler_that_does_not_answer(self, facts: dict[str, Any]) -> None:

@@ -22,9 +22,10 @@ from sysperf.fleet.engines import programs
 from sysperf.model.errors import UsageError
 from sysperf.model.node import Asked
 from tests import openssh
+from tests.agent.states import eventually
 from tests.fleet.machines import node, write
 from tests.fleet.networks import Net, rates
-from tests.invoking import program, sysperf
+from tests.invoking import program, sysperf, with_variable
 from tests.privileges import real_root
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -145,6 +146,19 @@ def test_two_nodes_measure_together() -> None:
     for record in records:
         assert [(each["metric"], len(each["values"])) for each in record["ceilings"]] == [("all-reduce", 2), ("send-recv", 2)]
         assert all(value > 0 for each in record["ceilings"] for value in each["values"])
+
+
+def test_a_node_that_waits_for_its_partner_leaves_nothing() -> None:
+    """Killed while the other one does not come: its rank ends with it, though it reads no input."""
+    environment = {**torch_environment(), "WAITS": str(os.getpid())}
+    words = ("node", "pair", "--pairs", "127.0.0.2:127.0.0.3", "--port", str(port := openssh.free_port()), "--node", "127.0.0.2")
+    waiting = subprocess.Popen([sys.executable, "-m", "sysperf", *words], env=environment, stdout=subprocess.DEVNULL, cwd=ROOT)
+    assert eventually(lambda: openssh.answers("127.0.0.2", port))
+    assert len(with_variable(f"WAITS={os.getpid()}")) == 2
+    waiting.kill()
+    waiting.wait()
+
+    assert eventually(lambda: not with_variable(f"WAITS={os.getpid()}"), 20)
 
 
 @real_root("to give nodes networks of their own")

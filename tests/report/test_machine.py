@@ -66,6 +66,15 @@ def test_installations_say_what_they_were_built_for(torch: Any, expected: str) -
     assert line("PyTorch", torch=torch) == expected
 
 
+def test_a_container_hides_the_installations_of_its_machine() -> None:
+    """To have seen none from inside is not to know that there is none."""
+    container = {"inside": True, "kind": "podman"}
+
+    assert line("PyTorch", torch={"installs": []}, container=container) == (
+        "no installation found in this container; what is outside of it was not seen"
+    )
+
+
 @pytest.mark.parametrize(
     ("unreadable", "expected"),
     [

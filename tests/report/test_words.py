@@ -161,7 +161,7 @@ def test_tally_agrees_with_itself() -> None:
     """The last line counts every answer."""
     report = reports.report(tally=Tally(5, 1, 1, 1, 1, 1), took_ms=3.0)
 
-    assert words.tally(report) == "5 rules in 3 ms: 1 finding, 1 passed, 1 unknown, 1 suppressed, 1 not applicable"
+    assert words.tally(report) == "5 checks in 3 ms: 1 finding, 1 passed, 1 unknown, 1 suppressed, 1 not applicable"
 
 
 @pytest.mark.parametrize(

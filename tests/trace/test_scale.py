@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine.analyze import account_for, analyze
+from sysperf.engine.analyze import analyze
 from sysperf.report import timeline
 from sysperf.trace import account
 from sysperf.trace.output.drawing import MAX_EVENTS, draw
@@ -40,8 +40,10 @@ def large(path: Path, events: int) -> str:
 def test_a_page_of_a_hundred_thousand_events_is_bounded(tmp_path: Path) -> None:
     """The drawing holds a part of them, says how many it leaves out, and the page is no larger than a picture."""
     path = large(tmp_path / "large.json", 100_000)
-    drawing = draw(account_for(path))
-    page = timeline.render(analyze([path], rules()).analysis, drawing)
+    result = analyze([path], rules())
+    assert result.accounting is not None
+    drawing = draw(result.accounting)
+    page = timeline.render(result.analysis, drawing)
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert data is not None
     drawn = sum(len(row["start"]) for row in json.loads(data[1])["rows"])

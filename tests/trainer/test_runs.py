@@ -55,6 +55,7 @@ def test_a_run_learns_and_leaves_a_record(train: Train) -> None:
     assert run.record["flop_per_sample"] == pytest.approx(tokens * (6 * (weights - positions) + 12 * layers * width * tokens), rel=0.02)
 
 
+@pytest.mark.slow
 def test_all_rungs_that_a_cpu_can_have_go_together(train: Train) -> None:
     """With a reason for each of the others, and the losses of the naive loop within the widest bound."""
     naive = train("text", "--max-steps", str(STEPS))

@@ -136,6 +136,7 @@ def test_too_little_memory_splits_the_batch(data: Path, tmp_path: Path) -> None:
     assert "out of memory" not in whole.stderr
 
 
+@pytest.mark.slow
 def test_a_machine_without_shared_memory_has_no_workers(data: Path) -> None:
     """The rung says why, and all others are had."""
     argv = program("--workload", "text", "--max-steps", "2", "--rungs", data=data)

@@ -98,7 +98,7 @@ def plain_snapshot(**areas: Any) -> Snapshot:
 
 
 def _pcie(facts: dict[str, Any]) -> dict[str, Any]:
-    devices = [{"class_id": None, **device} for device in facts.get("devices") or ()]
+    devices = facts.get("devices") or ()
     return {"functions": len(devices), **facts, "devices": devices}
 
 

@@ -183,6 +183,19 @@ def test_ten_gpus_stand_in_one_column() -> None:
     assert {row.index("··") for row in rows} == {3}
 
 
+def test_that_there_is_no_gpu_is_said_only_where_it_is_known() -> None:
+    """A card of AMD's without driver is on the bus; cards that cannot be told are unknown; a processor's graphics are none."""
+
+    def said(devices: object, **more: object) -> str:
+        device = {"address": "0000:83:00.0", "kind": "gpu", "vendor_id": "1002", "driver": "", **more}
+        pcie = {"nvidia_gpus": 0, "amd_gpus": 1, "intel_gpus": 0, "devices": [device]}
+        return gpus.none(now_of(gpu={"devices": devices}, pcie=pcie)).text.removeprefix("GPU").strip()
+
+    assert said([], integrated=False) == "1 on the bus, and no driver answers"
+    assert said(None, integrated=False, driver="amdgpu") == "unknown"
+    assert said([], integrated=True) == said([], integrated=False, driver="vfio-pci") == "none"
+
+
 def test_a_question_mark_of_a_gpu_has_its_reason_below() -> None:
     """One line a reason; none for what is known, and none for a GPU that is lost."""
     now = now_of(

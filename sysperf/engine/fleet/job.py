@@ -109,12 +109,15 @@ def window(records: Mapping[str, NodeRecord], name: str) -> JobWindow:
     if late is None or (skew.lost_pct or 0.0) < FEW_LOST_PCT:
         return base
     others = [each for each in known if each.record.rank not in skew.late]
-    together = (f"{skew.who} are late together",) if len(skew.late) > 1 else ()
+    at_node = {each.record.rank for each in known if each.node == late.node}
+    whole = len(skew.late) > 1 and at_node == set(skew.late)
+    together = (f"all {len(at_node)} of its ranks are late, and no other is",) if whole else ()
     slow_device = skew.slow_rank == late.record.rank and skew.slow_kernels is not None and skew.slow_kernels < SLOW_KERNELS
     kernels = (f"its kernels run at {100 * (skew.slow_kernels or 0):.0f} % of the median rank's speed",) if slow_device else ()
     return msgspec.structs.replace(
         base,
         late=late.record.rank,
+        beside=tuple(sorted(set(skew.late) - {late.record.rank})),
         node=late.node,
         share_pct=_rounded(skew.late_share),
         cause=skew.cause,

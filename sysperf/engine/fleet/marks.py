@@ -7,6 +7,7 @@ somebody else has changed it since. Nothing marks by itself: a person, or what a
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -107,14 +108,10 @@ class Marks:
     def mark(self, planned: Plan, why: str, brake: Brake, done: Callable[[Transaction], object]) -> None:
         """Mark the nodes of a plan, a transaction each. The brake is asked again before each, while nobody else can mark here."""
         for each in planned.changes:
-
-            def guard(_: int, each: Change = each) -> None:
-                self._guard(brake, each)
-
-            request = change.request(why)._replace(guard=guard)
+            request = change.request(why)._replace(guard=functools.partial(self._guard, brake, each))
             done(transaction.apply(self._host, self.journal, Plan((each,)), request))
 
-    def _guard(self, brake: Brake, each: Change) -> None:
+    def _guard(self, brake: Brake, each: Change, _: int) -> None:
         states = self._marker.states()
         if each.item in states:
             brake.check([each.item], states, self._recent(), drain=each.knob.startswith("drain."))
@@ -123,7 +120,7 @@ class Marks:
         """Take back what the journal has of these nodes, or of all, the latest first; what somebody else has changed stays."""
         undone: list[Undone] = []
         for number, step in reversed(self._steps()):
-            if (not nodes or step.change.item in nodes) and step.state in (*LIVE, "foreign"):
+            if (not nodes or step.change.item in nodes) and step.state in LIVE:
                 undone += recovery.undo(self._host, self.journal, number)
         return undone
 
@@ -137,7 +134,9 @@ class Marks:
                 how: How = "drain" if step.change.knob.startswith("drain.") else "mark"
                 state = states[step.change.item].state if step.change.item in states else ""
                 verdict = "interrupted" if each.state == "open" else standing.verdict
-                if verdict in ("holds", "changed", "interrupted", "gone", "unknown"):
+                if verdict == "changed" and standing.now == step.change.before:
+                    verdict = "lifted"
+                if verdict in ("holds", "changed", "lifted", "interrupted", "gone", "unknown"):
                     found[step.change.item, how] = Marked(
                         node=step.change.item,
                         how=how,

@@ -10,7 +10,6 @@ from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace.reading.events import Args, Event
 
-MAX_NESTING = 64
 _TOKEN = lazy(rb'["{}\[\]]')
 _STRING = lazy(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_NUMBER = lazy(rb"(?<=[:,\[\s])-?(?:NaN|nan|Infinity|inf|N/A)(?=[\s,}\]])")

@@ -74,7 +74,8 @@ class Hints(Widget):
                 known = of_app if of is self.app else of_screen
                 why = self._why(binding.action) if of is self.screen else ""
                 known.setdefault(binding.action, Hint(binding.key, self.app.get_key_display(binding), binding.description, about, why))
-        return fitting([*of_screen.values(), PALETTE], [*of_app.values()], self.size.width)
+        everywhere = sorted(of_app.values(), key=lambda hint: hint.action)  # help, then quit, whoever was bound first
+        return fitting([*of_screen.values(), PALETTE], everywhere, self.size.width)
 
     def _why(self, action: str) -> str:
         not_now = getattr(self.screen, "not_now", None)  # a dialog is no view

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
+from sysperf.collect.pcie import Pcie
 from sysperf.live.gpus.meters import series
 from sysperf.model.text import neutral
 from sysperf.report.words import some
@@ -29,6 +30,7 @@ WIDE, ALL = 100, 160
 HELD_BYTES = 1 << 30
 """A GPU of which more is taken is in somebody's use."""
 NEAR_C = 3
+NVIDIA = "10de"
 SHOWN = {"utilization": "busy", "memory_used_bytes": "memory", "power_watts": "power", "celsius": "°C", "sm_clock_mhz": "MHz"}
 
 
@@ -59,15 +61,22 @@ def none(now: Now) -> Line:
     """Whether there is none, one without a driver, or nobody knows."""
     if now.snapshot is None:
         return line(span("GPU      …", "dim"))
-    on_bus = now.facts.pcie.nvidia_gpus if now.facts.pcie else None
-    problem = now.facts.driver.nvml_problem if now.facts.driver else None
-    if on_bus:
+    pcie = now.facts.pcie
+    of_nvidia = (pcie.nvidia_gpus if pcie else None) or 0
+    problem = now.facts.driver.nvml_problem if of_nvidia and now.facts.driver else None
+    if on_bus := of_nvidia + (_without_driver(pcie) if pcie else 0):
         return line(
             Span("GPU      ", "dim"), span(f"{on_bus} on the bus, and no driver answers{f': {problem}' if problem else ''}", "warning")
         )
-    if on_bus == 0 or (now.facts.gpu and now.facts.gpu.devices is not None):
+    listed = now.facts.gpu is not None and now.facts.gpu.devices is not None
+    if listed or (pcie and pcie.nvidia_gpus == pcie.amd_gpus == pcie.intel_gpus == 0):
         return line(span("GPU      none", "dim"))
     return line(Span("GPU      ", "dim"), span("unknown", "unknown"))
+
+
+def _without_driver(pcie: Pcie) -> int:
+    """GPUs of AMD and Intel that no driver holds, without those inside of processors."""
+    return sum(device.integrated is False and device.driver == "" and device.vendor_id != NVIDIA for device in pcie.devices)
 
 
 def absent(now: Now) -> bool:
@@ -98,7 +107,9 @@ def _busy_width(width: int) -> int:
 
 
 def _head(label: int, width: int) -> Line:
-    names = padded("", label + 1) + padded("busy ▒ of it SM ▓ tensor █", _busy_width(width) + 9)
+    room = _busy_width(width) + 9
+    legend = "busy ▒ of it SM ▓ tensor █"
+    names = padded("", label + 1) + padded(legend if len(legend) < room else legend.replace("of it ", ""), room)
     names += padded("last minutes", 26) if width >= ALL else ""
     names += padded("memory GiB", 20) + padded("power", 14) if width >= WIDE else padded("memory GiB", 12) + padded("power", 8)
     return fitted(line(span(f"{names} °C   MHz", "dim")), width)

@@ -19,8 +19,8 @@ STALE = "kernel, CPUs or driver changed since: measure it again"
 ELSEWHERE = "Measurements of that machine are kept there, and cannot be shown here."
 NAMES = {"ladder": "The trainer's ladder", "verify": "Verified", "tune": "Tuned"}
 STYLES = {"faster": "good", "slower": "error", "same": "dim", "unclear": "unknown"}
-MIN_REACH = 0.02
-"""The bars reach at least so far to both sides of 1: what is smaller than that looks small."""
+MIN_REACH, MAX_REACH = 0.02, 1.0
+"""The bars reach at least so far to both sides of 1: what is smaller looks small. At most so far, too: what is longer ends in ▸."""
 MAX_NAME_WIDTH, NARROW, WIDE = 34, 15, 61
 FIGURES = 26
 PAIRS_FROM = 100
@@ -34,16 +34,16 @@ def ordered(results: Sequence[Trial]) -> list[Trial]:
 
 
 def draw(trials: Trials | None, width: int, *, here: bool = True) -> Lines:
-    """A bar each, those of a kind on one scale; a line counts what could not be read."""
+    """A bar each, all on one scale: equal bars are equal gains. A line counts what could not be read."""
     if trials is None:
         return [line(span("reading …", "dim"))] if here else paragraph(ELSEWHERE, width, "unknown")
     results = ordered(trials.results)
     out: Lines = [] if results else paragraph(NOTHING, width)
     name = min(MAX_NAME_WIDTH, max(12, width // 4))
     room = min(WIDE, max(NARROW, width - name - FIGURES - (22 if width >= PAIRS_FROM else 13))) // 2 * 2 + 1
+    reach = min(MAX_REACH, max([MIN_REACH, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in results)]))
     for kind, some in groupby(results, key=lambda trial: trial.experiment):
         group = [*some]
-        reach = max([MIN_REACH, *(max(abs(trial.low - 1), abs(trial.high - 1)) for trial in group)])
         out += [*([BLANK] if out else []), _head(kind, reach, name, room, width)]
         out += [_row(trial, reach, name, room, width, stale=trials.is_stale(trial)) for trial in group]
     return [*out, *_skipped(trials, width)]
@@ -73,6 +73,8 @@ def _bar(trial: Trial, reach: float, room: int) -> list[Span]:
     low, point, high, none = column(trial.low), column(trial.ratio), column(trial.high), room // 2
     style = STYLES[trial.verdict]
     marks = {**dict.fromkeys(range(low, high + 1), ("━", style)), none: ("│", "plain"), point: ("●", style)}
+    if trial.high - 1 > reach:
+        marks[room - 1] = ("▸", style)
     cells = [marks.get(number, ("─", "dim")) for number in range(room)]
     out: list[Span] = []
     for char, ink in cells:

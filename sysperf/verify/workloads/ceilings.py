@@ -272,6 +272,8 @@ def joined(asked: Arguments) -> str:
         within = {"timeout": datetime.timedelta(seconds=asked["within"])} if "within" in asked else {}
         if "partner" in asked:
             _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank that waits for another machine does not read its input
+            if os.getppid() != _kept["parent"]:
+                os._exit(1)  # who asked was killed meanwhile
             lead_gloo_to(asked["partner"])
         distributed.init_process_group(asked["backend"], init_method=asked["init"], rank=asked["rank"], world_size=asked["ranks"], **within)
     return device
@@ -551,7 +553,7 @@ def requests() -> Iterator[Arguments]:
 def main() -> None:
     """Answer requests."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides what Ctrl-C means, and closes our input
-    _kept["allowed"] = os.sched_getaffinity(0)
+    _kept["allowed"], _kept["parent"] = os.sched_getaffinity(0), os.getppid()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     with contextlib.suppress(BrokenPipeError):

@@ -1,0 +1,39 @@
+"""Parts of single nodes of a tree: the names in them, and the arguments of a call as they are written."""
+
+from __future__ import annotations
+
+import ast
+
+MAX_CHAIN = 40
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` for a chain of attributes of a name; empty for everything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < MAX_CHAIN:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def last_name(node: ast.AST) -> str:
+    """The last part of what is called: ``step`` of ``self.optimizer.step``."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword argument."""
+    return next((given.value for given in call.keywords if given.arg == name), None)
+
+
+def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
+    """The value of an argument, by its name or its place."""
+    value = keyword(call, name)
+    if value is None and len(call.args) > place and not any(isinstance(given, ast.Starred) for given in call.args[: place + 1]):
+        value = call.args[place]
+    return value
+
+
+def is_open(call: ast.Call) -> bool:
+    """Whether ``*args`` or ``**kwargs`` may give arguments that are not written."""
+    return any(given.arg is None for given in call.keywords) or any(isinstance(given, ast.Starred) for given in call.args)
