@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from sysperf.cli import ps
 from sysperf.cli._options import WHOLE_LINES
+from sysperf.collect.process.records import Process, Processes
+from sysperf.model.errors import UsageError
 from sysperf.model.finding import Finding, Gap, Report, Rewrap, Subject, Tally
-from sysperf.model.snapshot import Snapshot
+from sysperf.model.snapshot import Area, Snapshot
 from sysperf.report import processes
 from sysperf.report.terminal import cells
 from tests.golden import ROOT, Golden
@@ -109,6 +112,19 @@ def test_a_program_reads_whole_lines() -> None:
 
     assert "a long message " * 19 in render(snapshot(SERVE), long, width=WHOLE_LINES)
     assert max(map(cells, render(snapshot(SERVE), long, width=100).splitlines())) <= 100
+
+
+def test_programs_of_one_user() -> None:
+    """With what was found of them, and nothing of others; a user is a name or a number."""
+    mine, other = Process(pid=7, ppid=1, name="python", user=1000), Process(pid=8, ppid=1, name="python", user=0)
+    machine = Snapshot(taken_at="", areas={"process": Area(Processes(processes=(mine, other)))})
+    report = ps.of_user(reports.report(about(7), about(8), machine=machine), 1000)
+
+    assert [process.pid for process in report.snapshot.areas["process"].facts.processes] == [7]
+    assert [outcome.subject.pid for outcome in report.outcomes] == [7]
+    assert (ps.number_of("root"), ps.number_of("1000")) == (0, 1000)
+    with pytest.raises(UsageError, match="no such user"):
+        ps.number_of("nobody-of-this-name")
 
 
 def test_no_program_is_an_answer() -> None:
