@@ -80,6 +80,12 @@ def test_a_network_that_gives_nothing_names_nobody() -> None:
         asked.append(runs)
         return {pair: {"m": [1.0 if "n1" in pair else 10.0] * 5} for pair in pairs} if runs == 5 else {}
 
+    network = Network(
+        nodes[:4], lambda pairs, runs, _: {pair: {"m": [1.0 if "n1" in pair else 9.0] * runs} for pair in pairs}, random.Random(1)
+    )
+
+    assert [each.cell.node for each in network.judged()] == ["n1"]
+    assert len(network.pairs) <= 6
     assert Network(nodes, lambda *_: {}, random.Random(1)).judged() == []
     assert Network(nodes[:3], once, random.Random(1)).judged() == []
     assert asked == []
@@ -132,11 +138,12 @@ def torch_environment() -> dict[str, str]:
 
 
 def test_two_nodes_measure_together() -> None:
-    """Two addresses of this machine meet by gloo, and both say what they reach."""
+    """Two addresses of this machine meet by gloo, and both say what they reach; as ranks of torchrun, too."""
+    environment = {**torch_environment(), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     words = ("node", "pair", "--pairs", "127.0.0.2:127.0.0.3", "--port", str(openssh.free_port()), "--runs", "2", "--limit", "120")
     both = [
         subprocess.Popen(
-            [sys.executable, "-m", "sysperf", *words, "--node", name], env=torch_environment(), stdout=subprocess.PIPE, text=True, cwd=ROOT
+            [sys.executable, "-m", "sysperf", *words, "--node", name], env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         for name in ("127.0.0.2", "127.0.0.3")
     ]

@@ -19,8 +19,8 @@ from sysperf.model.record import JsonObject, Record, to_json
 from sysperf.model.text import neutral
 
 FILE = f"{os.path.dirname(os.path.abspath(verify.__file__))}/workloads/ceilings.py"
-BINDING = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_NUM", "LD_PRELOAD", "MALLOC_")
-"""Variables by which a shell would bind or slow what is to be the machine's ceiling."""
+BINDING = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_NUM", "LD_PRELOAD", "MALLOC_", "TORCHELASTIC_")
+"""Variables by which a shell would bind or slow what is to be the machine's ceiling, or torchrun have our ranks meet in its own store."""
 END_S = 3.0
 ENDED = "the process that measures ended"
 MAX_ANSWER_BYTES = 64 << 10

@@ -48,7 +48,7 @@ class Network:
     def __init__(self, nodes: Sequence[str], measure: Measure, numbers: random.Random) -> None:
         self._nodes, self._measure, self._numbers = nodes, measure, numbers
         self._middles: dict[str, dict[Pair, float]] = {}
-        self.pairs: set[Pair] = set()
+        self.pairs: set[frozenset[str]] = set()
         """Those that were measured."""
 
     @property
@@ -113,7 +113,7 @@ class Network:
 
     def _again(self, pairs: Sequence[Pair], runs: int, metrics: Sequence[str]) -> Seen:
         seen = self._measure(pairs, runs, metrics)
-        self.pairs.update(seen)
+        self.pairs.update(map(frozenset, seen))
         return seen
 
 
