@@ -159,6 +159,7 @@ def test_a_disk_that_hangs_at_the_start_is_done_without(disk: Path, monkeypatch:
     assert number == 1
 
 
+@pytest.mark.slow
 def test_the_agent_goes_on_while_its_disk_hangs(disk: Path, tmp_path: Path) -> None:
     """It samples and answers; when the disk is back, the history is, too."""
     socket = tmp_path / "agent.sock"

@@ -180,10 +180,8 @@ def test_what_was_measured_is_in_the_bench_and_a_findings_gain(home: Path) -> No
     assert "reference trainer, text" in kept["text: fast"]["metric"]
 
 
-LATER = [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM)]
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, *LATER])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_ladder_goes_on_where_it_ended(home: Path, number: signal.Signals) -> None:
     """Ctrl-C shows what is there; after kill -9 the runs are in the file; --resume does the rest."""
     options = ("--minutes", "0.3", "--traces-with", "none")

@@ -44,7 +44,7 @@ CALLS = {
     "syscall",
 }
 """Only in such a call something changes that another process can see: just before and just after each are all the states there are."""
-SAMPLE = {"call": 11, "line": 401}
+SAMPLE = {"call": 17, "line": 601}
 """How a point is defined, and every how manieth is tried every day; the complete run tries all."""
 SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512", "vm.nr_hugepages=400")
 
@@ -272,7 +272,7 @@ def test_killed_between_two_threads(victim: Victim, every: bool) -> None:
     os.setpriority(os.PRIO_PROCESS, victim.tids[1], 3)
     os.sched_setaffinity(victim.tids[2], cpus[:1])
     before = _threads(victim)
-    stride = 1 if every else 3
+    stride = 1 if every else 5
     wishes = (f"process.nice@{victim.pid}=7", f"process.cpus@{victim.pid}={cpus[1]}")
     with memory() as folder:
         machine = Machine.make(folder / "base")

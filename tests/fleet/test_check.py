@@ -154,7 +154,7 @@ def test_an_empty_environment(host: str, tmp_path: Path) -> None:
 
 @real_root("to mount a file system over a file of /proc")
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="no /dev/fuse: a file that never answers needs it")
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", ["npd", *(pytest.param(host, marks=pytest.mark.slow) for host in HOSTS if host != "npd")])
 def test_a_file_that_never_answers(host: str, tmp_path: Path) -> None:
     """The check ends, names the area, and what the others said stands."""
     word = [sys.executable, "-m", "sysperf", "check", "--as", host, "--budget", "5s", "--no-agent"]

@@ -42,6 +42,7 @@ def asked(*words: str) -> tuple[list[str], list[int]]:
     return printed, [agent.returncode for agent in agents]
 
 
+@pytest.mark.slow
 def test_the_first_rank_prints_what_all_nodes_say() -> None:
     """One rank a node answers, the others end at once, and torchrun with them."""
     (first, *others), codes = asked("audit", "--json", "--fail-on", "never", "--node-limit", "120")

@@ -502,7 +502,7 @@ def test_our_reader_agrees_with_tarfile(tmp_path_factory: pytest.TempPathFactory
 def test_our_reader_agrees_with_tarfile_on_real_captures(kind: str) -> None:
     """Every member of every captured machine is the same."""
     folder = fixture_folder(kind)
-    for path in sorted(folder.glob("*.tar.*"))[:8]:
+    for path in sorted(folder.glob("*.tar.*"))[:3]:
         assert ours(path) == reference(path)
 
 

@@ -28,6 +28,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_record_and_a_checkpoint(data: Path, tmp_path: Path) -> None:
     """The step is finished; the run goes on from there, with workers of the loader or without."""
     record, kept = tmp_path / "record.json", tmp_path / "checkpoints"
@@ -155,6 +156,7 @@ def test_a_machine_without_shared_memory_has_no_workers(data: Path) -> None:
     assert fine.returncode == 0, fine.stderr
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_compiler_does_not_compile(train: Train, tmp_path: Path) -> None:
     """The rung says what to install."""
     run = train("text", "--max-steps", "1", rungs="compile", PATH=str(tmp_path), CXX="")

@@ -26,7 +26,7 @@ def sample(base: dict[str, float], number: int) -> Meters:
     return Meters(START + number, moved)
 
 
-@pytest.mark.parametrize("updates", [3_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("updates", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_many_samples_keep_no_memory(updates: int) -> None:
     """What is kept of each series has an end, and series of programs that ended go."""
     now, base = Now(), meters(server())

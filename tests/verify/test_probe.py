@@ -280,7 +280,7 @@ def test_ways_to_start_python(program: Path, how: str) -> None:
 
 
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
-@pytest.mark.parametrize("counts", ["optimizer", "forward"])
+@pytest.mark.parametrize("counts", ["optimizer", pytest.param("forward", marks=pytest.mark.slow)])
 def test_a_real_torch_program_is_counted(tmp_path: Path, counts: probe.Counts) -> None:
     """20 steps of training: 20 optimizer steps, and 20 calls of the outermost module, however many lie inside."""
     script = (

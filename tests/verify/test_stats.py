@@ -113,7 +113,7 @@ def test_a_planted_gain_is_found_and_not_overstated(gain: float, power: float, c
     assert result.mean_gain == pytest.approx(gain, rel=0.1)
 
 
-@pytest.mark.parametrize("max_pairs", [6, 40, 41, *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in (122, 400))])
+@pytest.mark.parametrize("max_pairs", [6, 40, *(pytest.param(pairs, marks=pytest.mark.slow) for pairs in (41, 122, 400))])
 def test_more_pairs_call_a_program_different_no_more_often(max_pairs: int, capsys: pytest.CaptureFixture[str]) -> None:
     """A/A with normal noise, where a t-test is exact, and so much of it that no study ends as `same`: each look may err."""
     rng, different, studies = random.Random(max_pairs), 0, 400
