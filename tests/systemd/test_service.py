@@ -117,7 +117,7 @@ def test_the_daily_audit_runs(service: Booted) -> None:
     properties, journal = service["audit_runs_in_its_sandbox"]
 
     assert properties == {"Result": "success", "ExecMainStatus": "0"}
-    assert " rules in " in journal
+    assert " checks in " in journal
     assert "limit of" not in journal
 
 
