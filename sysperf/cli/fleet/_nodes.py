@@ -80,7 +80,7 @@ def _engine(args: argparse.Namespace) -> str:
         return "slurm"
     if args.hosts:
         return "ssh"
-    raise UsageError("no nodes are named", "name a folder of records, - for records from stdin, --hosts for ssh, or --engine slurm")
+    raise UsageError("no nodes are named", "name a folder of records, --hosts for ssh, or --engine slurm")
 
 
 def gathered(args: argparse.Namespace, reference: str = "majority") -> tuple[Fleet, Policy, Config]:
