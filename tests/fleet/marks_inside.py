@@ -41,7 +41,7 @@ class Cluster:
         (folder / "bin/scontrol").chmod(0o755)
 
     def sysperf(self, *words: str, **variables: str) -> dict[str, Any]:
-        return run(sys.executable, "-m", "sysperf", *words, **variables)
+        return run(sys.executable, "-m", "sysperf", *words, seconds=60, **variables)
 
     def mark(self, *words: str) -> dict[str, Any]:
         return self.sysperf("fleet", "mark", *words, "--yes")
@@ -103,9 +103,9 @@ def main(folder: Path) -> dict[str, Any]:
     run("scontrol", "update", "nodename=n[3-4]", "state=undrain")
     c.clean()
     facts["everybody"] = (c.mark("ALL", *why), c.seen("n1"), c.seen("n4"))
-    record = {"findings": [{"rule": "gpu.ecc-uncorrectable", "severity": "error", "subject": "GPU 3", "message": "m"}]}
-    fine = {"findings": [{"rule": "memory.thp-never", "severity": "error", "message": "m"}]}
-    write(folder / "records", [node("n1"), node("n2", **record), node("n4", **fine)])
+    sick = [{"rule": "gpu.ecc-uncorrectable", "severity": "error", "subject": "GPU 3", "message": "m"}]
+    fine = [{"rule": "memory.thp-never", "severity": "error", "message": "m"}]
+    write(folder / "records", [node("n1"), node("n2", findings=sick), node("n4", findings=fine)])
     facts["records"] = (c.mark("--records", str(folder / "records"), "--drain"), c.seen("n2"), c.seen("n4"))
     c.clean()
     facts["killed"] = {}

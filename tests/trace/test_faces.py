@@ -258,8 +258,10 @@ def test_against_tells_what_a_change_did(accounts: dict[str, Accounting]) -> Non
     (loader,) = [row for row in difference.times if row.what == "loader"]
 
     assert difference.verdict == "faster"
+    assert difference.difference_ms is not None
     assert difference.difference_ms[1] < 0
     assert loader.before_ms == pytest.approx(58, abs=0.5)
+    assert loader.after_ms is not None
     assert loader.after_ms < 1
     assert "Faster: a step takes 126.3 ms instead of 176.5 ms" in trace_difference.render((difference,), color=False, width=100)
 

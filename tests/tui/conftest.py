@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 
 from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard
+from sysperf.tui.shell import Shell
 from sysperf.tui.widgets import ink
 from sysperf.verify.trials import Trials
 from tests.fix.kernel import Machine
@@ -22,13 +23,13 @@ def dashboard(report: Any, *, actions: Actions | None = None, theme: str = "", *
     return Dashboard(actions or Actions(Still(news(report), **more), rule, trials=Trials), theme=theme)
 
 
-def screen_text(app: Dashboard) -> str:
+def screen_text(app: Shell) -> str:
     """What the terminal shows, without blanks at the ends."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
 
 
-def unreadable(app: Dashboard) -> set[tuple[float, str, str, str]]:
+def unreadable(app: Shell) -> set[tuple[float, str, str, str]]:
     """(contrast, character, colour, what lies under it) of all cells below what eyes need. The terminal's own colours are unknown."""
     out: set[tuple[float, str, str, str]] = set()
     strips = app.screen._compositor.render_strips()
