@@ -91,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--serve shows one machine", "leave --fleet out; `sysperf fleet audit --format html` makes a page")
         return _serve(args)
     if "TEXTUAL_DRIVER" not in os.environ and (refusal := _no_terminal()):
+        if getattr(args, "fleet", None) is not None:
+            raise UsageError(refusal, "`sysperf fleet audit` prints the same once")
         raise UsageError(refusal, "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
     _prepare()
     with contextlib.ExitStack() as stack:

@@ -36,7 +36,8 @@ def headline(bench: FleetBench) -> str:
     nodes = dict.fromkeys(each.node for each in bench.slow if not each.to)
     links = dict.fromkeys(_name(each) for each in bench.slow if each.to)
     who = ", ".join([*([fold(nodes, 8)] if nodes else []), *list(links)[:MAX_LINKS]])
-    said = f"{who} {'is' if len(nodes) + len(links) == 1 else 'are'} slow" if who else "nobody is called slow"
+    nobody = "nobody is called slow" if bench.figures else "nothing was measured"
+    said = f"{who} {'is' if len(nodes) + len(links) == 1 else 'are'} slow" if who else nobody
     stopped = ", interrupted" if bench.interrupted else ""
     of = f"{bench.figures:,} figures" if bench.pairs is None else f"{count(bench.pairs, 'pair')}, {bench.figures:,} figures"
     return f"{bench.answered} of {count(bench.asked, 'node')}{f' ({silent})' if silent else ''}, {of}{stopped}: {said}"
@@ -74,8 +75,8 @@ def _notes(bench: FleetBench) -> Iterator[str]:
         yield "A suspect that was not measured again is bad by chance as often as not. Measure it and its controls again."
     for name in bench.small:
         yield f"A class of fewer than four nodes, of which nobody is named: {neutral(name)}."
-    if bench.asked > bench.answered:
-        yield f"Of {count(bench.asked - bench.answered, 'node')} nothing is known."
+    for each in bench.silent[:MAX_LINKS]:
+        yield f"Nothing is known of {fold(each.nodes, 8)}, {each.state}: {neutral(each.reason, 200)}."
 
 
 def _text(bench: FleetBench, page: Page, verbose: bool) -> str:

@@ -178,3 +178,13 @@ def test_a_node_measures_itself() -> None:
     assert done.returncode == 0, done.stderr
     assert record.ceilings
     assert {(each.group, len(each.values)) for each in record.ceilings} == {("memory", 1)}
+
+
+def test_where_nobody_answered_nobody_is_called_fine(tmp_path: Path) -> None:
+    """The headline says that nothing was measured, and each silent node why."""
+    (tmp_path / "r").mkdir()
+    text = sysperf("fleet", "bench", str(tmp_path / "r"), "--hosts", "n1,n2").stdout
+
+    assert "nothing was measured" in text
+    assert "nobody is called slow" not in text
+    assert "Nothing is known of n[1-2]" in text

@@ -142,3 +142,9 @@ def test_who_asks_nobody_is_told(terminal: Terminal) -> None:
         terminal.type(f"clear; {sys.executable} -m sysperf tui {options}; echo ended $?", "Enter")
         terminal.waits_for(said)
         terminal.waits_for("ended 2")
+
+
+def test_without_a_terminal_the_next_step_is_the_fleets(tmp_path: Path) -> None:
+    """What prints one machine would not answer."""
+    done = sysperf("tui", "--fleet", str(tmp_path))
+    assert (done.returncode, "`sysperf fleet audit` prints the same once" in done.stderr) == (2, True)

@@ -57,7 +57,8 @@ def _can_be_meant(node: str) -> bool:
 
 def _refused(what: str, ended: programs.Ended) -> SysperfError:
     why = ended.problem or ended.last_words or f"code {ended.code}"
-    return SysperfError(f"`scontrol {what}`: {why}", "nothing was changed; ask Slurm's administrator")
+    hint = "run it where `sinfo` answers, such as on a login node" if what == "show" else "nothing was changed; ask Slurm's administrator"
+    return SysperfError(f"`scontrol {what}`: {why}", hint)
 
 
 def _described(block: str) -> NodeMark | None:
