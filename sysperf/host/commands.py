@@ -31,6 +31,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "dmesg": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err,warn,notice,info"),
     "dmidecode-memory": ("dmidecode", "-t", "17"),
     "fabric-manager-version": ("nv-fabricmanager", "--version"),
+    "xpu-smi-dump": ("xpu-smi", "dump", "-d", "-1", "-m", "15,16,18", "-n", "1"),
+    "xpu-smi-list": ("xpu-smi", "discovery", "-j"),
 }
 
 

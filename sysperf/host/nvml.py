@@ -36,6 +36,8 @@ _FILLED = {
     "DeviceGetGpuFabricInfoV": "c_nvmlGpuFabricInfoV_t",
     "DeviceGetSramEccErrorStatus": "c_nvmlEccSramErrorStatus_v1_t",
 }
+HANDLE = "DeviceGetMigDeviceHandleByIndex"
+"""Answers whether a part of a partitioned GPU is there: what it gives is for NVML alone."""
 _NOT_AVAILABLE = (1 << 64) - 1
 
 Native = Any  # any: what nvidia-ml-py, which has no types, gives and takes: its module, handles and structures
@@ -166,6 +168,8 @@ def _call(library: Native, handles: dict[object, Native], name: str, args: Argum
         filled = getattr(library, _FILLED[name])()
         function(*first, ctypes.byref(filled))
         return plain(filled)
+    if name == HANDLE:
+        return function(*first, *rest) is not None
     return plain(function(*first, *rest))
 
 

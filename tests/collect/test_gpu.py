@@ -77,7 +77,17 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
                 paths += unknown(value, f"{path}{name}.")
         return paths
 
-    others = ("card", "target", "compute_units", "performance_level", "compute_partition", "memory_partition", "xgmi.", "clocks.allowed_")
+    others = (
+        "card",
+        "target",
+        "kfd_listed",
+        "compute_units",
+        "performance_level",
+        "compute_partition",
+        "memory_partition",
+        "xgmi.",
+        "clocks.allowed_",
+    )
     absent = [path for path in unknown(only(server(machine, H100)), "") if not path.startswith(others)]
     not_its_own = [
         "licensed", "memory_numa_node", "thermal.fan_percent", "ecc.banks_without_spares", "ecc.banks_low_on_spares", "nvlink.effective_errors",
@@ -256,6 +266,33 @@ def test_what_the_driver_writes_is_read_whole() -> None:
     assert read["faults"][0].text.endswith("installed in this system has fallen off the bus and is not responding to commands.")
 
 
+@pytest.mark.parametrize(
+    ("line", "detail"),
+    [
+        ("149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000 0x00000000)", "NETIR_LINK_EVT 37"),
+        ("149, NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]", "NETIR_LINK_EVT 0"),
+        ("149, NETIR_LINK_DOWN Nonfatal XC1 i2 Link 17 (0x02600000)", "NETIR_LINK_EVT 38"),
+        ("149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)", "NETIR 0x0"),
+        ("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001 0x00000000)", "NETIR_BER_EVENT 0x1"),
+        ("145, pid=876767, name=ray::Worker, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001)", "RLW_RXPIPE 0x8"),
+        ("146, TLW_RX_PIPE1 Nonfatal XC0 i0 Link 03 (0x00000010 0x00000020 0x00000030)", "TLW_RX 0x20"),
+        ("144, something of another form", None),
+        ("79, GPU has fallen off the bus Fatal (0x025001c6 0x00000000)", None),
+    ],
+)
+def test_sub_codes_of_nvlink_5_are_those_of_nvidias_table(line: str, detail: str | None) -> None:
+    """Drivers of different branches name units differently, and before R575 wrote one word only."""
+    (xid,) = kernel_log.read_log(f"2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0018:01:00): {line}")["xids"]
+
+    assert xid.detail == detail
+
+
+def test_an_older_driver_leaves_out_what_kind_of_address_it_is() -> None:
+    (xid,) = kernel_log.read_log("2026-11-20T12:00:00,000001+00:00 NVRM: Xid (0000:03:00): 14, Channel 00000001")["xids"]
+
+    assert (xid.code, xid.bus_id) == (14, "0000:03:00.0")
+
+
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(LOG.splitlines()) | st.text(max_size=60), max_size=12).map("\n".join))
 def test_no_log_breaks_the_reader(log: str) -> None:
@@ -265,12 +302,26 @@ def test_no_log_breaks_the_reader(log: str) -> None:
 
 
 def test_every_number_of_the_catalogue_has_an_action() -> None:
-    """All 172 codes, and advice for each action."""
-    tables = read_file(Path(__file__).parents[2] / "rules" / "gpu.toml").table
+    """All 172 codes, and advice for each action; the same for the sub-codes of NVLink 5."""
+    tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
     actions = {code: action for code, action in tables["xid_action"].items() if code.isdigit()}
     assert {int(code) for code in actions} == set(range(1, 173))
     assert set(actions.values()) <= tables["xid_advice"].keys()
+    assert {action for name, action in tables["nvlink5"].items() if name != "as_of"} == tables["nvlink5_advice"].keys()
+
+
+@pytest.mark.parametrize(
+    ("parts", "instances"),
+    [([True, OSError("Not Found"), True], 2), ([OSError("Not Found")] * 3, 0), ([OSError("Insufficient Permissions")] * 3, None)],
+)
+def test_instances_of_a_partitioned_gpu_are_counted(machine: MakeMachine, parts: list[object], instances: int | None) -> None:
+    """Their numbers have gaps; an answer of another kind is no count."""
+    handles = {f"DeviceGetMigDeviceHandleByIndex,{part}": answer for part, answer in enumerate(parts)}
+    divided = {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetMaxMigDeviceCount": 3, **handles}
+
+    assert only(server(machine, divided)).mig_instances == instances
+    assert only(server(machine, H100)).mig_instances == 0
 
 
 def test_nvlink_5_counts_for_each_link(machine: MakeMachine) -> None:

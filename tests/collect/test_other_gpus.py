@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect.gpu import collect
+from sysperf.collect.gpu import collect, intel_use
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.records import DRM, Clocks, Device, Pcie, Power, Thermal
 from sysperf.model.cpuset import CpuSet
@@ -68,6 +70,13 @@ def test_a_missing_xgmi_link_is_counted() -> None:
     found = devices({**files, to_the_last: "type 2\nnode_from 1\nnode_to 4\n"}, links)
 
     assert [card.xgmi.over_pcie for card in found] == [1, 0, 0, 0]
+
+
+def test_a_hive_with_a_name_of_twenty_digits_is_one() -> None:
+    """As MI210 has it: more than 63 bits hold."""
+    files, links = amd(*[MI300X] * 4, hive=18091350218769748594)
+
+    assert [card.xgmi.peers for card in devices(files, links)] == [3, 3, 3, 3]
 
 
 def test_errors_of_all_blocks_are_summed_and_bad_pages_counted() -> None:
@@ -135,6 +144,63 @@ def test_an_arc_card_is_read_beside_the_processors_graphics() -> None:
     assert (card.clocks.sm_max_mhz, card.clocks.allowed_max_mhz, card.clocks.events) == (2850, 2850, ())
     assert (card.power.limit_watts, card.power.default_limit_watts, card.thermal.celsius) == (190.0, 190.0, 38)
     assert (card.bar1_total_bytes, card.pcie.width_lanes, card.pcie.slot_generation) == (16 * GIB, 8, 4)
+
+
+IDLE_PARTS = {"tile0/gt0/gtidle/idle_residency_ms": "4000\n", "tile0/gt1/gtidle/idle_residency_ms": "9000\n"}
+
+
+def test_an_intel_gpu_is_as_busy_as_it_was_awake() -> None:
+    """Which the machine itself is asked for: a capture has the answer. Without such counters nobody is asked."""
+    files, links = intel(**IDLE_PARTS)
+    (card,) = collect(make_machine(files, links, {"gpu:awake": {"card1": 97}})).devices or ()
+    (silent,) = collect(make_machine(*intel(), {"gpu:awake": {"card1": 97}})).devices or ()
+    (odd,) = collect(make_machine(files, links, {"gpu:awake": {"card1": 300}})).devices or ()
+
+    assert (card.utilization_percent, silent.utilization_percent, odd.utilization_percent) == (97, None, None)
+
+
+def test_the_part_that_slept_least_counts(tmp_path: Path) -> None:
+    """Two looks at real files: one part sleeps all of the time, the other half of it."""
+    parts = [tmp_path / name for name in ("busy", "asleep")]
+    for path in parts:
+        path.write_text("1000\n")
+
+    def sleeping(seconds: float) -> None:
+        parts[0].write_text("1050\n")
+        parts[1].write_text("1100\n")
+        time.sleep(seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intel_use, "LOOK_S", 0.1)
+        patch.setattr(intel_use, "pause", sleeping)
+        told = intel_use.look_twice({"card1": [str(path) for path in parts], "card2": [str(tmp_path / "none")]})
+
+    assert list(told) == ["card1"]
+    assert 40 <= told["card1"] <= 75
+
+
+DISCOVERED = json.dumps({"device_list": [{"device_id": 0, "device_name": "Intel(R) Arc(TM) B580", "pci_bdf_address": "0000:03:00.0"}]})
+DUMPED = (
+    "Timestamp, DeviceId, Cache Errors Correctable, Cache Errors Uncorrectable, GPU Memory Used (MiB)\n15:44:36.481,    0, N/A, {}, 82.44\n"
+)
+
+
+@pytest.mark.parametrize(("count", "errors", "enabled"), [("2", 2, True), ("N/A", None, False)])
+def test_intels_tool_tells_memory_and_errors_under_deep(count: str, errors: int | None, enabled: bool) -> None:
+    made: dict[str, object] = {"run:xpu-smi-list": DISCOVERED, "run:xpu-smi-dump": DUMPED.format(count)}
+    (card,) = collect(make_machine(*intel(), made, deep=True)).devices or ()
+    (plain,) = collect(make_machine(*intel(), made)).devices or ()
+
+    assert (card.memory_used_bytes, card.ecc.uncorrected, card.ecc.corrected, card.ecc.enabled) == (86_444_605, errors, None, enabled)
+    assert plain.memory_used_bytes is None, "not asked without --deep"
+
+
+@pytest.mark.parametrize("answer", ["", "no table", "DeviceId\n0", '{"device_list": 5}', "[[[["])
+def test_another_answer_of_intels_tool_says_nothing(answer: str) -> None:
+    made: dict[str, object] = {"run:xpu-smi-list": answer, "run:xpu-smi-dump": answer}
+    (card,) = collect(make_machine(*intel(), made, deep=True)).devices or ()
+
+    assert (card.memory_used_bytes, card.ecc.uncorrected) == (None, None)
 
 
 def test_reasons_of_a_throttled_arc_have_common_names() -> None:

@@ -52,6 +52,8 @@ int nvmlDeviceGetPciInfo_v3(gpu *g, void *info) {
     strcpy(pci->bus_id, "00000000:65:00.0");
     return ask(g);
 }
+int nvmlDeviceGetMaxMigDeviceCount(gpu *g, u32 *count) { *count = 3; return ask(g); }
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu *g, u32 index, gpu **part) { *part = g; return index == 1 ? 6 : ask(g); }
 int nvmlDeviceGetCudaComputeCapability(gpu *g, int *major, int *minor) { *major = 9; *minor = 0; return ask(g); }
 int nvmlDeviceGetMemoryInfo_v2(gpu *g, void *info) {
     struct { u32 version; u64 total, reserved, free, used; } *memory = info;

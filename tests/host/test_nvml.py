@@ -78,6 +78,13 @@ print(json.dumps([
     assert isinstance(answers[5], str), "a wrong version is refused with a reason"
 
 
+def test_parts_of_a_partitioned_gpu_are_there_or_not(library: Path) -> None:
+    """What NVML gives for one is a handle, of which only that there is one can be told."""
+    script = "door = Nvml()\nprint(json.dumps([tried('DeviceGetMigDeviceHandleByIndex', 0, part) for part in range(3)]))"
+
+    assert ask(library, script) == [True, "Not Found", True]
+
+
 def test_activity_is_told_between_two_readings(library: Path) -> None:
     """The first answer is empty; each later one tells what was since the one before. What a GPU does not count is None."""
     script = "door = Nvml()\nprint(json.dumps([tried('GpmMetrics', 0, 2, 5, 10) for _ in range(3)]))"

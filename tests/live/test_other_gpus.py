@@ -312,6 +312,25 @@ def test_nobody_uses_it(tmp_path: Path) -> None:
     assert (values["gpu.0.utilization"], values["gpu.0.memory_used_bytes"]) == (0, 0)
 
 
+def test_who_does_not_see_all_programs_sees_how_long_the_gpu_was_awake(tmp_path: Path) -> None:
+    """Its busiest part slept one second of four; what another part did does not count."""
+    files, links = arc(_4242_5=client(3, 100, 1_000))
+    gt = own(files, "tile0/gt0/freq0/act_freq").removesuffix("/gt0/freq0/act_freq")
+    slept = {f"{gt}/gt0/gtidle/idle_residency_ms": "5000\n", f"{gt}/gt1/gtidle/idle_residency_ms": "5000\n"}
+    clock = Clock()
+    meters = meters_at(plant(tmp_path, {**files, **slept}, {**links, "/proc/self/ns/pid": "pid:[4026532777]"}), clock)
+    assert "gpu.0.utilization" not in meters.sample()
+    assert meters.unknown["gpu.0.utilization"] == OUTSIDE
+
+    clock.now += 4
+    plant(tmp_path, {f"{gt}/gt0/gtidle/idle_residency_ms": "6000\n", f"{gt}/gt1/gtidle/idle_residency_ms": "9000\n"})
+    values = meters.sample()
+
+    assert values["gpu.0.utilization"] == pytest.approx(0.75)
+    assert "gpu.0.utilization" not in meters.unknown
+    assert meters.unknown["gpu.0.memory_used_bytes"] == OUTSIDE
+
+
 def test_use_is_unknown_where_programs_are_not_seen(tmp_path: Path) -> None:
     """Inside a container, behind hidepid, and until all were looked through; the programs that are seen have their meters all the same."""
     files, links = arc(_4242_5=client(3, 100, 1_000))

@@ -16,7 +16,7 @@ from tests.collect.environments import cu130_in, python_at, site_of
 from tests.conftest import Files, MakeMachine, make_machine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
-RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "releases")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "releases", "xids")]
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
 AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
@@ -107,7 +107,7 @@ def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
     report = judge(*[H100] * 8)
 
     assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {
-        "gpu.xid-recent", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.reset-in-log", "gpu.sxid", "gpu.sxid-nonfatal",
+        "gpu.xid-recent", "gpu.xid-nvlink", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.reset-in-log", "gpu.sxid", "gpu.sxid-nonfatal",
     }  # fmt: skip
     assert all(gap.reason == "only read with --deep" for outcome in report.outcomes for gap in outcome.unknown)
 

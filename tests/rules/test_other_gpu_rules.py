@@ -20,7 +20,7 @@ from tests.gpus import files as nvidia_files
 from tests.other_gpus import MI300X, NODES, RX7900, amd, bus_id, divided, intel, metrics, processor_of_amd
 from tests.rules.test_gpu_rules import AREAS, BASE, LAPTOP, VENV, found
 
-RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "torch", "releases")]
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "torch", "releases", "xids")]
 OPEN = {"access:/dev/kfd": True, **{f"access:/dev/dri/renderD{128 + index}": True for index in range(8)}}
 GFX = {f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so": ["gfx90a", "gfx942"]}
 
@@ -121,7 +121,9 @@ def test_why_a_fact_is_unknown_is_said_in_the_words_of_its_own_driver() -> None:
     assert reasons(report)["gpu.power.limit_watts"] == f"{at}/hwmon/hwmon3/power1_cap: No such file or directory"
     gaps = [gap for outcome in (*report.outcomes, *judge(intel(), CUDA).outcomes) for gap in outcome.unknown]
     assert not [gap for gap in gaps if "NVIDIA" in gap.reason + gap.remedy]
-    assert reasons(judge(intel(), CUDA))["gpu.utilization_percent"] == f"{at}/gpu_busy_percent: xe and i915 do not offer it"
+    assert reasons(judge(intel(), CUDA))["gpu.utilization_percent"] == (
+        f"{at}/tile0/gt0/gtidle/idle_residency_ms: No such file or directory"
+    )
     asleep = next(path for path in files if path.endswith("0c:00.0/local_cpulist")).replace("local_cpulist", "power/runtime_status")
     assert "sleeps" in reasons(judge(({**files, asleep: "suspended\n"}, links), ROCM))["gpu.clocks.events"]
 

@@ -100,6 +100,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         uuid=neutral(unique, 60) if unique else None,
         architecture=next((name for start, name in ARCHITECTURES if (target or "").startswith(start)), None),
         target=target,
+        kfd_listed=bool(parts) if host.exists(kfd.NODES) else None,
         compute_units=sum(part.cus for part in parts) or None,
         vbios=_word(host, f"{folder}/vbios_version"),
         mobile=False,

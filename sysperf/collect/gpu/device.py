@@ -17,6 +17,7 @@ from sysperf.host import Host
 from sysperf.model.record import Json
 
 MAX_PROCESSES = 4_096
+MAX_PARTS = 64
 ARCHITECTURES = {
     2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin",
 }  # fmt: skip
@@ -51,6 +52,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
     fields = gpu.ask("DeviceGetFieldValues", *FIELDS)
     health = gpu.ask("DeviceGetFieldValues", *HEALTH_FIELDS)
     mig = gpu.ask("DeviceGetMigMode", absent=[0, 0])
+    divided = bool(mig[0]) if isinstance(mig, list | tuple) and mig else None
     virtualization = gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none")
     node = host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
     return Device(
@@ -73,7 +75,8 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         performance_state=state if state is not None and state <= _MAX_STATE else None,
         persistence=gpu.truth("DeviceGetPersistenceMode"),
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
-        mig_enabled=bool(mig[0]) if isinstance(mig, list | tuple) and mig else None,
+        mig_enabled=divided,
+        mig_instances=_instances(gpu) if divided else None if divided is None else 0,
         display_active=gpu.truth("DeviceGetDisplayActive", absent=False),
         virtualization=virtualization,
         licensed=_licensed(gpu) if virtualization == "vgpu" else None,
@@ -100,6 +103,18 @@ def _memory(gpu: Answers) -> Json:
     """The second version of the call (driver 510) tells the driver's own memory from that of processes."""
     second = gpu.ask("DeviceGetMemoryInfo", 0x2000028)
     return gpu.ask("DeviceGetMemoryInfo") if second is None else second
+
+
+def _instances(gpu: Answers) -> int | None:
+    """How many parts of a partitioned GPU there are to compute on. Their numbers have gaps."""
+    name, found = "DeviceGetMigDeviceHandleByIndex", 0
+    most = gpu.number("DeviceGetMaxMigDeviceCount")
+    for part in range(min(most or 0, MAX_PARTS)):
+        is_there = gpu.truth(name, part)
+        if is_there is None and gpu.failed.get(name) != "Not Found":
+            return None
+        found += bool(is_there)
+    return None if most is None else found
 
 
 def _licensed(gpu: Answers) -> bool | None:

@@ -2,7 +2,7 @@
 
 Reads   /sys/class/drm/card*/device/tile*/gt*/freq0/{act,min,max,rp0}_freq  …/freq0/throttle/*  …/tile*/physical_vram_size_bytes
         /sys/class/drm/card*/gt/gt*/{rps_*_freq_mhz,throttle_reason_*} of the older driver
-        …/device/{resource,hwmon}  /sys/bus/pci/devices/*
+        …/device/{resource,hwmon}  /sys/bus/pci/devices/*  what intel_use reads
 Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html
         https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon
 """
@@ -13,6 +13,7 @@ from msgspec import structs
 
 from sysperf.collect.gpu.amd import link
 from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.intel_use import Told, awake, idle_files, told
 from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Power, Thermal, Xgmi
 from sysperf.collect.pcie import INTEL_INTEGRATED
 from sysperf.host import Host
@@ -25,7 +26,7 @@ MODELS = {
     "56a5": "Intel Arc A380", "56a6": "Intel Arc A310", "e20b": "Intel Arc B580", "e20c": "Intel Arc B570", "e211": "Intel Arc Pro B60",
     "e212": "Intel Arc Pro B50",
 }  # fmt: skip
-NOT_OFFERED = ("gpu_busy_percent", "mem_busy_percent", "mem_info_vram_used", "pcie_replay_count")
+NOT_OFFERED = ("mem_busy_percent", "mem_info_vram_used", "pcie_replay_count")
 """Files that amdgpu has and Intel's drivers do not: what they would tell is unknown for that reason."""
 HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
 REASONS = {
@@ -36,7 +37,20 @@ REASONS = {
 
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
     """The GPUs for computing among these cards, numbered from `first` on."""
-    return [_device(host, card, first + place, hours) for place, card in enumerate(computing(cards))]
+    mine = computing(cards)
+    busy = awake(host, {card.name: [] if asleep(host, card) else idle_files(host, card.folder) for card in mine})
+    said = told(host) if mine and host.deep else {}
+    return [
+        _with_use(_device(host, card, first + place, hours), busy.get(card.name), said.get(card.bus_id, Told()))
+        for place, card in enumerate(mine)
+    ]
+
+
+def _with_use(device: Device, percent: int | None, said: Told) -> Device:
+    ecc = device.ecc
+    if said.uncorrected is not None:
+        ecc = structs.replace(ecc, supported=True, enabled=True, corrected=said.corrected, uncorrected=said.uncorrected)
+    return structs.replace(device, utilization_percent=percent, memory_used_bytes=said.memory_used_bytes, ecc=ecc)
 
 
 def computing(cards: list[Card]) -> list[Card]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
+from msgspec import structs
+
 from sysperf.model.record import Fields, Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -18,13 +20,20 @@ from sysperf.startup import lazy
 MAX_ENTRIES = 256
 MAX_TEXT = 200
 MAX_LINE = 1_000
+NVLINK5 = range(144, 151)
+_UNITS = {"NETIR_LINK_DOWN": "NETIR_LINK_EVT", "NVLPW_CTRL": "NVLPW", "NETIR_INT": "NETIR"}
+"""Names that drivers of different branches have for one unit."""
 _DRIVERS = ("NVRM", "SXid", "amdgpu ", "xe ", "i915 ")
 
 _AT = r"^(\S{1,40}) .{0,80}?"
-_XID = lazy(_AT + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b(.{0,400})")
+_XID = lazy(_AT + r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b(.{0,400})")
 _SXID = lazy(_AT + r"nvidia-nvswitch[0-9]{1,3}: SXid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,6})\b(.{0,400})")
 _SEVERITY = lazy(r"(?<![A-Za-z])(non-?fatal|fatal)(?![A-Za-z])", re.IGNORECASE)
 _CAUSE = lazy(r"caused by previous Xid ([0-9]{1,4})", re.IGNORECASE)
+_NVLINK5 = lazy(
+    r"\b([A-Z][A-Z0-9_]{2,31})\s{1,4}(?:link )?(?:non-?)?fatal\b.{0,60}?[(\[]0x([0-9a-f]{1,8})\b(?:\s{1,4}0x([0-9a-f]{1,8})\b)?",
+    re.IGNORECASE,
+)
 _PROCESS = lazy(r"^[,: ]*(?:pid=[^,]{0,40},\s*)?(?:name=[^,]{0,80},\s*)?(?:(?:Ch|channel) [0-9a-fA-F]{1,8},\s*)?")
 _FAULT = lazy(
     _AT + r"NVRM:? ((?:.{0,160}?\b)?(?:fallen off the bus|RmInitAdapter failed|rm_init_adapter failed"
@@ -50,6 +59,10 @@ class Xid(Record):
     text: Annotated[str | None, fact("what the line says, of the gravest one", "run:dmesg")] = None
     fatal: Annotated[bool | None, fact("whether the line calls it fatal; unknown where it does not say", "run:dmesg")] = None
     cause: Annotated[int | None, fact("number of the earlier error that caused it, where the line says so", "run:dmesg")] = None
+    detail: Annotated[
+        str | None,
+        fact("of errors of NVLink 5 (144 to 150) the unit and its status, or the sub-code of a link that went down", "run:dmesg"),
+    ] = None
 
 
 class Fault(Record):
@@ -103,11 +116,23 @@ def _add(found: dict[tuple[str, int], Xid], kind: str, match: re.Match[str]) -> 
     text = neutral(rest[_end_of_process(rest) :].strip(" ,"), MAX_TEXT)
     xid = Xid(
         f"{kind} {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40), text, fatal,
-        int(cause[1]) if cause else None,
+        int(cause[1]) if cause else None, _detail(rest) if kind == "Xid" and code in NVLINK5 else None,
     )  # fmt: skip
     if before and _gravity(before) > _gravity(xid):
-        xid = Xid(before.name, code, bus_id, xid.count, xid.last, before.text, before.fatal, before.cause)
+        xid = structs.replace(before, count=xid.count, last=xid.last)
     found[bus_id, code] = xid
+
+
+def _detail(rest: str) -> str | None:
+    """Name what NVIDIA's table of NVLink 5 is sorted by: ``RLW_REMAP 0x40``, or ``NETIR_LINK_EVT 37`` for a link that went down."""
+    match = _NVLINK5.search(rest)
+    if match is None:
+        return None
+    unit = match[1].upper()
+    unit = _UNITS.get(unit, unit.removesuffix("_PIPE0").removesuffix("_PIPE1"))
+    if unit == "NETIR_LINK_EVT":
+        return f"{unit} {int(match[2], 16) >> 20 & 0x3F}"
+    return f"{unit} {int(match[3], 16):#x}" if match[3] else None
 
 
 def _end_of_process(rest: str) -> int:

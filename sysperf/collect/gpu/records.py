@@ -210,10 +210,28 @@ class Ecc(Record):
     ] = None
     supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode", NVML)] = None
     corrected: Annotated[
-        int | None, fact("corrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", f"{RAS}/*", RAS, STATUS, NVML)
+        int | None,
+        fact(
+            "corrected errors since the driver was loaded",
+            "nvml:DeviceGetTotalEccErrors",
+            f"{RAS}/*",
+            "run:xpu-smi-dump",
+            RAS,
+            STATUS,
+            NVML,
+        ),
     ] = None
     uncorrected: Annotated[
-        int | None, fact("uncorrected errors since the driver was loaded", "nvml:DeviceGetTotalEccErrors", f"{RAS}/*", RAS, STATUS, NVML)
+        int | None,
+        fact(
+            "uncorrected errors since the driver was loaded",
+            "nvml:DeviceGetTotalEccErrors",
+            f"{RAS}/*",
+            "run:xpu-smi-dump",
+            RAS,
+            STATUS,
+            NVML,
+        ),
     ] = None
     uncorrected_ever: Annotated[int | None, fact("uncorrected errors in the GPU's life", "nvml:DeviceGetTotalEccErrors", NVML)] = None
     sram_threshold_exceeded: Annotated[
@@ -329,6 +347,7 @@ class Device(Record):
     architecture: Annotated[str | None, fact("ampere, ada, hopper, blackwell, …", "nvml:DeviceGetArchitecture", NVML)] = None
     compute_capability: Annotated[str | None, fact("compute capability, such as 9.0", "nvml:DeviceGetCudaComputeCapability", NVML)] = None
     target: Annotated[str | None, fact("compiler target of an AMD GPU, such as gfx942", KFD)] = None
+    kfd_listed: Annotated[bool | None, fact("whether AMD's driver for computing lists it", KFD)] = None
     compute_units: Annotated[int | None, fact("compute units of an AMD GPU", KFD)] = None
     performance_level: Annotated[
         str | None,
@@ -364,7 +383,8 @@ class Device(Record):
         ),
     ] = None
     memory_used_bytes: Annotated[
-        int | None, fact("memory that processes hold", "nvml:DeviceGetMemoryInfo", f"{CARD}/mem_info_vram_used", NVML)
+        int | None,
+        fact("memory that processes hold", "nvml:DeviceGetMemoryInfo", f"{CARD}/mem_info_vram_used", "run:xpu-smi-dump", NVML),
     ] = None
     memory_reserved_bytes: Annotated[int | None, fact("memory that the driver holds", "nvml:DeviceGetMemoryInfo", NVML)] = None
     bar1_total_bytes: Annotated[
@@ -373,9 +393,11 @@ class Device(Record):
     utilization_percent: Annotated[
         int | None,
         fact(
-            "share of the last sampling period in which any kernel ran",
+            "share of the last sampling period in which any kernel ran; of Intel's, in which it was awake",
             "nvml:DeviceGetUtilizationRates",
             f"{CARD}/gpu_busy_percent",
+            f"{CARD}/tile*/gt*/gtidle/idle_residency_ms",
+            "gpu:awake",
             STATUS,
             NVML,
         ),
@@ -398,6 +420,10 @@ class Device(Record):
         None
     )
     mig_enabled: Annotated[bool | None, fact("whether it is partitioned into instances", "nvml:DeviceGetMigMode", NVML)] = None
+    mig_instances: Annotated[
+        int | None,
+        fact("instances that programs can compute on; 0 where it is not partitioned", "nvml:DeviceGetMigDeviceHandleByIndex", NVML),
+    ] = None
     display_active: Annotated[bool | None, fact("whether a display is drawn on it", "nvml:DeviceGetDisplayActive", NVML)] = None
     virtualization: Annotated[
         str | None, fact(f"how a virtual machine has it: {', '.join(VIRTUALIZATION.values())}", "nvml:DeviceGetVirtualizationMode", NVML)

@@ -23,7 +23,8 @@ class Node(Record):
     bus_id: str
     gpu_id: int | None
     target: str
-    hive: int
+    hive: str
+    """Name of the group that is joined by xGMI, a number of up to 20 digits; empty for none."""
     cus: int
 
 
@@ -47,13 +48,13 @@ def _node(host: Host, position: int) -> Node | None:
         bus_id=f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}",
         gpu_id=host.number(f"{path}/gpu_id") if host.exists(f"{path}/gpu_id") else None,
         target=f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}",
-        hive=number(said.get("hive_id", "")) or 0,
+        hive=said.get("hive_id", "").lstrip("0")[:20],
         cus=units // max(number(said.get("simd_per_cu", "")) or 1, 1),
     )
 
 
 def held(host: Host, gpu_ids: set[int]) -> dict[int, dict[int, int]] | None:
-    """Bytes that each program holds of each of these GPUs; None where the driver does not list programs."""
+    """Bytes that each program holds of each of these GPUs; None where the driver does not list programs, or not to us."""
     names = host.names(KFD_PROCESSES) if host.exists(KFD_PROCESSES) else None
     if names is None:
         return None
@@ -61,6 +62,8 @@ def held(host: Host, gpu_ids: set[int]) -> dict[int, dict[int, int]] | None:
     for name in names[:MAX_PROCESSES]:
         pid, folder = number(name), f"{KFD_PROCESSES}/{name}"
         amounts = {gpu_id: host.number(f"{folder}/vram_{gpu_id}") for gpu_id in sorted(gpu_ids) if host.exists(f"{folder}/vram_{gpu_id}")}
+        if None in amounts.values():
+            return None
         if pid and (own := {gpu_id: amount for gpu_id, amount in amounts.items() if amount}):
             found[pid] = own
     return found

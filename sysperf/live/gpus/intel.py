@@ -3,6 +3,7 @@
 Reads   /sys/class/drm/card*/device/tile0/gt0/freq0/{act_freq,throttle/*}
         /sys/class/drm/card*/gt/gt0/{rps_act_freq_mhz,throttle_reason_*} of the older driver
         …/device/hwmon/hwmon*/{energy*_input,temp*_input}  /proc/[pid]/fd  /proc/[pid]/fdinfo/[fd] of files below /dev/dri
+        …/device/tile*/gt*/gtidle/idle_residency_ms  …/gt/gt*/rc6_residency_ms of the older driver
 Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html  https://docs.kernel.org/gpu/drm-usage-stats.html
         https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable
 
 from sysperf.collect.gpu import intel
 from sysperf.collect.gpu.drm import Card, labels
+from sysperf.collect.gpu.intel_use import idle_files
 from sysperf.host import Host
 from sysperf.host.namespaces import counts_processes_as_the_kernel
 from sysperf.live.gpus.drm_clients import Clients, Used
@@ -65,6 +67,7 @@ class _Gpu(FileGpu):
         self._status_of_clocks = self.open(status) if host.exists(status) else None
         reasons = [(event, f"{start}{name}") for name, event in intel.REASONS.items()]
         self._held_by = [(event, self.open(path)) for event, path in reasons if host.exists(path)]
+        self._idle = [self.open(path) for path in idle_files(host, card.folder)]
         self._rates = Rates()
 
     def sample(self, out: Values) -> bool:
@@ -85,8 +88,18 @@ class _Gpu(FileGpu):
                 _add(out, f"process.{program.pid}.gpu_utilization", min(1.0, max(program.engines.values(), default=0.0)))
         held, busy = [program.held_bytes for program in used], [program.engines for program in used]
         uncounted = "" if all(program.counts for program in used) else NOT_COUNTED
-        self._put_sum("utilization", _busiest(busy), unseen or uncounted, out)
+        reason = unseen or uncounted
+        share = self._awake() if reason else None
+        self._put_sum("utilization", _busiest(busy) if share is None else share, reason if share is None else "", out)
         self._put_sum("memory_used_bytes", sum(filter(None, held)), unseen or (NOT_COUNTED if None in held else ""), out)
+
+    def _awake(self) -> float | None:
+        """How long its busiest part was awake, for whoever does not see all programs: a little longer than it computed."""
+        read = [file.read() for file in self._idle]
+        slept = [int(data) / 1000 for data in read if data is not None and data.strip().isdigit()]
+        rates = [self._rates.per_s(f"idle {part}", self.clock(), seconds) for part, seconds in enumerate(slept)]
+        known = [rate for rate in rates if rate is not None]
+        return 1 - min(1.0, *known) if known and len(known) == len(self._idle) else None
 
     def _put_sum(self, name: str, value: float | None, reason: str, out: Values) -> None:
         if reason:

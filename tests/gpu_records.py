@@ -1,0 +1,255 @@
+"""GPU machines that others published, as facts: what nvidia-smi, amd-smi, xpu-smi or the kernel log of a real machine said.
+
+`tests/machines/gpus/*.toml` has the facts and what an engineer expects of an audit, written before it ran. What a record does not
+tell is as on the healthy machine that it is `like`: the CPUs, the ports and the files around the GPUs are made up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIELDS, RECOVERY
+from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, FABRIC_STATES, VIRTUALIZATION
+from tests.conftest import Files
+from tests.gpus import A100_PCIE, H100, NOT_SUPPORTED, RTX, VGPU, Answers, answers, bus_id, driver_files, files
+from tests.other_gpus import MI300X, RX7900, amd, intel
+from tests.other_gpus import bus_id as amd_bus_id
+
+FOLDER = Path(__file__).parent / "machines" / "gpus"
+MIB = 1 << 20
+IDLE: Answers = {
+    "DeviceGetUtilizationRates": {"gpu": 0, "memory": 0}, "DeviceGetCurrentClocksEventReasons": 0x1, "DeviceGetClockInfo,1": 345,
+    "DeviceGetComputeRunningProcesses_v3": [], "DeviceGetGraphicsRunningProcesses_v3": [],
+    "DeviceGetMemoryInfo,33554472": {"total": 80 << 30, "reserved": 512 * MIB, "free": 79 << 30, "used": MIB},
+}  # fmt: skip
+LIKE: dict[str, Answers] = {
+    "hopper": {**H100, **IDLE},
+    "ampere": {**A100_PCIE, **IDLE},
+    "geforce": {**RTX, "DeviceGetGraphicsRunningProcesses_v3": []},
+    "vgpu": {**VGPU, **IDLE},
+}
+AMD = {
+    "MI300X": MI300X,
+    "RX7900": RX7900,
+    "MI210": {
+        **MI300X,
+        "target": 90010,
+        "simds": 416,
+        "device": "740F",
+        "vram": 64 << 30,
+        "cap": 300,
+        "mhz": 1700,
+        "name": "AMD Instinct MI210",
+    },
+    "MI250X": {
+        **MI300X,
+        "target": 90010,
+        "simds": 440,
+        "device": "7408",
+        "vram": 64 << 30,
+        "cap": 560,
+        "mhz": 1700,
+        "name": "AMD Instinct MI250X",
+    },
+}
+ON = {True: 1, False: 0}
+Machine = dict[str, Any]
+
+
+def records(name: str) -> dict[str, Machine]:
+    """The machines of a file by their names."""
+    machines: dict[str, Machine] = msgspec.toml.decode((FOLDER / f"{name}.toml").read_bytes())
+    return machines
+
+
+def _value(given: object, make: Any = None) -> object:
+    """What a line says: `N/A` is a feature that is not there, `?…` a call that fails with these words."""
+    if isinstance(given, str) and given == "N/A":
+        return NOT_SUPPORTED
+    if isinstance(given, str) and given.startswith("?"):
+        return OSError(given[1:])
+    return make(given) if make else given
+
+
+def _one(names: dict[int, str], word: str) -> int:
+    return next(number for number, name in names.items() if name == word)
+
+
+def _milli(watts: float) -> int:
+    return round(watts * 1000)
+
+
+SIMPLE: dict[str, tuple[str, Any]] = {
+    # a fact's name: NVML's call, and what it makes of the value
+    "name": ("DeviceGetName", None),
+    "brand": ("DeviceGetBrand", lambda word: _one(BRANDS, word)),
+    "architecture": ("DeviceGetArchitecture", lambda word: _one(ARCHITECTURES, word)),
+    "capability": ("DeviceGetCudaComputeCapability", None),
+    "bar1": ("DeviceGetBAR1MemoryInfo", lambda mib: {"bar1Total": mib * MIB, "bar1Free": 0, "bar1Used": 0}),
+    "busy": ("DeviceGetUtilizationRates", lambda both: {"gpu": both[0], "memory": both[1]}),
+    "state": ("DeviceGetPerformanceState", None),
+    "persistence": ("DeviceGetPersistenceMode", ON.get),
+    "mode": ("DeviceGetComputeMode", lambda word: _one(COMPUTE_MODES, word)),
+    "mig": ("DeviceGetMigMode", None),
+    "display": ("DeviceGetDisplayActive", ON.get),
+    "virtualization": ("DeviceGetVirtualizationMode", lambda word: _one(VIRTUALIZATION, word)),
+    "addressing": ("DeviceGetAddressingMode", lambda word: {"none": 0, "hmm": 1, "ats": 2}[word]),
+    "events": ("DeviceGetCurrentClocksEventReasons", lambda words: sum(_one(CLOCK_EVENTS, word) for word in words)),
+    "draw": ("DeviceGetPowerUsage", _milli),
+    "limit": ("DeviceGetPowerManagementLimit", _milli),
+    "default_limit": ("DeviceGetPowerManagementDefaultLimit", _milli),
+    "enforced": ("DeviceGetEnforcedPowerLimit", _milli),
+    "celsius": ("DeviceGetTemperature,0", None),
+    "slowdown": ("DeviceGetTemperatureThreshold,1", None),
+    "margin": ("DeviceGetMarginTemperature", None),
+    "ecc": ("DeviceGetEccMode", None),
+    "rows": ("DeviceGetRemappedRows", None),
+    "pages": ("DeviceGetRetiredPagesPendingStatus", ON.get),
+    "sram": ("DeviceGetSramEccErrorStatus", lambda exceeded: {"bThresholdExceeded": ON[exceeded]}),
+    "replays": ("DeviceGetPcieReplayCounter", None),
+    "licence": (
+        "DeviceGetGridLicensableFeatures",
+        lambda held: {"isGridLicenseSupported": 1, "licensableFeaturesCount": 1, "gridLicensableFeatures": [{"featureState": ON[held]}]},
+    ),
+}  # fmt: skip
+PAIRS = {
+    # two values of two calls
+    "sm": ("DeviceGetClockInfo,1", "DeviceGetMaxClockInfo,1"),
+    "app": ("DeviceGetApplicationsClock,0", "DeviceGetDefaultApplicationsClock,0"),
+    "width": ("DeviceGetCurrPcieLinkWidth", "DeviceGetMaxPcieLinkWidth"),
+    "gen": ("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
+}
+
+
+def nvidia_gpu(facts: dict[str, Any]) -> Answers:
+    """The recorded answers of one GPU of NVIDIA's; `lost` are the words with which all calls fail."""
+    made = dict(LIKE[facts.get("like", "hopper")])
+    for name, (call, make) in SIMPLE.items():
+        if name in facts:
+            made[call] = _value(facts[name], make)
+    for name, two in PAIRS.items():
+        if name in facts:
+            both = facts[name] if isinstance(facts[name], list) else [facts[name]] * 2
+            made |= {call: _value(value) for call, value in zip(two, both, strict=True)}
+    if "memory" in facts:
+        total, reserved, used = facts["memory"]
+        free = total - used - reserved
+        made["DeviceGetMemoryInfo,33554472"] = {"total": total * MIB, "reserved": reserved * MIB, "used": used * MIB, "free": free * MIB}
+    made |= _health(facts)
+    made |= _links(made, facts) if "links" in facts else {}
+    if "recovery" in facts:
+        key = "DeviceGetFieldValues," + ",".join(map(str, HEALTH_FIELDS))
+        made[key] = {**made[key], "230": _one(RECOVERY, facts["recovery"])}
+    if "processes" in facts:
+        held = [{"pid": pid, "usedGpuMemory": mib * MIB, "gpuInstanceId": 0, "computeInstanceId": 0} for pid, mib in facts["processes"]]
+        made["DeviceGetComputeRunningProcesses_v3"] = held
+    made |= {call: _value(value) for call, value in facts.get("calls", {}).items()}
+    return dict.fromkeys(made, OSError(facts["lost"])) if "lost" in facts else made
+
+
+def _health(facts: dict[str, Any]) -> Answers:
+    found: Answers = {}
+    if "errors" in facts:
+        for call, count in zip(("0,0", "1,0", "1,1"), facts["errors"], strict=True):
+            found[f"DeviceGetTotalEccErrors,{call}"] = count
+    if "fabric" in facts:
+        state = {"version": 1, "cliqueId": 0, "status": facts.get("fabric_status", 0), "healthMask": facts.get("health", 0)}
+        found["DeviceGetGpuFabricInfoV"] = _value(facts["fabric"], lambda word: {**state, "state": _one(FABRIC_STATES, word)})
+    return found
+
+
+def _links(made: Answers, facts: dict[str, Any]) -> Answers:
+    up, there = facts["links"]
+    key = "DeviceGetFieldValues," + ",".join(map(str, FIELDS))
+    states: Answers = {f"DeviceGetNvLinkState,{link}": int(link < up) for link in range(there)} or {"DeviceGetNvLinkState,0": NOT_SUPPORTED}
+    return {key: {**made[key], "91": there}, **states}
+
+
+def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
+    """(files, links, calls) of a machine."""
+    content, links, calls = _amd(machine) if "amd" in machine else _intel(machine) if "intel" in machine else _nvidia(machine)
+    places = amd_bus_id if "amd" in machine else bus_id
+    if "dmesg" in machine:
+        calls["run:dmesg"] = _log(machine["dmesg"], places)
+    content |= _base(machine.get("base", "bare")) | machine.get("files", {})
+    for name, text in machine.get("changed", {}).items():
+        content |= {path: text for path in content if path.endswith(name)}
+    return content, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls, **machine.get("system_calls", {})}
+
+
+def _log(lines: str, places: Any) -> str:
+    """The kernel's lines as `dmesg --time-format iso` writes them; @0 is the first GPU, @0- its address without the function."""
+    said = [line for line in lines.splitlines() if line]
+    for index in range(8):
+        said = [line.replace(f"@{index}-", places(index)[:-2]).replace(f"@{index}", places(index)) for line in said]
+    return "".join(f"2026-11-20T12:00:{second % 60:02d},000001+00:00 {line}\n" for second, line in enumerate(said))
+
+
+def _base(kind: str) -> Files:
+    flags = "fpu sse sse2 hypervisor" if kind in ("vm", "wsl") else "fpu sse sse2"
+    base: Files = {
+        "/proc/cpuinfo": f"processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: {flags}\n\n",
+        "/sys/class/dmi/id/chassis_type": "10\n" if kind == "laptop" else "23\n",
+        "/sys/class/dmi/id/sys_vendor": "QEMU\n" if kind == "vm" else "Supermicro\n",
+    }
+    if kind == "wsl":
+        base |= {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n", "/dev/dxg": "", "/usr/lib/wsl/lib/libcuda.so.1": ""}
+    return base
+
+
+def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
+    gpus = [nvidia_gpu(facts) for facts in machine.get("gpu", []) for _ in range(facts.get("count", 1))]
+    version: str = machine.get("driver", "580.95.05")
+    count = machine.get("on_bus", len(gpus))
+    content, links = files(count, "nvidia", version)
+    for place, driver in enumerate(machine.get("held_by", [])):
+        folder = next(path for path in links if path.endswith(f"{bus_id(place)}/driver"))
+        links |= {folder: f"../../../../bus/pci/drivers/{driver}"} if driver else {}
+        if not driver:
+            del links[folder]
+    content |= driver_files(str(machine.get("module", version))) | {
+        "/usr/bin/nvidia-modprobe": "",
+        "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "1\n",
+    }
+    if not machine.get("fabric_manager", True):
+        del content["/run/nvidia-fabricmanager/nv-fabricmanager.pid"]
+    if machine.get("base") == "wsl":
+        content = {
+            path: text for path, text in content.items() if not path.startswith(("/sys", "/proc/driver", "/dev/nvidia", "/proc/bus"))
+        }
+    calls: dict[str, Any] = {
+        "nvml:SystemGetDriverVersion()": version, "nvml:SystemGetNVMLVersion()": f"12.{version}", "nvml:DeviceGetCount()": len(gpus),
+        "access:/dev/nvidia0": True,
+        "nvml:SystemGetConfComputeState()": {"environment": 0, "ccFeature": 0, "devToolsMode": 0},
+    }  # fmt: skip
+    if "cuda" in machine:
+        major, minor = machine["cuda"].split(".")
+        calls["nvml:SystemGetCudaDriverVersion_v2()"] = int(major) * 1000 + int(minor) * 10
+    for index, gpu in enumerate(gpus):
+        calls |= answers(index, gpu)
+        calls |= {f"nvml:DeviceGetP2PStatus({index},{other},0)": machine.get("p2p", 0) for other in range(index + 1, len(gpus))}
+        calls |= (
+            dict.fromkeys((key for key in calls if f"({index})" in key or f"({index}," in key), next(iter(gpu.values())))
+            if _lost(gpu)
+            else {}
+        )
+    return content, links, calls
+
+
+def _lost(gpu: Answers) -> bool:
+    return all(isinstance(value, OSError) for value in gpu.values())
+
+
+def _amd(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
+    models = [{**AMD[facts["like"]], **facts} for facts in machine["amd"] for _ in range(facts.get("count", 1))]
+    content, links = amd(*models, hive=machine.get("hive", 0))
+    return content, links, {"access:/dev/kfd": True, **{f"access:/dev/dri/renderD{128 + index}": True for index in range(len(models))}}
+
+
+def _intel(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
+    facts = machine["intel"]
+    content, links = intel(facts.get("device", "E20B"), **facts.get("files", {}))
+    return content, links, {"access:/dev/dri/renderD128": True, "gpu:awake": {"card1": facts.get("awake", 0)}}

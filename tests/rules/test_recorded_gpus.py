@@ -1,0 +1,39 @@
+"""GPU machines that others published, judged whole: what an engineer expects is named, and nothing else is said of the GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import judging
+from sysperf.engine.audit import audit
+from sysperf.evaluate.ruleset import load
+from sysperf.model.finding import Report
+from sysperf.report.words import verdict
+from tests.conftest import make_machine
+from tests.gpu_records import Machine, build, records
+from tests.rules.test_gpu_rules import AREAS, BASE
+
+RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "torch", "pcie", "releases", "xids")]
+DRAWS = ("draw1",)
+MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in records(draw).items()}
+
+
+def judged(machine: Machine) -> Report:
+    files, links, calls = build(machine)
+    host = make_machine({**BASE, **files}, links, calls, deep="dmesg" in machine)
+    return audit(host, judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_what_an_engineer_expects_is_named_and_nothing_else(name: str) -> None:
+    machine = MACHINES[name]
+
+    report = judged(machine)
+
+    found = {finding.rule for finding in report.findings()}
+    expected = {rule for illness in machine["must"] for rule in illness} | set(machine.get("may", ()))
+    missed = [illness for illness in machine["must"] if not found.intersection(illness)]
+    assert (missed, sorted(found - expected)) == ([], [])
+    assert not machine["must"] or "No errors and no warnings" not in verdict(report) or "driver-branch-eol" in str(machine["must"])
