@@ -7,6 +7,7 @@
 | `import_argparse` | all but --version     | 1 ms of gettext and its patterns                                       |
 | `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
 | `with_c_datetime` | agent                 | 0.2 MB: sqlite3 imports the datetime that is written in Python         |
+| `with_late_tools` | agent                 | 1.3 MB: asyncio imports what reads source code and starts programs     |
 | `small_pages`     | agent                 | 7 MB and more where the kernel gives huge pages unasked                |
 | `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
 | `leave`           | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
@@ -24,7 +25,6 @@ import sys
 TYPE_CHECKING = False  # as typing's, which costs 5 ms with what it imports
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import ModuleType
     from typing import AnyStr, NoReturn
@@ -33,28 +33,28 @@ M_ARENA_MAX = -8
 """mallopt(3)."""
 PR_SET_THP_DISABLE = 41
 """prctl(2)."""
+CO_COROUTINE = 0x80
+"""Of a code object's flags, as the module inspect names it."""
 
 
 class LazyPattern:
     """Stands for a compiled pattern: the first attribute that is asked for compiles it."""
 
-    _compiled: Callable[[], re.Pattern[str] | re.Pattern[bytes]]
+    _compiled: re.Pattern[str] | re.Pattern[bytes]
 
-    def __init__(self, pattern: AnyStr, flags: int) -> None:
-        def compiled() -> re.Pattern[AnyStr]:
-            import re  # noqa: PLC0415 - 5 ms, which --version need not pay
-
-            return re.compile(pattern, flags)
-
-        self._compiled = compiled
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self._pattern, self._flags = pattern, flags
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        compiled = self._compiled()
-        value = getattr(compiled, name)
-        for method in ("match", "fullmatch", "search", "sub", "findall", "finditer", "split"):
-            setattr(self, method, getattr(compiled, method))
+        if name == "_compiled":
+            import re  # noqa: PLC0415 - 5 ms, which --version need not pay
+
+            value: object = re.compile(self._pattern, self._flags)
+        else:
+            value = getattr(self._compiled, name)
+        setattr(self, name, value)  # asked for once
         return value
 
 
@@ -119,6 +119,16 @@ def with_c_datetime() -> AbstractContextManager[None]:
     return _Instead("datetime", _datetime)
 
 
+def with_late_tools() -> AbstractContextManager[object]:
+    """While asyncio and dataclasses are imported, what they seldom use is imported when something of it is asked for."""
+    import contextlib  # noqa: PLC0415 - 1 ms, which only the agent pays
+
+    stack = contextlib.ExitStack()
+    for tool in (_Inspect("inspect"), _Subprocess("subprocess"), _Later("linecache"), _Later("asyncio.sslproto")):
+        stack.enter_context(_Instead(tool.name, tool))
+    return stack
+
+
 class _Uuid:
     """All that msgspec asks of the module uuid."""
 
@@ -135,10 +145,10 @@ class _Decimal:
 
 
 class _Later:
-    """Stands for a module of msgspec, and imports it when something of it is asked for."""
+    """Stands for a module, and imports it when something of it is asked for."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def __getattr__(self, attribute: str) -> object:
         if attribute.startswith("__"):
@@ -148,12 +158,43 @@ class _Later:
     def _real(self) -> ModuleType:
         import importlib  # noqa: PLC0415 - a start needs no schema
 
-        import msgspec  # noqa: PLC0415 - as above
+        package, _, name = self.name.rpartition(".")
+        if package and vars(sys.modules[package]).get(name) is self:  # a package's attribute comes before the module of that name
+            delattr(sys.modules[package], name)
+        if sys.modules.get(self.name) is self:  # type: ignore[comparison-overlap]  # where `_Instead` has put it
+            del sys.modules[self.name]
+        return importlib.import_module(self.name)
 
-        name = self._name.removeprefix("msgspec.")
-        if vars(msgspec).get(name) is self:  # a package's attribute comes before the module of that name
-            delattr(msgspec, name)
-        return importlib.import_module(self._name)
+
+class _Inspect(_Later):
+    """Answers what asyncio and dataclasses ask of the module inspect when they are imported and each time that a loop starts."""
+
+    @staticmethod
+    def isgenerator(value: object) -> bool:
+        return type(value).__name__ == "generator"
+
+    @staticmethod
+    def isfunction(value: object) -> bool:
+        return type(value).__name__ == "function"
+
+    @staticmethod
+    def iscoroutinefunction(function: object) -> bool:
+        return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & CO_COROUTINE)
+
+    @staticmethod
+    def unwrap(function: object) -> object:
+        return function
+
+    @staticmethod
+    def signature(_: object) -> str:
+        """Return what the documentation of a class ends with."""
+        return ""
+
+
+class _Subprocess(_Later):
+    """Has what asyncio names as it is imported."""
+
+    PIPE, STDOUT, DEVNULL = -1, -2, -3
 
 
 class _Schemas(_Later):
@@ -179,7 +220,7 @@ class _Instead:
             sys.modules[self.module] = self.stand_in  # type: ignore[assignment]  # None is how importlib spells "not there"
 
     def __exit__(self, *_: object) -> None:
-        if self.replaced:
+        if self.replaced and sys.modules.get(self.module) is self.stand_in:
             del sys.modules[self.module]
 
 

@@ -124,6 +124,34 @@ print(*sys.modules)
     assert not imported & NEVER_FOR_A_LAUNCH
 
 
+def test_an_agent_imports_nothing_that_reads_source_or_starts_programs() -> None:
+    """Of its modules; what asyncio asks of them later is answered by the real ones."""
+    script = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from sysperf import startup
+startup.import_msgspec()
+startup.import_argparse()
+from sysperf.cli import agent
+agent._imported()
+print(*sys.modules)
+import asyncio
+async def three():
+    process = await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)
+    assert await process.wait() == 0
+    return 3
+assert asyncio.run(three()) == 3
+assert asyncio.iscoroutinefunction(three) and not asyncio.iscoroutinefunction(agent._imported)
+assert asyncio.coroutines.inspect.getsource is __import__("inspect").getsource
+import linecache, subprocess, traceback
+assert traceback.linecache.getline is linecache.getline or traceback.linecache.getline.__self__ is linecache
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False, timeout=300)
+
+    assert done.returncode == 0, done.stderr
+    assert not {"ast", "dis", "inspect", "linecache", "locale", "ssl", "subprocess", "tokenize"} & set(done.stdout.split())
+
+
 def test_help_and_mistakes_read_the_same_without_gettext() -> None:
     """argparse finds all that it asks for; gettext itself is not imported, and can be afterwards."""
     script = """

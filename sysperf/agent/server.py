@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http
-import inspect
 import logging
 import socket
 import sys
@@ -254,7 +253,7 @@ class _Client:
     async def _answer(self, asked: h11.Request) -> Answer:
         try:
             answer = self._handler(asked)
-            return await asyncio.wait_for(answer, self._limits.handler_s) if inspect.isawaitable(answer) else answer
+            return await asyncio.wait_for(answer, self._limits.handler_s) if isinstance(answer, Awaitable) else answer
         except Refused as error:
             return problem(error.status, str(error))
         except Exception as error:  # noqa: BLE001 - a handler that fails is a failed request, not a failed agent

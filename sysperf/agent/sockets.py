@@ -158,10 +158,17 @@ def _refuse_in_use(path: str) -> None:
 
 
 def _give_to_group(path: str) -> None:
-    import grp  # noqa: PLC0415 - only whoever listens needs it
+    """Let a child do it: the libraries by which the system looks a group up would stay with the agent, 0.4 MB of them."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        import grp  # noqa: PLC0415 - only whoever listens needs it
 
-    with contextlib.suppress(KeyError, PermissionError):  # no such group, or not allowed: then only the owner's own group
         os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
+    finally:  # no such group, or not allowed: then only the owner's own group
+        os._exit(0)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _imported() -> tuple[ModuleType, ModuleType]:
     """The agent's modules."""
-    with startup.without_ssl(), startup.with_c_datetime():
+    with startup.without_ssl(), startup.with_c_datetime(), startup.with_late_tools():
         from sysperf.agent import log, loop  # noqa: PLC0415 - no other command needs asyncio, sqlite and h11
     return loop, log
 

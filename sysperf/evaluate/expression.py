@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import _ast as ast  # its syntax nodes alone: `ast` itself costs 1.5 ms
 from collections.abc import Mapping
+from functools import cache, lru_cache
 
 from sysperf.evaluate import functions
 from sysperf.evaluate.functions import Unknown, unknown_of
@@ -56,7 +57,19 @@ def compile_expression(text: str, schema: Schema, params: Mapping[str, Value] | 
     """
     compiler = _Compiler(schema, params or {})
     run, annotation = compiler.visit(parse(text), 0)
-    return Expression(text, run, annotation, frozenset(compiler.names))
+    return Expression(text, run, annotation, _shared(frozenset(compiler.names)))
+
+
+@cache  # most conditions look at what others look at, too, and a long-lived agent keeps them all
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    """Return the one set of these names."""
+    return names
+
+
+@lru_cache(maxsize=None, typed=True)  # as above; False is not 0
+def _constant(value: Value) -> Node:
+    """Return the one closure of a number, text or truth value."""
+    return lambda _: value
 
 
 class _Compiler:
@@ -85,7 +98,7 @@ class _Compiler:
         if not isinstance(value, bool | int | float | str):
             raise RuleError(f"`{value!r}` is no number, text or truth value")
         check_size(value)
-        return lambda _: value, type(value)
+        return _constant(value), type(value)
 
     def _name(self, node: ast.Name, depth: int) -> Typed:
         return self._chain(node, depth)
@@ -113,7 +126,7 @@ class _Compiler:
         check_size(value)
         if isinstance(value, list):
             value = tuple(value)
-        return lambda _: value, type(value)
+        return _constant(value) if isinstance(value, bool | int | float | str) else lambda _: value, type(value)
 
     def _list(self, node: ast.List, depth: int) -> Typed:
         parts = [self.visit(item, depth)[0] for item in node.elts]
