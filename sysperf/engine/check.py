@@ -198,7 +198,8 @@ class Lock:
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
             status = os.fstat(descriptor)
-            if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):  # another user could hold it for ever
+            # Another user could hold it for ever, and a further name of a file of ours would be emptied.
+            if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 os.close(descriptor)
                 return
             self._descriptor = descriptor

@@ -19,8 +19,10 @@ from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
 MAX_DUMP_BYTES = 32 << 20
-MAX_OPERATIONS = 20_000_000
+MAX_VALUES = 5_000_000
+"""Of a buffer of ten thousand collectives, each with its stack, there are fewer; in memory they take up to half a gigabyte."""
 MAX_RANKS = 65_536
+TOO_MANY = f"a dump of more than {MAX_VALUES} values"
 _RANK = lazy(r".*?([0-9]{1,5})(?:\.[A-Za-z]{1,10})?")
 _OURS = "torch/distributed/"
 
@@ -69,7 +71,7 @@ def rank_of(file: str) -> int | None:
 def parse(data: bytes) -> Dump:
     """The dump of one rank. Raises Unreadable."""
     try:
-        raw = from_json(data, JsonObject) if data[:1] in b"{ \n" else _unpickled(data)
+        raw = _json(data) if data[:1] in b"{ \n" else _unpickled(data)
     except DecodeError as error:
         raise Unreadable(neutral(str(error), 160)) from None
     entries = raw.get("entries") if isinstance(raw, dict) else None
@@ -192,6 +194,13 @@ def _last(rank: int, group: Group) -> str:
     return f"rank {rank} began {operation.name} number {group.begun}{f' at {operation.place}' if operation.place else ''}"
 
 
+def _json(data: bytes) -> Json:
+    """The values of a text. Raises Unreadable, also where they would take far more memory than the text."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise Unreadable(TOO_MANY)
+    return from_json(data, JsonObject)
+
+
 _MARK = object()
 
 
@@ -201,8 +210,8 @@ def _unpickled(data: bytes) -> Json:
     memo: dict[int, Json] = {}
     try:
         for count, (operation, value, _) in enumerate(pickletools.genops(data)):
-            if count > MAX_OPERATIONS:
-                raise Unreadable("a pickle with too many operations")
+            if count > MAX_VALUES:
+                raise Unreadable(TOO_MANY)
             _step(operation.name, value, stack, memo)
             if operation.name == "STOP":
                 return stack.pop()

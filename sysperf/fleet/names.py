@@ -75,14 +75,22 @@ def expand(text: str) -> tuple[str, ...]:
             if not is_name(name):
                 raise UsageError(f"`{part[:80]}` is no name of a node", "names look like n[001-512] or gpu-7.example.org")
             names[name] = None
-            if len(names) > MAX_NODES:
-                raise UsageError(f"more than {MAX_NODES} nodes", "ask a part of them at a time")
+            _bound(len(names))
     return tuple(names)
 
 
+def _bound(count: int) -> None:
+    if count > MAX_NODES:
+        raise UsageError(f"more than {MAX_NODES} nodes", "ask a part of them at a time")
+
+
 def _expanded(part: str) -> Iterator[str]:
-    pieces = re.split(r"\[([^\[\]]*)\]", part)
-    choices = [_numbers(piece, part) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    choices: list[list[str]] = []
+    many = 1
+    for index, piece in enumerate(re.split(r"\[([^\[\]]*)\]", part)):
+        choices.append(_numbers(piece, part) if index % 2 else [piece])
+        many *= len(choices[-1])
+        _bound(many)
     return map("".join, itertools.product(*choices))
 
 
@@ -91,7 +99,8 @@ def _numbers(text: str, part: str) -> list[str]:
     for each in text.split(","):
         match = _RANGE.fullmatch(each)
         last = match and (match[2] or match[1])
-        if not match or not last or not 0 <= int(last) - int(match[1]) <= MAX_NODES:
+        if not match or not last or int(last) < int(match[1]):
             raise UsageError(f"`{part[:80]}` is no list of nodes", "ranges look like n[1-8,12]")
+        _bound(len(numbers) + int(last) - int(match[1]) + 1)
         numbers += [f"{number:0{len(match[1])}}" for number in range(int(match[1]), int(last) + 1)]
     return numbers

@@ -206,8 +206,13 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_lock_of_somebody_else_stops_nobody(tmp_path: Path) -> None:
-    """A link, a folder or a pipe in its place is left alone."""
+    """A link, a further name of a file, a folder or a pipe in its place is left alone."""
     path = tmp_path / f"sysperf-check-{os.geteuid()}.lock"
+    (tmp_path / "other").write_text("kept")
+    path.hardlink_to(tmp_path / "other")
+    assert checked("--as", "npd").returncode != 2
+    assert (tmp_path / "other").read_text() == "kept"
+    path.unlink()
     path.symlink_to("/etc/passwd")
     assert checked("--as", "npd").returncode != 2
     path.unlink()

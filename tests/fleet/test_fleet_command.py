@@ -181,6 +181,14 @@ def test_an_old_record_is_no_answer(records: Path) -> None:
     assert silent(audited(records)) == {"n20": ("late", "its record is of 2026-11-20 12:00 UTC")}
 
 
+@pytest.mark.parametrize("taken_at", ["2026-11-23T12:00+01", "2026-11-23T12+01:00:00", "", "now", "9999-99-99T99:99:99Z"])
+def test_a_record_of_another_clock_is_none_of_that_time(records: Path, taken_at: str) -> None:
+    """A time with a zone is none that sysperf writes: it is compared with no other."""
+    (records / "n20.json").write_text(json.dumps(node("n20", taken_at=taken_at)))
+
+    assert audited(records)["answered"] == 60
+
+
 def test_lines_from_stdin() -> None:
     """What pdsh, Ansible or `kubectl logs` print; two records of one name are none, and noise around them is told."""
     lines = [json.dumps(node(f"n{number}", {DRIVER: "580.1"} if number == 4 else {})) for number in range(5)]

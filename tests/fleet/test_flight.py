@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.fleet import flight
+from tests.fuzzing import fuzz
 from tests.invoking import sysperf
 
 FRAMES = [
@@ -142,6 +143,7 @@ def test_plain_pickles_are_read_as_pickle_reads_them(value: Any, protocol: int) 
     assert flight._unpickled(pickle.dumps(value, protocol)) == listed(value)
 
 
+@fuzz
 @given(
     st.binary(max_size=200)
     | st.builds(lambda head, tail: pickle.dumps(dump(2, 1))[:head] + tail, st.integers(0, 900), st.binary(max_size=20))
@@ -155,6 +157,7 @@ def test_any_bytes_are_a_dump_or_unreadable(data: bytes) -> None:
 ODD = st.none() | st.integers(-2, 5) | st.text(max_size=4) | st.lists(st.integers(0, 3), max_size=3)
 
 
+@fuzz
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(entry(1))), ODD, max_size=9), max_size=4), st.dictionaries(st.text(max_size=2), ODD))
 def test_any_entries_are_survived(entries: list[dict[str, Any]], config: dict[str, Any]) -> None:
     """Fields of another type, and none."""
@@ -181,6 +184,13 @@ def test_a_deep_pickle_is_no_end() -> None:
     for deep in (b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".", b"\x80\x02}" + b")" * 10 + b"\x85" * 100_000 + b"Ns."):
         with pytest.raises(flight.Unreadable):
             flight.parse(deep)
+
+
+@pytest.mark.parametrize("raw", [b"]" * (16 << 20), b'{"entries":[' + b"[]," * (5 << 20) + b"[]]}"], ids=["pickle", "json"])
+def test_a_dump_takes_no_more_memory_than_a_dump_can(raw: bytes) -> None:
+    """Sixteen megabytes of empty lists took a gigabyte."""
+    with pytest.raises(flight.Unreadable, match="more than"):
+        flight.parse(raw)
 
 
 def test_the_command_reads_a_folder(tmp_path: Path) -> None:

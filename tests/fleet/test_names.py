@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -60,6 +61,16 @@ def test_what_is_no_list(text: str) -> None:
     """An option of ssh, a path and a range without end are refused."""
     with pytest.raises(UsageError):
         expand(text)
+
+
+@pytest.mark.parametrize("text", [f"n[{'1-99999,' * 10_000}1]", f"n{'[1-99999]' * 10_000}", f"n{'[1]' * 30_000}"])
+def test_a_long_list_is_refused_before_it_is_made(text: str) -> None:
+    """A hundred kilobytes of ranges named a billion nodes, each of which was made first."""
+    start = time.process_time()
+    with pytest.raises(UsageError):
+        expand(text)
+
+    assert time.process_time() - start < 2
 
 
 def test_no_name_is_an_option() -> None:

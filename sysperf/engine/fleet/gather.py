@@ -87,7 +87,7 @@ class Gathered:
 
 def _time(text: str) -> datetime.datetime | None:
     try:
-        return datetime.datetime.fromisoformat(text[:19])
+        return datetime.datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - all are UTC
     except ValueError:
         return None
 
