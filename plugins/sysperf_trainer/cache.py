@@ -20,12 +20,23 @@ def root(asked: str) -> str:
     candidates = (asked,) if asked else (f"{home}/sysperf/trainer", own)
     for folder in candidates:
         try:
+            if not asked and _is_led(folder):
+                continue
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError:
             continue
         if os.access(folder, os.W_OK) and os.stat(folder).st_uid == os.getuid():
             return folder
     raise TrainerError(f"no folder for data: {' and '.join(candidates)} cannot be written; --cache names another one")
+
+
+def _is_led(path: str) -> bool:
+    """Whether another user could lead a path elsewhere: along a link in /tmp, or in the home that `sudo` has kept."""
+    while path != os.path.dirname(path):
+        if os.path.lexists(path) and os.lstat(path).st_uid not in (0, os.getuid()):
+            return True
+        path = os.path.dirname(path)
+    return False
 
 
 def made(folder: str, make: Callable[[str], None]) -> str:

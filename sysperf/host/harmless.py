@@ -17,6 +17,7 @@ _NUMBER = lazy(
     r"[-+]?(?:[0-9]{1,15}|[0-9]{0,9}\.[0-9]{0,12}|[0-9]{1,3}(?:_[0-9]{3}){1,5})(?:[eE][-+]?[0-9]{1,4})?(?:[kKmMgGtT]i?[bB]?|%|ms|s|h|d)?"
 )
 LIST = lazy(r"[\[({]?[0-9][0-9.,;:x\- e\[\](){}]{0,200}")
+_RANGES = lazy(r"[0-9]{1,3}(?:[-:,][0-9]{1,3}){1,20}")  # 0-27,28-55 and 1:4: groups of four are of cards and accounts
 _LEADING_ZEROS = lazy(r"0[0-9]{3,}")  # of a PIN or a password, not of a count
 _HEX = lazy(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{16,64}")
 _PIECES = lazy(r"[^A-Za-z0-9]+")
@@ -58,8 +59,8 @@ _NAMED = NOUNS | {"gpu", "rdzv", "wandb", "hub"}
 
 
 def is_harmless(word: str) -> bool:
-    """Whether a word is harmless wherever it stands: a small number, a word of the field, a path."""
-    return not word or bool(SMALL_NUMBER.fullmatch(word)) or word.lower() in VALUES or are_paths(word)
+    """Whether a word is harmless wherever it stands: a small number, ranges of such, a word of the field, a path."""
+    return not word or bool(SMALL_NUMBER.fullmatch(word) or _RANGES.fullmatch(word)) or word.lower() in VALUES or are_paths(word)
 
 
 def is_name(flag: str, word: str) -> bool:

@@ -197,6 +197,15 @@ def test_fix_shows_a_diff_and_asks(folder: Path) -> None:
     assert (folder / "train.py").read_text() == TRAINING
 
 
+def test_what_was_not_examined_is_named_beside_a_fix(folder: Path) -> None:
+    """Whether it could be changed is unknown, which is not fine."""
+    (folder / "broken.py").write_text("x = (\n")
+    text = lint(folder, "broken.py", "--fix", "--strict", code=3)
+
+    assert "Nothing to change" in text
+    assert "broken.py:1 was not examined" in text
+
+
 def test_fix_and_undo_restore_every_byte(folder: Path) -> None:
     """Content and mode; a second undo has nothing to do."""
     before = CURABLE.replace("\n", "\r\n").encode()

@@ -25,11 +25,12 @@ def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> 
     if args.format != "text":
         raise UsageError("--fix and --diff have one format, a diff", "leave --format out")
     fixes = lint_fix.plan(result, stdin)
+    _tell_unread(result)
     if stdin is not None and args.fix:
         return _print(args, stdin, fixes)
     if not fixes:
         _options.write("\n".join(["Nothing to change: no place is both understood and safe to change.", *_left_alone(result)]), args)
-        return Exit.CLEAN
+        return Exit.PARTIAL if args.strict and result.unread else Exit.CLEAN
     ink = Ink(_options.wants_color(args))
     lines = lint_fix.diff(fixes).splitlines()
     _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args)
@@ -40,6 +41,15 @@ def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> 
     if not args.yes and not _confirmed(f"{count(number, 'change')} in {count(len(fixes), 'file')}"):
         return Exit.USAGE
     return _change(fixes)
+
+
+def _tell_unread(result: Lint) -> None:
+    """Name the files of which nobody knows whether they could be changed."""
+    for each in result.unread[:MAX_LEFT]:
+        place = f"{each.file}:{each.line}" if each.line else each.file
+        sys.stderr.write(f"sysperf: {neutral(place, 2_000)} was not examined: {neutral(each.reason)}\n")
+    if len(result.unread) > MAX_LEFT:
+        sys.stderr.write(f"sysperf: and {len(result.unread) - MAX_LEFT} more were not examined\n")
 
 
 def _left_alone(result: Lint) -> list[str]:
