@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.agent import helper_server
@@ -29,7 +29,10 @@ from sysperf.fix.journal_lines import End, StepResult, StepStarted
 from sysperf.fix.lease import boot_id, lease_of
 from sysperf.model.change import Change, Setting, Transaction
 from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.record import to_json
+from tests.fuzzing import fuzz
 from tests.io_classes import io_class, set_io_class
+from tests.mutation import damaged_bytes
 from tests.privileges import AS_ROOT
 
 pytestmark = pytest.mark.root
@@ -76,6 +79,14 @@ class Service:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     running = Service(tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for everything that a fuzzer sends."""
+    running = Service(tmp_path_factory.mktemp("helper"))
     yield running
     running.stop()
 
@@ -336,12 +347,15 @@ def test_two_clients_at_once(service: Service, sleeper: subprocess.Popen[bytes])
     assert io_class(sleeper.pid) == BASE
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=300))
-def test_any_bytes(service: Service, content: bytes) -> None:
+ASKED = to_json(AskPlan(settings=(Setting("process.io_class", SET, "1", "test.rule"),)))
+
+
+@fuzz
+@given(st.binary(max_size=300) | damaged_bytes(ASKED).map(_frame))
+def test_any_bytes(lasting: Service, content: bytes) -> None:
     """Whatever is sent, the helper answers or closes, and lives."""
-    service.raw(content)
-    assert service.process.poll() is None
+    lasting.raw(content)
+    assert lasting.process.poll() is None
 
 
 def test_by_hand_it_says_who_starts_it() -> None:

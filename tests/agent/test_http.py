@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.agent.api import Api
@@ -27,6 +27,7 @@ from sysperf.agent.server import Answer, Limits, Request, Server
 from sysperf.agent.sockets import Listener, bind, listener, passed_sockets
 from sysperf.model.errors import SysperfError, UsageError
 from tests.agent.states import Table, connect, eventually, get, parsed, read_until, rest, send, serving
+from tests.fuzzing import fuzz
 
 BIG = b"x" * (8 << 20)
 QUICK = Limits(clients=8, header_s=0.5, idle_s=0.5, write_s=0.5)
@@ -169,11 +170,11 @@ def test_malformed_requests_are_told_so(path: str, raw: bytes, status: int) -> N
     assert alive(path)
 
 
+@fuzz
 @given(
     st.binary(max_size=400)
     | st.lists(st.sampled_from([b"GET ", b"/ ", b"HTTP/1.1", b"\r\n", b"Host: x", b": ", b"\n", b"\0", ASK]), max_size=20).map(b"".join)
 )
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_garbage_ends_with_an_answer_or_a_close(path: str, raw: bytes) -> None:
     """Any bytes: an HTTP answer or none, the connection ends, the server goes on."""
     answer = send(path, raw)

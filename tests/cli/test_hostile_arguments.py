@@ -43,12 +43,25 @@ BASE: dict[str, tuple[str, ...]] = {
     "analyze": (str(TRACES / "hta_cpu_only.json.gz"),),
     "apply": (),
     "capture": ("out.tar", "--root", "machine"),
+    "check": ("--as", "nagios", "--no-agent", "--budget", "300ms"),
     "completion": ("bash",),
     "diff": ("good.json", "good.json"),
     "explain": ("numa.balancing-on",),
+    "fleet audit": ("records",),
+    "fleet bench": ("records",),
+    "fleet diff": ("records",),
+    "fleet golden": ("records",),
+    "fleet job": ("4242", "records"),
+    "fleet mark": ("n1", "--why", "x"),
+    "fleet marks": (),
+    "fleet unmark": ("n1",),
     "helper": ("--socket", "helper.sock", "--state", "helper", "--idle", "0.1"),
     "kernel": ("install", "x", "--python", sys.executable),
     "lint": ("script.py",),
+    "node bench": ("--root", "machine", "--runs", "1"),
+    "node pair": ("--node", "n1", "--pairs", "n1:n2", "--port", "20000", "--limit", "1"),
+    "node ranks": ("--job", "4242", "--seconds", "0.1", "--limit", "1"),
+    "node record": ("--root", "machine"),
     "service": ("status",),
     "stacks": ("999999999",),
     "top": ("--once", "--root", "machine"),
@@ -93,14 +106,17 @@ def place_of(action: argparse.Action) -> str:
 def arguments(command: str, place: str, value: str) -> list[str]:
     """The command line on which this place has this value."""
     first, *rest = command.split()
-    base = list(BASE.get(first, ("--root", "machine") if first in MACHINE else ()))
+    base = list(BASE.get(command, BASE.get(first, ("--root", "machine") if first in MACHINE else ())))
     if place.startswith("<"):
-        kept = [] if first not in ("kernel", "trace", "stacks") else base[:1] if first == "kernel" else base[1:]
+        kept = [] if first not in ("check", "kernel", "trace", "stacks") else base[:1] if first == "kernel" else base[1:]
         return [first, *rest, *kept, "--", value]
     if (first, place) in SERVERS:
         base = ["--socket", "agent.sock", "--history", "none"] if first == "agent" else base
     behind = BEHIND.get(first, ())
     return [first, *rest, *base, f"{place}={value}", *behind]
+
+
+NODE = {"taken_at": "2026-11-23T12:00:00Z", "sysperf": "0.1.0", "hardware": {"cpu": "1 × x"}, "comparables": {"kernel.release": "6.1"}}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +127,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (machine / "proc").mkdir(parents=True)
     (machine / "proc/meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
     (folder / "script.py").write_text("import torch\nfor x in loader:\n    loss.item()\n")
+    (folder / "records").mkdir()
+    for name in ("n1", "n2", "n3", "n4"):
+        (folder / f"records/{name}.json").write_text(json.dumps({**NODE, "node": name}))
     (folder / "good.json").write_text(json.dumps({"taken_at": "2026-11-23T00:00:00Z", "areas": {}}))
     with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(folder) if sys.version_info >= (3, 11) else contextlib.nullcontext():
         make_files(folder / "files", listener)

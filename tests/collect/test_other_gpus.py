@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.collect.gpu import collect, intel_use
@@ -17,9 +17,11 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import to_json
 from sysperf.procfs.gpu_metrics import throttled_by
 from tests.conftest import Files, MakeMachine, make_machine
+from tests.fuzzing import fuzz
 from tests.gpus import H100, calls
 from tests.gpus import files as nvidia_files
-from tests.other_gpus import GIB, MI300X, NODES, PHOENIX, RX7900, amd, bus_id, intel, metrics
+from tests.mutation import damaged_bytes
+from tests.other_gpus import GIB, MI300X, NODES, PHOENIX, RX7900, accumulated, amd, bus_id, intel, metrics
 
 
 def devices(files: Files, links: dict[str, str]) -> tuple[Device, ...]:
@@ -302,14 +304,20 @@ def test_metrics_that_do_not_tell_are_unknown() -> None:
     assert throttled_by(metrics((1 << 64) - 1)) is None
 
 
-@settings(max_examples=25)
+HOSTILE = (
+    st.binary(max_size=40)
+    | st.sampled_from([b"-1", b"9" * 30])
+    | damaged_bytes(metrics(1 << 40))
+    | damaged_bytes(accumulated(9, 1, 2, 3, 4, 5))
+)
+
+
+@fuzz
 @given(st.data())
 def test_no_file_breaks_the_collector(data: st.DataObject) -> None:
     """A hostile capture writes anything into any file: nothing raises, the record stays encodable."""
     files, links = amd(MI300X, RX7900, hive=7) if data.draw(st.booleans()) else intel()
-    changed = data.draw(
-        st.dictionaries(st.sampled_from(sorted(files)), st.binary(max_size=40) | st.just(b"-1") | st.just(b"9" * 30), max_size=8)
-    )
+    changed = data.draw(st.dictionaries(st.sampled_from(sorted(files)), HOSTILE, max_size=8))
 
     facts = collect(make_machine({**files, **changed}, links, {}))
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf import paths
@@ -21,6 +21,7 @@ from sysperf.evaluate.rule_files import read_file, site_files
 from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Override, RuleFile
+from tests.fuzzing import fuzz
 
 from .conftest import SCHEMA
 from .test_judge import rule
@@ -137,7 +138,7 @@ def test_garbage_is_an_error_not_a_traceback(tmp_path: Path, content: bytes) -> 
         read_file(path)
 
 
-@settings(max_examples=25)
+@fuzz
 @given(st.text(max_size=200))
 def test_any_text_is_a_file_or_an_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """No content makes the reader fail in another way."""

@@ -26,6 +26,7 @@ from sysperf.model.change import Change
 from tests.fix import journals
 from tests.fix.conftest import SAMPLE_OR_ALL
 from tests.fix.kernel import SWAPPINESS, THP, Machine, apply, asked, memory
+from tests.fuzzing import fuzz
 
 ROOT = Path(__file__).resolve().parents[2]
 SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "vm.nr_hugepages=400")
@@ -167,12 +168,12 @@ def test_a_newer_version_is_left_alone(sandbox: Machine) -> None:
     assert apply(sandbox, "thp.enabled=always").number == 2
 
 
+@fuzz
 @given(
     st.lists(
         st.binary(max_size=60) | st.sampled_from([b'{"line":"told","step":0,"state":"applied"}', b"[" * 5_000, b"null", b"{}"]), max_size=6
     )
 )
-@settings(max_examples=60)
 def test_no_content_stops_the_reader(content: list[bytes]) -> None:
     """Any bytes give a transaction, or one that is damaged."""
     head = b'{"line":"open","version":1,"number":1,"taken_at":"","boot":"","by":""}'

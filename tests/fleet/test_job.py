@@ -25,6 +25,7 @@ from sysperf.model.record import to_json
 from sysperf.report import fleet_job as report
 from sysperf.trace.ranks import Entry, RankSummary, aligned
 from tests.fleet.machines import node, record, write
+from tests.fuzzing import fuzz
 from tests.invoking import sysperf
 from tests.plugins.programs import sockets
 
@@ -206,6 +207,7 @@ def test_a_record_has_room_for_all_its_ranks() -> None:
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
+@fuzz
 @given(st.lists(st.tuples(NUMBERS | st.integers(0, 2), NUMBERS, NUMBERS, st.lists(NUMBERS, max_size=5).map(tuple)), max_size=5), NUMBERS)
 def test_whatever_a_node_sends_is_compared_or_told(rows: list[Any], window_ns: int) -> None:
     """No traceback, and no time below 0."""

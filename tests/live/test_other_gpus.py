@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.collect.gpu import collect
@@ -22,6 +22,8 @@ from sysperf.procfs.fdinfo import parse
 from tests import gpus
 from tests.agent.machines import Clock, RecordedNvml
 from tests.conftest import Files
+from tests.fuzzing import fuzz
+from tests.mutation import damaged_bytes
 from tests.other_gpus import GIB, MI300X, PHOENIX, RX7900, accumulated, amd, drm_client, intel, metrics, plant
 
 FIRST = {"/proc/self/ns/pid": "pid:[4026531836]"}
@@ -400,14 +402,17 @@ def test_keys_of_open_files_have_units() -> None:
     assert parse(b"pos:\t0\n") is parse(b"drm-driver: xe\n") is parse(None) is None
 
 
-@settings(max_examples=60)
+@fuzz
 @given(st.data())
 def test_no_file_breaks_the_meters(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever a driver writes: nothing raises, and all that is told is a number that is documented."""
     files, links = amd(MI300X, RX7900) if data.draw(st.booleans()) else arc(_4242_5=client(3, 100, 1_000))
     read = sorted(path for path in files if path.rpartition("/")[2] not in ("uevent", "properties", "gpu_id"))
-    hostile = st.binary(max_size=40) | st.sampled_from(
-        [b"-1", b"9" * 30, b"drm-driver: xe\ndrm-client-id: 1\ndrm-pdev: 0000:03:00.0\ndrm-cycles-ccs: 5\n"]
+    blobs = damaged_bytes(metrics(1 << 40)) | damaged_bytes(accumulated(9, 1, 2, 3, 4, 5))
+    hostile = (
+        st.binary(max_size=40)
+        | blobs
+        | st.sampled_from([b"-1", b"9" * 30, b"drm-driver: xe\ndrm-client-id: 1\ndrm-pdev: 0000:03:00.0\ndrm-cycles-ccs: 5\n"])
     )
     changed = data.draw(st.dictionaries(st.sampled_from(read), hostile, max_size=8))
     clock = Clock()
