@@ -19,6 +19,7 @@ MAX_MATCH_CHARS = 200
 MAX_SEARCH_CPU_S = 2.0
 """So long may the search of what one read brings take, 64 KiB: meanwhile nothing else is seen, neither the limit of the run nor our end."""
 DRAIN_S = 0.2
+MAX_SHOW_S = 1.0
 FAILED_TO_START = b"\0sysperf-exec-failed\0"
 """What the process says that could not become the program."""
 LINE_END = re.compile(rb"[\r\n]")
@@ -44,8 +45,10 @@ class SearchTookTooLong(Exception):
 class Output:
     """Reads what a program prints into a pipe. With a pattern it takes the timer of this process's CPU time for itself."""
 
-    def __init__(self, descriptor: int, pattern: str) -> None:
+    def __init__(self, descriptor: int, pattern: str, shown: int | None = None) -> None:
         self.descriptor = descriptor
+        self._shown = shown
+        """Where it is shown, too."""
         os.set_blocking(descriptor, False)
         self.match: Match | None = None
         self.failed_to_start = False
@@ -63,12 +66,25 @@ class Output:
             return True
         self._tail = (self._tail + data)[-MAX_TAIL_BYTES:]
         self.failed_to_start = self.failed_to_start or FAILED_TO_START in data
+        if self._shown is not None:
+            self._show(data)
         if self._pattern:
             *lines, self._line = LINE_END.split(self._line + data)
             self._search(lines)
             self._is_cut = self._is_cut or len(self._line) > MAX_LINE_BYTES
             self._line = self._line[-MAX_LINE_BYTES:]
         return bool(data)
+
+    def _show(self, data: bytes) -> None:
+        """Pass on what was printed, until nobody reads it any more: a reader that stands still must not hold the run up."""
+        data = data.replace(FAILED_TO_START, b"")
+        try:
+            while data and self._shown is not None:
+                writable = select.select([], [self._shown], [], MAX_SHOW_S)[1]
+                data = data[os.write(self._shown, data[: select.PIPE_BUF]) :] if writable else b""
+                self._shown = self._shown if writable else None
+        except OSError:
+            self._shown = None
 
     def drain(self) -> None:
         """Take what was printed last; a descendant that still holds the pipe is not waited for."""

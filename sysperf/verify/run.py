@@ -23,6 +23,7 @@ from sysperf.verify.output import FAILED_TO_START, Match, Output
 
 TERM_GRACE_S = 5.0
 TICK_S = 1.0
+STDERR = 2
 MAX_POLL_S = 86_400.0
 """poll(2) takes 24 days at most, and a run may be given more."""
 
@@ -72,16 +73,26 @@ def ticking(tick: Callable[[float], object], renewing: Meanwhile | None = None) 
 
 
 def run(
-    argv: Sequence[str], env: Mapping[str, str], *, limit_s: float, pattern: str = "", cwd: str = ".", meanwhile: Meanwhile | None = None
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    limit_s: float,
+    pattern: str = "",
+    cwd: str = ".",
+    meanwhile: Meanwhile | None = None,
+    show_output: bool = False,
 ) -> Finished:
-    """Run a program to its end, or kill it after `limit_s`. Ctrl-C kills it and all its descendants. Raises OSError."""
+    """Run a program to its end, or kill it after `limit_s`. Ctrl-C kills it and all its descendants. Raises OSError.
+
+    With `show_output` what it prints goes to our stderr, too.
+    """
     life_read, life_write = os.pipe()
     result_read, result_write = os.pipe()
     guard = os.fork()
     if guard == 0:
         os.close(life_write)
         os.close(result_read)
-        _guard(life_read, result_write, argv, env, limit_s, pattern, cwd)
+        _guard(life_read, result_write, argv, env, limit_s, pattern, cwd, show_output=show_output)
     os.close(life_read)
     os.close(result_write)
     try:
@@ -106,27 +117,31 @@ def _read_all(descriptor: int, meanwhile: Meanwhile | None) -> bytes:
         parts.append(part)
 
 
-def _guard(life: int, result: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str) -> NoReturn:
-    """The guard process: never returns, and never writes to our streams."""
+def _guard(
+    life: int, result: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str, *, show_output: bool
+) -> NoReturn:
+    """The guard process: never returns, and writes nothing of its own to our streams."""
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         adopt_orphans()
-        finished = _guarded(life, argv, env, limit_s, pattern, cwd)
+        finished = _guarded(life, argv, env, limit_s, pattern, cwd, show_output=show_output)
         os.write(result, msgspec.msgpack.encode(finished))  # JSON has no nan, which a program may print
     except BaseException:  # noqa: BLE001 - a forked copy of us must end here, whatever happens
         kill_descendants()
     os._exit(0)
 
 
-def _guarded(life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str) -> Finished:
+def _guarded(
+    life: int, argv: Sequence[str], env: Mapping[str, str], limit_s: float, pattern: str, cwd: str, *, show_output: bool
+) -> Finished:
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     start = time.monotonic()
     pid = os.fork()
     if pid == 0:
         _exec(argv, env, cwd, out_write)
     os.close(out_write)
-    output = Output(out_read, pattern)
+    output = Output(out_read, pattern, STDERR if show_output else None)
     timed_out = _wait(pid, life, output, start + limit_s)
     wall_s = time.monotonic() - start
     exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -815,3 +815,38 @@ def test_a_result_says_what_was_compared(names: Any, before: str, after: str, wh
     """The dashboard's list of results tells two studies of one program apart."""
     a, b = (Variant(name=name, argv=tuple(command.split())) for name, command in zip(names, (before, after), strict=True))
     assert _measuring.compared(a, b) == what
+
+
+def test_each_run_is_prepared_and_that_takes_no_time_of_it(tmp_path: Path) -> None:
+    """What a run leaves is taken away before the next one, by sh; a run that found it would fail."""
+    log, left = tmp_path / "log", tmp_path / "left"
+    program = f"""sh -c 'test ! -e {left} && echo {{}} >> {log} && touch {left} && echo speed: 1{{}}'"""
+    both = ("--a", program.format("a", "0"), "--b", program.format("b", "2"))
+    prepare = f"sleep 0.3; rm -f {left}; echo p >> {log}"
+    done = verify(tmp_path, *SPEED, "--json", "--prepare", prepare, *both)
+    runs = json.loads(done.stdout)["comparison"]["runs"]
+
+    assert done.returncode == 0, done.stderr
+    assert log.read_text().split()[::2] == ["p"] * len(runs)
+    assert sorted(log.read_text().split()[1::2]) == ["a"] * 7 + ["b"] * 7
+    assert min(run["wall_s"] for run in runs) < 0.3
+    assert verify(tmp_path, *SPEED, *both).returncode == 2  # without it, the next run finds what was left
+
+
+def test_what_cannot_prepare_ends_the_study(tmp_path: Path) -> None:
+    """With its last words, and before anything is measured."""
+    done = verify(tmp_path, *SPEED, "--prepare", "echo no such bucket; exit 4", "--a", says(1), "--b", says(2))
+
+    assert done.returncode == 2
+    assert "--prepare ended with exit code 4" in done.stderr
+    assert "no such bucket" in done.stderr
+
+
+def test_what_runs_print_is_shown_where_that_is_asked_for(tmp_path: Path) -> None:
+    """On stderr, whole and in both variants; stdout holds the report alone."""
+    both = ("--a", says(10.0), "--b", says(12.0))
+    shown = verify(tmp_path, *SPEED, "--show-output", *both)
+
+    assert shown.stderr.splitlines().count("speed: 10.0") == shown.stderr.splitlines().count("speed: 12.0") == 7
+    assert "\nspeed: 1" not in shown.stdout
+    assert "\nspeed: 1" not in verify(tmp_path, *SPEED, *both).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.host.descendants import descendants
-from sysperf.verify.output import MAX_LINE_BYTES, MAX_TAIL_BYTES, Match
+from sysperf.verify.output import MAX_LINE_BYTES, MAX_TAIL_BYTES, Match, Output
 from sysperf.verify.run import Finished, run
 
 
@@ -264,3 +265,28 @@ def test_a_program_starts_as_from_a_shell(tmp_path: Path) -> None:
     assert int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1 | 1 << signal.SIGTERM - 1) == 0
     assert done.match
     assert done.match.value == 7.0
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_output_that_nobody_reads_holds_no_run_up(reads: bool) -> None:
+    """A reader that stands still, and one that has left: what the program printed is taken all the same."""
+    reading, writing = os.pipe()
+    printed, into = os.pipe()
+    os.write(into, b"x" * 50_000 + b"\nspeed: 5\n")
+    os.close(into)
+    if reads:
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 4_096)
+        os.set_blocking(writing, True)
+    else:
+        os.close(reading)
+    output = Output(printed, "speed: ([0-9]+)", writing)
+    while output.read():
+        pass
+    output.drain()
+    for descriptor in (writing, printed, *([reading] if reads else [])):
+        os.close(descriptor)
+
+    assert output.match == Match("5", 5.0)

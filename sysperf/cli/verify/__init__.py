@@ -25,6 +25,7 @@ examples:
   sysperf verify --experiment numa-bandwidth                               how far is far memory?
   sysperf verify --ranks 1,4 -- python train.py                            how well does it scale?
   sysperf verify --set vm.swappiness=10 -- python train.py
+  sysperf verify --prepare "rm -rf checkpoints" --a "python old.py" --b "python new.py"  each run begins alike
   sysperf verify --fail-if-slower 2 --a "python main.py" --b "python branch.py"  in CI
 """
 
@@ -67,6 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--python", default="", metavar="PATH", help="the interpreter with torch that runs a built-in program")
     what.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="try this setting of the machine, as `apply` has it")
     what.add_argument("--yes", action="store_true", help="with --fix or --set: change the machine during B's runs without a question")
+    what.add_argument(
+        "--prepare",
+        type=_options.quoted,
+        default="",
+        metavar="COMMAND",
+        help="run this by sh before each run, in quotes; its time does not count: --prepare 'rm -rf checkpoints'",
+    )
     measure = _measuring.add_metric(parser)
     measure.add_argument(
         "--margin", type=_measuring.percent, default=1.0, metavar="PERCENT", help="smaller differences are called the same (default: 1)"
@@ -90,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--fail-if-slower", type=_measuring.percent, metavar="PERCENT", help="exit with 1 only when B is slower by more than this"
     )
+    parser.add_argument("--show-output", action="store_true", help="what the runs print goes to stderr, too, while they run")
     _options.add_format(parser, "text", "json", "markdown", "html")
     _options.add_output(parser)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT …]", help="the program and its arguments")

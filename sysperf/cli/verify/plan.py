@@ -51,6 +51,8 @@ def plan_of(args: argparse.Namespace, measured: Metric, tried: tuple[Variant, Va
         keep_disturbed=args.keep_disturbed,
         rule=args.fix or "",
         ranks=_ranks(args),
+        prepare=args.prepare,
+        show_output=args.show_output,
     )
 
 

@@ -52,7 +52,7 @@ def confirm(settings: tuple[Setting, ...]) -> None:
 def state_path(plan: Plan) -> str:
     """Return where a study of these commands in this folder is kept."""
     metric = msgspec.structs.replace(plan.metric, max_steps=0) if plan.metric.run_s else plan.metric  # its first run says how many
-    key = [os.getcwd(), plan.a, plan.b, metric, *([plan.settings] if plan.settings else [])]
+    key = [os.getcwd(), plan.a, plan.b, metric, *([plan.settings] if plan.settings else []), *([plan.prepare] if plan.prepare else [])]
     return f"{paths.state_folder()}/verify/{hashlib.sha256(to_json(key)).hexdigest()[:16]}.json"
 
 
@@ -117,11 +117,12 @@ class Progress:
 
     def __init__(self, plan: Plan) -> None:
         self._file = StudyFile(state_path(plan))
-        say(ahead(plan), is_over=False)
+        self._rewrites = not plan.show_output
+        say(ahead(plan), is_over=False, rewrites=self._rewrites)
 
     def __call__(self, state: State) -> None:
         self._file.write(state)
-        say(progress_line(state), is_over=is_over(state))
+        say(progress_line(state), is_over=is_over(state), rewrites=self._rewrites)
 
 
 def ahead(plan: Plan) -> str:
@@ -143,7 +144,7 @@ def run_length(metric: Metric) -> str:
 
 def tick(state: State, arm: Arm, seconds: float) -> None:
     """Show on a terminal which variant runs, for how long, and what is known of the time that is left."""
-    if not _options.rewrites_lines(sys.stderr):
+    if state.plan.show_output or not _options.rewrites_lines(sys.stderr):
         return
     plan, name = state.plan, (state.plan.a if arm == "a" else state.plan.b).name
     pair_s = state.pair_s()
@@ -152,9 +153,9 @@ def tick(state: State, arm: Arm, seconds: float) -> None:
     say(f"{name} runs, {seconds:.0f} s{left}; {so_far}", is_over=False)
 
 
-def say(line: str, *, is_over: bool) -> None:
+def say(line: str, *, is_over: bool, rewrites: bool = True) -> None:
     """Write where a study stands on stderr: one line that is rewritten on a terminal, and taken away when it is over."""
-    terminal = _options.rewrites_lines(sys.stderr)
+    terminal = rewrites and _options.rewrites_lines(sys.stderr)
     if terminal:  # a line that wraps could not be rewritten
         line = clip(line, (os.get_terminal_size(sys.stderr.fileno()).columns or USUAL_COLUMNS) - len("sysperf: ") - 1)
     sys.stderr.write(f"\r\x1b[Ksysperf: {line}" if terminal else f"sysperf: {line}\n")

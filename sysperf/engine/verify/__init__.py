@@ -132,10 +132,11 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None,
     plan = state.plan
     most_s = plan.limit_s if state.runs else min(plan.limit_s, left_s)  # a first run that takes all the time tells nothing
     limit_s = measuring.limit_s(most_s, [earlier.wall_s for earlier in state.runs if earlier.arm == arm])
+    preparing_s = measuring.prepare(plan.prepare, plan.limit_s, show_output=plan.show_output) if plan.prepare else 0.0
     with applied(plan.settings if arm == "b" else (), changer) as renewing:
         variant = _in_pair(plan.a if arm == "a" else plan.b, plan.seed, pair)
         meanwhile = run.ticking(functools.partial(tick, state, arm), renewing)
-        done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=meanwhile)
+        done = measuring.measure(variant, plan.metric, limit_s, state.warm_up_steps, meanwhile=meanwhile, show_output=plan.show_output)
         if renewing:  # what was taken back after the last renewal was not there all the time
             renewing.act()
     made = Run(
@@ -155,7 +156,7 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None,
         made = msgspec.structs.replace(made, disturbed=_disturbance(state, made, done.load))
     unwatched = tuple(dict.fromkeys((*state.unwatched, *done.unwatched)))
     bounded = msgspec.structs.replace(plan, metric=done.bounding(plan.metric))
-    return msgspec.structs.replace(state, plan=bounded, runs=(*state.runs, made), unwatched=unwatched)
+    return msgspec.structs.replace(state, plan=bounded, runs=(*state.runs, made), unwatched=unwatched, preparing_s=preparing_s)
 
 
 def _in_pair(variant: Variant, seed: int, pair: int) -> Variant:

@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -58,7 +58,14 @@ class Measured(Record):
 
 
 def measure(
-    variant: Variant, metric: Metric, limit_s: float, warm_up: int = 0, instances: int = 1, meanwhile: Meanwhile | None = None
+    variant: Variant,
+    metric: Metric,
+    limit_s: float,
+    warm_up: int = 0,
+    instances: int = 1,
+    meanwhile: Meanwhile | None = None,
+    *,
+    show_output: bool = False,
 ) -> Measured:
     """Run a variant once. Raises RunFailed when its time says nothing, SysperfError where the probe has no folder."""
     with _folder() as folder:
@@ -67,10 +74,7 @@ def measure(
             environment.update(probe.environment(folder, environment, metric.max_steps, metric.counts, run_s=metric.run_s))
         with watch.watching() as ended:
             before = noise.read(Host())
-            try:
-                finished = run(variant.argv, environment, limit_s=limit_s, pattern=metric.pattern, meanwhile=meanwhile)
-            except OSError as error:
-                raise RunFailed(f"{variant.name}: {error}", "run it again") from None
+            finished = _finished(variant, environment, limit_s, metric.pattern, meanwhile, show_output=show_output)
             load = noise.between(before, noise.read(Host()), finished.cpu_s)
             watched = ended()
         check(variant, finished, limit_s)
@@ -81,6 +85,29 @@ def measure(
     times = tuple(processes[0].times) if processes else ()
     seen = (watched.conditions, watched.unknown)
     return Measured(value, finished.wall_s, finished.cpu_s, load, times, loss, finished.page_faults, *seen, agreed_steps=agreed)
+
+
+def prepare(command: str, limit_s: float, *, show_output: bool = False) -> float:
+    """Have sh run this, and return how long it took. Raises RunFailed where it fails."""
+    variant = Variant("--prepare", ("sh", "-c", command))
+    finished = _finished(variant, dict(os.environ), limit_s, show_output=show_output)
+    check(variant, finished, limit_s)
+    return finished.wall_s
+
+
+def _finished(
+    variant: Variant,
+    environment: Mapping[str, str],
+    limit_s: float,
+    pattern: str = "",
+    meanwhile: Meanwhile | None = None,
+    *,
+    show_output: bool,
+) -> Finished:
+    try:
+        return run(variant.argv, environment, limit_s=limit_s, pattern=pattern, meanwhile=meanwhile, show_output=show_output)
+    except OSError as error:
+        raise RunFailed(f"{variant.name}: {error}", "run it again") from None
 
 
 @contextlib.contextmanager

@@ -44,6 +44,10 @@ class Plan(Record, kw_only=True):
     """The rule whose advice is tried."""
     ranks: tuple[int, int] | None = None
     """Ranks of A and B: they may make different numbers of steps."""
+    prepare: str = ""
+    """What sh runs before each run, so that both begin alike; its time does not count."""
+    show_output: bool = False
+    """Whether what the runs print goes to stderr, too."""
 
     def is_sound(self) -> bool:
         """Whether it can be a plan."""
@@ -70,13 +74,17 @@ class State(Record, kw_only=True):
     machine: dict[str, str] = {}
     """How it was when the study began, as far as that decides whether runs can be compared."""
 
+    preparing_s: float = 0.0
+    """How long it took last to prepare a run."""
+
     looks: tuple[int, ...] = ()
     """After how many pairs it is looked at, as the time allows; empty: as many as `max_pairs` have."""
 
     def is_sound(self) -> bool:
         """Whether its figures can be figures of a study: it may have been read from a file."""
         rising = all(earlier < later for earlier, later in itertools.pairwise((1, *self.looks, MAX_KEPT_PAIRS)))
-        return rising and 0 <= self.warm_up_steps < 1 << 31 and self.plan.is_sound() and all(run.is_sound() for run in self.runs)
+        times = 0 <= self.warm_up_steps < 1 << 31 and 0 <= self.preparing_s < MAX_TIME_S
+        return rising and times and self.plan.is_sound() and all(run.is_sound() for run in self.runs)
 
     def study(self) -> Study:
         """Return the statistics of the pairs that are complete."""
@@ -104,8 +112,8 @@ class State(Record, kw_only=True):
 
     def pair_s(self) -> float:
         """Return the median time of its pairs; of the one that warms caches while there is no other; 0 before."""
-        took = [a.wall_s + b.wall_s for a, b in self.complete_pairs()]
-        return median(took) if took else sum(run.wall_s for run in self.runs) if len(self.runs) == 2 else 0.0
+        took = [a.wall_s + b.wall_s for a, b in self.complete_pairs()] or [sum(run.wall_s for run in self.runs)] * (len(self.runs) == 2)
+        return median(took) + 2 * self.preparing_s if took else 0.0
 
     def complete_pairs(self) -> Iterator[tuple[Run, Run]]:
         """Return the pairs of which both runs are done, without the first one, which only warms caches."""
