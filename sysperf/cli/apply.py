@@ -49,8 +49,7 @@ MAX_NAMED = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_change_options(parser)
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    parser.set_defaults(output=None)
+    _options.add_output(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--lease", type=span, metavar="TIME", help="take it back by itself after this time (90s, 10m, 8h, 2d)")
     parser.add_argument("--persist", action="store_true", help="also set it at every start, by sysctl.d and tmpfiles.d")
@@ -74,6 +73,7 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     if args.list:
         _options.write(knobs(args), args)
         return Exit.CLEAN
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         return _code(args, planned)
     _say_who_ends(args, changer, planned)
     if not args.yes:
-        show(args, requested, planned)
+        show(argparse.Namespace(**{**vars(args), "output": None}), requested, planned)  # a question needs its plan before the eyes
         if args.format == "json" or not sys.stdin.isatty():
             raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
         if not _confirmed(planned):
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         color, width = _options.wants_color(args), _options.width()
         left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
-        sys.stdout.write(f"{left}{changes.outcome(done, color=color, width=width)}")
+        _options.write(f"{left}{changes.outcome(done, color=color, width=width)}", args)
     return _code(args, planned) if done.state == "applied" else Exit.ROLLED_BACK
 
 

@@ -37,11 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="as with apply; undo asks no question anyway")
     parser.add_argument("--force", action="store_true", help="also values that somebody else has changed since")
     _options.add_format(parser)
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    parser.set_defaults(output=None)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     if sum((args.number is not None, args.all, args.expired)) > 1:
         raise UsageError("TXN, --all and --expired each say what to take back", "give one of them")
     changer = Changer(folder=paths.SYSTEM_STATE if args.machine else None)

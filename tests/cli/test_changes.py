@@ -98,6 +98,20 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 # ---------------------------------------------------------------------- the whole way
 
 
+def test_what_was_done_goes_to_a_file(desk: Desk) -> None:
+    """Of `apply` and `undo`, as of other commands; the plan of a question stays before the eyes, and a file that cannot be is said first."""
+    asked = desk.run("apply", *desk.wish, "--output", "done.json", "--json")
+    refused = desk.run("apply", "--yes", *desk.wish, "--output", "nowhere/done.json")
+    assert (asked.returncode, refused.returncode, desk.io_class) == (2, 2, "none")
+    assert '"plan"' in asked.stdout
+    assert not (desk.folder / "done.json").exists()
+
+    for words, key in ((("apply", "--yes", *desk.wish), "transaction"), (("undo",), "undone")):
+        done = desk.run(*words, "--json", "--output", "done.json")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert key in json.loads((desk.folder / "done.json").read_text())
+
+
 def test_plan_apply_changes_undo(desk: Desk) -> None:
     """Each step says what it did; a second undo has nothing to do."""
     planned = desk.run("plan", *desk.wish)
