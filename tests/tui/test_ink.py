@@ -11,7 +11,7 @@ from textual.theme import BUILTIN_THEMES
 
 from sysperf.tui.widgets import ink
 from tests.tui.conftest import dashboard, settled, unreadable
-from tests.tui.machines import server
+from tests.tui.machines import MACHINES
 
 THEMES = [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi] + ["sysperf-cb"]
 USUAL = ["textual-dark", "textual-light", "sysperf-cb"]
@@ -38,10 +38,21 @@ def test_without_colours_every_cell_has_contrast(monkeypatch: pytest.MonkeyPatch
     assert asyncio.run(_all_screens(["textual-dark", "textual-light"])) == {}
 
 
-async def _all_screens(themes: list[str]) -> dict[tuple[str, str], set[tuple[float, str, str, str]]]:
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (200, 60), (300, 100)], ids=str)
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_cell_of_every_machine_has_contrast(name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each recorded machine shows other values, and each size other parts of them."""
+    monkeypatch.setattr(constants, "COLOR_SYSTEM", "truecolor")
+    assert asyncio.run(_all_screens(USUAL, name, size)) == {}
+
+
+async def _all_screens(
+    themes: list[str], name: str = "server", size: tuple[int, int] = (120, 40)
+) -> dict[tuple[str, str], set[tuple[float, str, str, str]]]:
     below = {}
-    app = dashboard(server(), remembers=True)
-    async with app.run_test(size=(120, 40)) as pilot:
+    app = dashboard(MACHINES[name](), remembers=True)
+    async with app.run_test(size=size) as pilot:
         for keys in ("1", "2", "3", "j", "4", "m", "5", "6", "7", "?"):
             await pilot.press(*keys)
             await settled(pilot)

@@ -69,7 +69,7 @@ class Recorded(msgspec.Struct):
 class Demo:
     """A source that plays a recorded machine."""
 
-    name = "demo: a recorded server, nothing is real"
+    name = "demo: nothing is real"
     local = True
     live = True
     remembers = True

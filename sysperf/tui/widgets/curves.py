@@ -159,7 +159,7 @@ def _ticks(wide: int, step_s: float) -> dict[int, str]:
     per_cell = 2 * step_s
     every = next((each for each in _TICKS_S if each / per_cell >= 12), _TICKS_S[-1])
     columns = ((wide - 1 - round(number * every / per_cell), number * every) for number in range(1, wide))
-    return {column: f"-{ago // 60} min" if ago % 60 == 0 else f"-{ago} s" for column, ago in columns if column >= 0}
+    return {column: f"-{ago // 60} min" if ago % 60 == 0 else f"-{ago // 60}:{ago % 60:02}" for column, ago in columns if column >= 0}
 
 
 def _axis(wide: int, step_s: float, ticks: Mapping[int, str], at: float, seen: Sequence[Event]) -> Line:

@@ -25,6 +25,8 @@ COLUMNS = (
 )  # fmt: skip
 MIN_COMMAND = 14
 """Columns of the screen that are left for the command, with the mark before it."""
+LUXURY, MAX_COMMAND = 8, 34
+"""Columns that give way this early do so also where a command of up to so many columns would be cut."""
 LEFT = ("allocator", "user", "torch")
 FOLDED, UNFOLDED = "▸", "▾"
 MUCH = 0.2
@@ -86,12 +88,21 @@ def columns(now: Now, width: int) -> list[tuple[str, int]]:
     there = {"GPU": gpus, "GPU %": gpus, "GPU mem": gpus, "rank": ranks, "local": nodes, "user": several}
     absent = {name for name in there if not there[name]}
     known = [column for column in COLUMNS if column[0] not in absent]
-    room, fitting = width - MIN_COMMAND, set()
+    room, fitting, longer = width - MIN_COMMAND, set(), max(0, _widest(now) - MIN_COMMAND)
     for name, wide, place in sorted(known, key=lambda column: column[2]):
         room -= wide + 1
-        if room >= 0 or place == 0:
+        if place == 0 or room >= (longer if place >= LUXURY else 0):
             fitting.add(name)
     return [(name, wide) for name, wide, _ in known if name in fitting]
+
+
+def _widest(now: Now) -> int:
+    """Columns of the longest command, as far as they matter, with the mark before it; found once for each look at the programs."""
+    known: int | None = now.derived.get(("widest command",))
+    if known is None:
+        widths = (cells(without_folder(program(process))) for process in now.processes())
+        known = now.derived["widest command",] = min(MAX_COMMAND, max(widths, default=0) + 2)
+    return known
 
 
 def head(now: Now, width: int, order: str = START) -> Line:
@@ -198,7 +209,9 @@ class _Table:
     def _clipped(self, fixed: _Fixed) -> str:
         known: str | None = self._now.derived.get(("command", fixed.pid, self._room))
         if known is None:
-            command = fixed.command if cells(fixed.command) <= self._room else without_folder(fixed.command)
+            shorter = without_folder(fixed.command)
+            ways = (fixed.command, shorter, without_interpreter(shorter))
+            command = next((way for way in ways if cells(way) <= self._room), ways[-1])
             known = self._now.derived["command", fixed.pid, self._room] = clip(command, self._room)
         return known
 
@@ -337,3 +350,13 @@ def without_folder(command: str) -> str:
     if place is not None and rest[place].endswith(".py"):
         rest[place] = rest[place].rpartition("/")[2]
     return " ".join([first, *rest])
+
+
+def without_interpreter(command: str) -> str:
+    """The command from its script on, where the word before it is Python's name alone: all rows would begin alike.
+
+    >>> without_interpreter("python3.11 train.py --rank 0"), without_interpreter("python -m train")
+    ('train.py --rank 0', 'python -m train')
+    """
+    first, _, rest = command.partition(" ")
+    return rest if first.startswith("python") and rest.partition(" ")[0].endswith(".py") else command
