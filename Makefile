@@ -8,7 +8,7 @@ DEV    := .venv-dev/bin
 
 audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
-	@echo; echo "sysperf is installed in .venv: $(RUN)/sysperf --help, or \`. .venv/bin/activate\` and then sysperf"
+	@echo; echo "It is $(RUN)/sysperf; to type sysperf alone, and keep your own python: export PATH=\"\$$PATH:$(CURDIR)/$(RUN)\""
 
 # Two workers a core, since many tests wait for the programs that they start: at least 4, at most 16.
 WORKERS ?= $(shell cores=$$(env -u OMP_NUM_THREADS nproc); echo $$((cores < 2 ? 4 : cores > 8 ? 16 : 2 * cores)))
