@@ -1,4 +1,5 @@
-"""What reading scripts costs: `ast` beside libcst (where it is installed), and the whole of `sysperf lint`, on 100,000 lines of a package.
+"""What reading scripts costs: `ast` beside libcst (where it is installed), and the whole of `sysperf lint`, on 100,000 lines of a package;
+then all of a folder by `sysperf lint` beside `ruff check`, which follows no values.
 
     python benchmarks/lint.py /path/to/site-packages/torch
 
@@ -8,9 +9,12 @@ Each reader runs in a process of its own, so that its memory is its own.
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 LINES = 100_000
 READERS = {
@@ -43,8 +47,30 @@ def joined(folder: str) -> str:
     return "\n".join(parts)
 
 
+def folder_of(path: str) -> None:
+    """Measure both linters on a whole folder: wall, CPU of all processes, and files a second."""
+    ruff = shutil.which("ruff", path=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ.get('PATH', '')}")
+    commands = {
+        "ruff check": [ruff, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", path] if ruff else [],
+        "sysperf lint": [sys.executable, "-m", "sysperf", "lint", path, "--config", os.devnull],
+    }
+    files = sum(name.endswith(".py") for _, _, names in os.walk(path) for name in names)
+    print(f"\n{path}: {files:,} files")
+    for name, command in commands.items():
+        print(f"{name:<22} {cost(command, files) if command else 'is not installed'}")
+
+
+def cost(command: list[str], files: int) -> str:
+    """The time of a command and of its children."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return f"{wall:7.2f} s  {cpu:7.2f} s of CPU  {files / wall:7,.0f} files a second"
+
+
 def main() -> None:
-    """Measure each reader on one file."""
+    """Measure each reader on one file, then both linters on the folder."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         text = joined(sys.argv[1])
         file.write(text)
@@ -55,6 +81,7 @@ def main() -> None:
                 [sys.executable, "-c", MEASURE.format(reader=reader), file.name], capture_output=True, text=True, check=False
             )
             print(f"{name:<22} {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}")
+    folder_of(sys.argv[1])
 
 
 main()

@@ -239,8 +239,15 @@ def settings(file: File) -> Iterator[Setting]:
 
 def _setting(file: File, node: ast.expr | ast.stmt, name: str, value: str, torch_line: int) -> Setting:
     given = node.value if isinstance(node, ast.Assign) else None
-    conditional = any(isinstance(parent, ast.If) for parent in file.tree.ancestors(node)) or isinstance(given, ast.Name | ast.Attribute)
+    tests = [parent.test for parent in file.tree.ancestors(node) if isinstance(parent, ast.If)]
+    conditional = not all(_asks_for_a_gpu(test) for test in tests) or isinstance(given, ast.Name | ast.Attribute)
+    conditional = conditional or any(word in file.function_name(node).lower() for word in ("determin", "reproduc"))
     return Setting(**file.site(node), variable=name, value=value, after_torch=node.lineno > torch_line, conditional=conditional)
+
+
+def _asks_for_a_gpu(test: ast.expr) -> bool:
+    """``if torch.cuda.is_available()``: no choice of anybody's."""
+    return isinstance(test, ast.Call) and last_name(test.func) == "is_available"
 
 
 def _variable(file: File, place: ast.expr) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import calls, evaluation, loaders, patterns, training, transfers
+from sysperf.script import calls, evaluation, loaders, patterns, syncs, training, transfers
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.nodes import keyword, last_name
@@ -63,7 +63,7 @@ def facts(file: File) -> Script:
         loaders=tuple(loaders.loaders(file)),
         loops=tuple(training.step_loops(file)),
         calls=found_calls,
-        syncs=tuple(transfers.syncs(file)),
+        syncs=tuple(syncs.syncs(file)),
         transfers=tuple(transfers.transfers(file)),
         accumulations=tuple(training.accumulations(file)),
         optimizers=tuple(training.optimizers(file)),

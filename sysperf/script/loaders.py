@@ -11,11 +11,13 @@ from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import last_name
 from sysperf.script.syntax import Loop
 from sysperf.script.transfers import is_to_device, prepared
-from sysperf.script.values import LOADERS
+from sysperf.script.values import LOADERS, device_text
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|calib\w*|dummy|export|demo|plot|vis)")
+_GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
+"""Functions that are given a loader to go through it."""
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
@@ -33,18 +35,39 @@ def loaders(file: File) -> Iterator[Loader]:
 def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.AST]) -> Loader:
     loops = _loops_over(file, call)
     trainer = maker is TRANSFORMERS
+    handed = _handed_over(file, call) if not loops and not trainer else []
     return Loader(
         **file.site(call),
         made_by=name,
         workers=_number(file, call, *maker.workers),
+        batches=file.text(file.names.argument(call, "batch_size", 1)) != "None",
         pin_memory=truth(file, call, *maker.pin),
         persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
         trains=trainer or any(_trains(file, loop) for loop in loops) if loops or trainer else _by_name(file, call),
-        moved=(trainer or maker is TIMM or call in moved) if loops or trainer else None,
-        epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if loops or trainer else None,
+        moved=(trainer or maker is TIMM or call in moved) if loops or trainer else any(_gets_device(file, each) for each in handed) or None,
+        epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if loops or trainer else bool(handed) or None,
     )
+
+
+def _handed_over(file: File, made: ast.Call) -> list[ast.Call]:
+    """The calls, one an epoch, that give a loader to a function of another file which goes through it."""
+    return [
+        call
+        for call in file.tree.of(ast.Call)
+        if _GOES_THROUGH.search(last_name(call.func)) and last_name(call.func) not in file.names.functions
+        if any(value.origin is made and value.kind in ("loader", "loaders") for given in _given(call) for value in file.values.of(given))
+        if (where := file.loops.where(call)).often == "epoch" and not where.guarded
+    ]
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(given.value for given in call.keywords)]
+
+
+def _gets_device(file: File, call: ast.Call) -> bool:
+    return any(device_text(file.names, given) for given in _given(call))
 
 
 def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> int | None:

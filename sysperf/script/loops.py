@@ -22,10 +22,14 @@ EVALUATION_HOOKS = frozenset(("validation_step", "test_step", "predict_step", "p
 SAMPLE_METHODS = frozenset(("__getitem__", "__getitems__"))
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
+_HELD_OUT = lazy(r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)")
+"""Loaders of data that nothing is trained on."""
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""
 _WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(test|warm_?up|bench|example|check)\w*)")
 """Functions that train once and for all, as a rule."""
+_UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|model|networks?))?|train_(batch|step)|_*step_\w+")
+"""Functions that make a step of an optimizer out of a batch, although the backward pass is in another one."""
 _MEASURES = lazy(r"\w*(probe|profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
@@ -79,9 +83,10 @@ class Loops:
         """``loss_scaler(loss, optimizer, parameters=…)``, whose backward pass is in another file."""
         if len(call.args) < 2 or method in self._names.functions:
             return False
-        if not self._values.is_a(call.args[0], "loss") and "loss" not in last_name(call.args[0]).lower():
-            return False
-        return any(self._values.is_a(given, "optimizer") for given in call.args[1:])
+        return self._is_loss(call.args[0]) and any(self._values.is_a(given, "optimizer") for given in call.args[1:])
+
+    def _is_loss(self, node: ast.expr) -> bool:
+        return self._values.is_a(node, "loss") or "loss" in last_name(node).lower()
 
     @cached_property
     def optimizes(self) -> bool:
@@ -108,7 +113,7 @@ class Loops:
                 self.steps.setdefault(parent, call)
                 return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                if inside is not None or _MEASURES.fullmatch(parent.name):
+                if inside is not None or _MEASURES.fullmatch(parent.name) or parent.name.startswith("test_"):
                     return
                 inside, sites = parent, self._names.call_sites(parent)
                 if sites or parent.name in STEP_HOOKS or self._is_step(parent):
@@ -124,7 +129,9 @@ class Loops:
             return False
         calls = [part for statement in function.body for part in _outside_loops(statement) if isinstance(part, ast.Call)]
         made = {last_name(call.func) for call in calls if self.advances(call)}
-        return bool(made & {"backward", "manual_backward"}) and "step" in made
+        whole = any(last_name(call.func) == "step" and call.args and self._is_loss(call.args[0]) for call in calls if self.advances(call))
+        updates = "step" in made and bool(_UPDATES.fullmatch(function.name))
+        return whole or updates or (bool(made & {"backward", "manual_backward"}) and "step" in made)
 
     def _over_few(self, loop: Loop) -> bool:
         """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
@@ -185,16 +192,26 @@ class Loops:
 
     def _evaluates(self, loop: Loop) -> bool:
         """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
-        if isinstance(loop, ast.While) or loop in self.steps or loop in self.epochs or not self._values.is_a(loop.iter, "loader"):
+        if isinstance(loop, ast.While) or loop in self.steps or loop in self.epochs:
             return False
         function = self._tree.function_of(loop)
-        if function is not None and _EVALUATES.fullmatch(function.name):
+        if not self._values.is_a(loop.iter, "loader"):
+            return function is not None and self._evaluates_parts(function, loop)
+        named = any(_HELD_OUT.fullmatch(last_name(part)) for part in within(loop.iter) if isinstance(part, ast.Name | ast.Attribute))
+        if named or (function is not None and _EVALUATES.fullmatch(function.name)):
             return True
         body: list[ast.stmt] = function.body if function is not None else self._tree.module.body
         calls = (part for statement in body for part in within(statement) if isinstance(part, ast.Call))
         before = (call for call in calls if call.lineno <= loop.lineno)
         modes = [last_name(call.func) for call in before if last_name(call.func) in ("eval", "train") and not call.args]
         return bool(modes) and modes[-1] == "eval"
+
+    def _evaluates_parts(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
+        """A loop over parts of data that lie in memory, of a function that says it evaluates and calls `eval()`."""
+        outer = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in self._tree.ancestors(loop))
+        calls = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call))
+        counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
+        return counts and not outer and bool(_EVALUATES.fullmatch(function.name)) and any(last_name(call.func) == "eval" for call in calls)
 
     def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
         """How often a piece of code runs, through the loop or function around it and the calls of that function."""
@@ -251,7 +268,7 @@ class Loops:
 
     def _seldom(self, parent: ast.AST, child: ast.AST) -> bool:
         """Whether a condition keeps its body from running each time: every Nth, for a log, before leaving, after an error."""
-        if isinstance(parent, ast.ExceptHandler | ast.Raise | ast.Assert):
+        if isinstance(parent, ast.ExceptHandler | ast.Raise) or (isinstance(parent, ast.Assert) and child is parent.msg):
             return True
         if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
             branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse

@@ -226,12 +226,22 @@ class Names:
         bindings = self.lookup(node, name) if name else []
         if len(bindings) == 1 and bindings[0].value is not None and not bindings[0].element and not bindings[0].path:
             return self.constant(bindings[0].value, depth - 1)
-        return self._default(bindings, name, depth)
+        return self._default(bindings, name, depth, node)
 
-    def _default(self, bindings: list[Binding], name: str, depth: int) -> Constant:
+    def _passed_on(self, node: ast.expr, name: str) -> tuple[Function, int] | None:
+        """The parameter of `__init__` that a base class keeps under its name, which nobody here gives: ``super().__init__(n=n)``."""
+        owner = self._tree.class_of(node)
+        inits = [part for part in owner.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"] if owner is not None else []
+        found = [binding for init in inits for binding in self.bindings.get((init, name), [])]
+        made = (call for call in self._tree.of(ast.Call) if owner is not None and last_name(call.func) == owner.name)
+        return found[0].parameter if len(found) == 1 and not any(keyword(call, name) is not None for call in made) else None
+
+    def _default(self, bindings: list[Binding], name: str, depth: int, node: ast.expr | None = None) -> Constant:
         """The default of an option (``args.workers``), or the one value that callers give to a parameter."""
         if not bindings:
             owner, _, option = name.rpartition(".")
+            if owner == "self" and node is not None and (kept := self._passed_on(node, option)) is not None:
+                return self.constant(_default_of(kept), depth - 1)
             return self.options.get(option) if _OPTIONS.fullmatch(owner) or owner in self.classes or self._is_parsed(owner) else None
         if len(bindings) > 1 or bindings[0].parameter is None:
             return None

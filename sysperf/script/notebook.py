@@ -60,11 +60,25 @@ class Notebook(Source):
 def _cells(raw: bytes) -> list[tuple[int, str]]:
     """(number from 1, text) of each code cell. Raises Unreadable."""
     try:
-        cells = from_json(raw, JsonObject).get("cells", [])
-        code_cells = [(number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
-        return [(number, _text(source)) for number, source in code_cells]
+        book = from_json(raw, JsonObject)
+        language = _language(book.get("metadata", {}))
+        sheets = book.get("worksheets", [book])  # version 3 has sheets, and calls the source `input`
+        cells = [cell for sheet in sheets for cell in sheet.get("cells", [])]
+        code_cells = [
+            (number, cell.get("source", cell.get("input", ""))) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
+        ]
+        found = [(number, _text(source)) for number, source in code_cells]
     except (ValueError, AttributeError, TypeError) as error:
         raise Unreadable(f"no notebook: {error}") from None
+    if "python" not in language.lower():
+        raise Unreadable(f"a notebook in {language}")
+    return found
+
+
+def _language(metadata: JsonObject) -> str:
+    """The language of the cells, as the kernel or what ran them last says; Python where nothing does."""
+    names = (metadata.get("kernelspec", {}).get("language"), metadata.get("language_info", {}).get("name"))
+    return next((name for name in names if isinstance(name, str) and name), "python")
 
 
 def _text(source: Json) -> str:

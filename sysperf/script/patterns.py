@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
-from sysperf.script.nodes import dotted, keyword, last_name
+from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.syntax import Function, within
 
 _PRODUCTS = frozenset(("matmul", "bmm", "einsum"))
@@ -32,7 +32,9 @@ def _attention(file: File) -> Iterator[Pattern]:
             continue
         scores = _argument(file, call)
         function = file.tree.function_of(call)
-        if scores is not None and function is not None and _is_scores(file, scores, MAX_DEPTH):
+        if function is None or function.name.startswith("test_") or file.text(argument(call, "dim", len(call.args) - 1)) in ("0", "1"):
+            continue
+        if scores is not None and _is_scores(file, scores, MAX_DEPTH):
             fused = "scaled_dot_product_attention" in file.words  # where that is possible
             if not fused and _is_multiplied_once(file, call, function):
                 yield Pattern(**file.site(call), what="attention")
@@ -80,6 +82,8 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
     """A product with something transposed, through scaling, masking and names."""
     if depth == 0:
         return False
+    if isinstance(node, ast.Call) and last_name(node.func) == "einsum" and any(dotted(part).startswith("self.") for part in node.args):
+        return False  # with a parameter, it is a layer
     if _is_product(node):
         return any(
             (isinstance(part, ast.Call) and last_name(part.func) in ("transpose", "permute", "einsum"))
@@ -98,8 +102,9 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
 def _indexing(file: File) -> Iterator[Pattern]:
     """``x[x > 0]``: the host must wait for how many elements that are."""
     for node in file.tree.of(ast.Subscript):
-        reads = isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Compare)
-        if reads and file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
+        masks = isinstance(node.slice, ast.Compare) or any(isinstance(value.origin, ast.Compare) for value in file.values.of(node.slice))
+        host = file.values.is_a(node.value, "array") or file.values.is_a(node.slice, "array")
+        if masks and not host and isinstance(node.ctx, ast.Load) and file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
             yield Pattern(**file.site(node), what="boolean-index")
 
 
@@ -115,6 +120,7 @@ def _elements(file: File) -> Iterator[Pattern]:
             element is not None
             and not _recurs(loop)
             and not _may_be_none(file, element)
+            and not _goes_through_layers(loop, counter)
             and file.loops.where(loop).often in ("step", "forward")
         ):
             yield Pattern(**file.site(element), what="element-loop")
@@ -127,7 +133,17 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
         return False
     sized = any(isinstance(each, ast.Attribute) and each.attr in ("size", "shape") for each in within(rounds))
     values = file.values.of(part.value)
+    bound = [binding.value for binding in file.names.lookup(part, dotted(part.value)) if dotted(part.value)]
+    if any(isinstance(value, ast.List | ast.ListComp | ast.Tuple) for value in bound) or any(value.kind == "array" for value in values):
+        return False
     return any(value.kind == "output" or (value.kind == "tensor" and (sized or not value.guess)) for value in values)
+
+
+def _goes_through_layers(loop: ast.For, counter: str) -> bool:
+    """Whether each round calls a layer of its own: ``self.cells[i](x, h[i])``."""
+    called = (part.func for statement in loop.body for part in within(statement) if isinstance(part, ast.Call))
+    layers = (func.slice for func in called if isinstance(func, ast.Subscript) and dotted(func.value).startswith("self."))
+    return any(isinstance(part, ast.Name) and part.id == counter for index in layers for part in within(index))
 
 
 def _may_be_none(file: File, element: ast.Subscript) -> bool:

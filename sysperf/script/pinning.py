@@ -12,7 +12,7 @@ from sysperf.script.file import File
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
-from sysperf.script.values import FACTORIES, LOADERS
+from sysperf.script.values import FACTORIES, LOADERS, device_text
 
 MAX_DEPTH = 5
 _OF_LIBRARIES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
@@ -60,12 +60,12 @@ def _copies_all(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
 
 
 def _is_tensors(file: File, node: ast.expr) -> bool:
-    """Whether a data set was made of tensors that may lie anywhere, or with a model."""
+    """Whether a data set was made of tensors that may lie anywhere, with a model, or for a device."""
     made = [node, *(binding.value for binding in file.names.lookup(node, dotted(node)) if binding.value is not None)]
     calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
     if any(file.names.qualified(each.func) == "torch.utils.data.TensorDataset" for each in calls):
         return not all(_is_on_host(file, value, MAX_DEPTH) for value in made)
-    return any(_may_be_tensor(file, given) for each in calls for given in _given(each))
+    return any(_may_be_tensor(file, given) or device_text(file.names, given) for each in calls for given in _given(each))
 
 
 def _is_on_host(file: File, node: ast.expr, depth: int) -> bool:

@@ -79,7 +79,7 @@ def _is_no_grad(node: ast.expr) -> bool:
 
 def _models_without(file: File, loop: Loop) -> bool:
     """Whether the body turns gradients off around each call of a model."""
-    calls = [part for part in within(loop) if isinstance(part, ast.Call) and file.values.is_a(part.func, "model", "lightning")]
+    calls = [part for part in within(loop) if isinstance(part, ast.Call) and file.values.is_a(_called(part), "model", "lightning")]
     return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
 
 
@@ -102,7 +102,12 @@ def _calls_model(file: File, loop: Loop) -> bool:
     calls = [part for part in within(loop) if isinstance(part, ast.Call)]
     if any(last_name(call.func) in ("backward", "grad", "step") for call in calls):
         return False
-    return any(file.values.is_a(call.func, "model", "lightning") for call in calls)
+    return any(file.values.is_a(_called(call), "model", "lightning") for call in calls)
+
+
+def _called(call: ast.Call) -> ast.expr:
+    """What is called: the model of ``model(x)`` and ``model.forward(x)``."""
+    return call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" else call.func
 
 
 def _accumulates(file: File, loop: Loop) -> bool:

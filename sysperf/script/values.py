@@ -65,7 +65,7 @@ FACTORIES = frozenset(
 _LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 _BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
-    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl")),
+    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl|\w*[a-z]Loader")),
     ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
     ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
     ("accelerator", lazy(r"accelerator")),
@@ -73,6 +73,8 @@ _BY_NAME = (
     ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
     ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
 )
+_OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")
+"""Classes of the file around an optimizer, whose `step` may take the loss and make the backward pass, too."""
 _HOSTED = lazy(
     r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scale|scaler|str|names?|type|type_id|item|every|interval|freq"
     r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|and_\w+)|losses|loss_\w+_epochs?)"
@@ -115,6 +117,12 @@ class Values:
             self._known[node] = ()  # while it is looked at, a cycle finds nothing
             values = self._known[node] = tuple(dict.fromkeys(self._look(node, depth)))[:MAX_VALUES]
         return values
+
+    def without(self, name: ast.expr, value: ast.expr) -> tuple[Value, ...]:
+        """What a name may be by its other values than this one."""
+        others = [binding for binding in self._names.lookup(name, dotted(name)) if binding.value is not value]
+        found = [one for binding in others for one in self._bound(binding, MAX_DEPTH)]
+        return tuple(dict.fromkeys(found or self._guessed(name, dotted(name))))
 
     def kinds(self, node: ast.AST) -> set[str]:
         """The kinds of what an expression may be."""
@@ -168,8 +176,8 @@ class Values:
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)
         values = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
-        if values and name in self._names.differentiated and not any(value.kind in ("number", "array", "loss") for value in values):
-            return [Value("loss", values[0].origin), *values]
+        if values and name in self._names.differentiated and not any(value.kind in ("number", "array") for value in values):
+            return [Value("loss", values[0].origin), *(value for value in values if value.kind != "loss")]
         if values:
             return values
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
@@ -179,9 +187,9 @@ class Values:
                 return [] if node.attr in _DESCRIBING else owner
         return self._guessed(node, name)
 
-    def _guessed(self, node: ast.Name | ast.Attribute, name: str) -> list[Value]:
+    def _guessed(self, node: ast.expr, name: str) -> list[Value]:
         """What a name alone suggests; what is differentiated is a loss, whatever its name."""
-        last = last_name(node)
+        last = last_name(node).lstrip("_")
         if name and name in self._names.differentiated:
             return [Value("loss")]
         if _HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and _SETTINGS.fullmatch(name.rpartition(".")[0])):
@@ -261,9 +269,7 @@ class Values:
 
     def _kind_of_call(self, name: str) -> str:
         """The kind of what a class or function makes, by its name alone; empty for what is not known."""
-        if name in LOADERS:
-            return "loader"
-        if kind := _made_by(name):
+        if kind := "loader" if name in LOADERS else _made_by(name):
             return kind
         if _LOSS_CALLS.fullmatch(name):
             return "loss"
@@ -271,13 +277,17 @@ class Values:
             return "tensor"
         if name.startswith("numpy."):
             return "array"
-        return (self._bases[name] or "object") if name in self._names.classes else ""
+        if name not in self._names.classes:
+            return ""
+        return self._bases[name] or ("optimizer" if _OPTIMIZER_CLASSES.fullmatch(name) else "object")
 
     def _method(self, call: ast.Call, method: ast.Attribute, depth: int) -> list[Value]:
         """A method's result: `.item()` is a number, `.detach()` has no graph, `.to()` is the same thing elsewhere."""
         if method.attr in NUMBERS:
             return [Value("array" if method.attr == "numpy" else "number")]
         owner = self.of(method.value, depth - 1)
+        if method.attr == "forward":
+            return self._called(owner, call)
         if method.attr == "cpu" and any(value.kind in _TENSORS for value in owner):
             return [Value("array")]
         if method.attr in SAME:

@@ -1,0 +1,169 @@
+"""Facts of expressions for which the host waits: values of tensors that are read, converted, shown or compared."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.facts import Sync
+from sysperf.script.file import File
+from sysperf.script.nodes import dotted, is_open, keyword, last_name
+from sysperf.script.syntax import within
+from sysperf.script.transfers import is_to_device, made_here
+from sysperf.script.values import Value
+
+MAX_DEPTH = 3
+_READS = ("item", "cpu", "numpy", "tolist")
+_CHAINED = ("cpu", "detach", "float", "mean", "sum")
+_OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
+_REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
+_ASKED = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
+_CONVERSIONS = ("float", "int", "bool", "print")
+_TENSORS = ("loss", "output", "batch", "tensor", "detached")
+
+
+def syncs(file: File) -> Iterator[Sync]:
+    """All expressions for which the host waits, of values that are tensors."""
+    for call in file.tree.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
+            if not _is_part(file, call) and (of := _read(file, call, call.func)):
+                yield Sync(**file.site(call), how=call.func.attr, of=of, debug=_in_debug(file, call))
+        elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
+            sure = call.func.id in ("print", "bool")
+            given = [each for each in call.args if not _reads(each)]
+            if of := next((of for each in given if (of := _tensor(file, each, sure=sure))), ""):
+                yield Sync(**file.site(call), how=call.func.id, of=of, debug=False)
+    for shown in file.tree.of(ast.FormattedValue):
+        if isinstance(shown.value, ast.Name | ast.Attribute) and (of := _tensor(file, shown.value, sure=True)) == "loss":
+            yield Sync(**file.site(shown.value), how="print", of=of, debug=_in_debug(file, shown))
+    asked: list[ast.If | ast.Assert | ast.IfExp] = [*file.tree.of(ast.If), *file.tree.of(ast.Assert), *file.tree.of(ast.IfExp)]
+    for test in (node.test for node in asked):
+        if of := _compared(file, test):
+            yield Sync(**file.site(test), how="if", of=of, debug=False)
+
+
+def _reads(node: ast.expr) -> bool:
+    """Whether a part of an expression is told as a wait of its own: ``float(loss.cpu())``."""
+    return any(isinstance(part, ast.Attribute) and part.attr in _READS for part in within(node))
+
+
+def _is_part(file: File, call: ast.Call) -> bool:
+    """``x.cpu()`` of ``x.cpu().data.numpy()``: one wait, told once."""
+    node: ast.AST | None = file.tree.parents.get(call)
+    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        if isinstance(node, ast.Attribute) and node.attr in _READS and isinstance(file.tree.parents.get(node), ast.Call):
+            return True
+        parent = file.tree.parents.get(node)
+        if isinstance(parent, ast.Call) and parent.func is not node:
+            return False  # an argument of another call
+        node = parent
+    return False
+
+
+def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
+    """What kind of tensor ``x.cpu().item()`` reads; where that is not known, by the method: nothing else has `item` where torch is used."""
+    owner, chain = method.value, {method.attr}
+    while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in (*_READS, *_CHAINED):
+        if file.names.qualified(owner.func).startswith(("numpy.", "torch.")):
+            break
+        chain.add(owner.func.attr)
+        owner = owner.func.value
+    chain |= {last_name(part.func) for part in within(owner) if isinstance(part, ast.Call)}
+    if (method.attr == "numpy" and "cpu" not in chain and not call.keywords) or _lies_on_host(file, owner):
+        return ""  # of a tensor on a device numpy() raises: this one lies in the host's memory
+    kinds = {value.kind for value in _values(file, owner)}
+    if of := _tensor(file, owner):
+        return of if of != "batch" or _is_moved(file, owner) else ""
+    if "number" in kinds and dotted(owner) not in file.names.augmented:
+        return ""
+    if kinds & {"array", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
+        return ""
+    evident = (
+        method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
+    )
+    return "tensor" if evident and file.uses_torch and not call.args else ""
+
+
+def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """Whether a batch, or a part of it, is copied to a device: its name has such a value, here or at a caller; or a framework moves it."""
+    if {"lightning", "accelerate", "fabric"} & {name.partition(".")[0] for name in file.names.imports.values()}:
+        return True
+    names = {dotted(part) for part in within(node) if isinstance(part, ast.Name)}
+    for name in names:
+        for binding in file.names.lookup(node, name):
+            callers = file.names.arguments(binding.parameter) if binding.parameter is not None and depth else []
+            if any(_is_moved(file, given, depth - 1) for given in callers):
+                return True
+            values = within(binding.value) if binding.value is not None and not binding.element else ()
+            if any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") and is_to_device(file, part) for part in values):
+                return True
+    return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
+
+
+def _is_of_numpy(file: File, node: ast.expr) -> bool:
+    return any(file.names.qualified(part).startswith(("numpy.", "math.")) for part in within(node) if isinstance(part, ast.Attribute))
+
+
+def _tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
+    """What kind of tensor an expression is, through conversions that stay on its device; empty where it may be none.
+
+    With `sure`, a name that sounds like one is not enough.
+    """
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHAINED:
+        node = node.func.value
+    if isinstance(node, ast.Call) and last_name(node.func) in ("item", "len", "float", "int"):
+        return ""
+    values = _values(file, node)
+    kinds = {value.kind for value in values if not (sure and value.guess)}
+    if kinds & {"number", "array"} or (sure and any(value.guess for value in values)):
+        return ""
+    return next((kind.replace("detached", "tensor") for kind in _TENSORS if kind in kinds), "")
+
+
+def _values(file: File, node: ast.expr) -> tuple[Value, ...]:
+    """What an expression may be; of a name that its own statement gives another value, what it was before: ``loss = loss.item()``."""
+    statement, name = file.tree.statement_of(node), dotted(node)
+    if name and isinstance(statement, ast.Assign) and name in [dotted(target) for target in statement.targets]:
+        return file.values.without(node, statement.value)
+    return file.values.of(node)
+
+
+def _compared(file: File, test: ast.expr) -> str:
+    """The tensor in a condition whose value Python must wait for; identity and membership need none."""
+    if isinstance(test, ast.BoolOp | ast.UnaryOp):
+        parts = test.values if isinstance(test, ast.BoolOp) else [test.operand]
+        return next((of for part in parts if (of := _compared(file, part))), "")
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE):
+        sides = (test.left, *test.comparators)
+        if any(_tensor(file, part, sure=True) == "loss" for part in sides):
+            return "loss"
+        return "tensor" if any(_is_computed(file, part) for part in sides) else ""
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all") and not test.args:
+        return _compared(file, test.func.value)
+    if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKED:
+        return _tensor(file, test.args[0]) if not _lies_on_host(file, test.args[0]) else ""
+    return ""
+
+
+def _is_computed(file: File, node: ast.expr) -> bool:
+    """Whether an expression is one value of a tensor on a device for certain: what `detach()` gave, the greatest of a batch."""
+    reduced = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES and not node.args
+    kinds = file.values.kinds(node)
+    return kinds == {"detached"} or (reduced and (bool(kinds & {"output"}) or ("batch" in kinds and _is_moved(file, node))))
+
+
+def _in_debug(file: File, call: ast.expr) -> bool:
+    for parent in file.tree.ancestors(call):
+        if isinstance(parent, ast.Call) and last_name(parent.func) == "debug":
+            return True
+        if isinstance(parent, ast.stmt):
+            return False
+    return False
+
+
+def _lies_on_host(file: File, node: ast.expr) -> bool:
+    """Whether a tensor was made here without a device, and is not copied to one: ``torch.randint(n, (1,))``."""
+    made = made_here(file, node)
+    parts = [node, *(binding.value for binding in file.names.lookup(node, dotted(node)) if binding.value is not None)]
+    copied = any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for each in parts for part in within(each))
+    return made is not None and keyword(made, "device") is None and not is_open(made) and not copied

@@ -1,0 +1,262 @@
+"""What programs of other people showed: each class of a place that was missed, or of a hit that was none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import lint as engine
+from sysperf.model.finding import Finding
+from tests.script.scripts import hits, shipped
+
+STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
+LOADER = "import torch\nfrom torch.utils.data import DataLoader\ndevice = torch.device('cuda')\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("print(loss.detach().numpy())", False),
+        ("print(loss.detach().cpu().numpy())", True),
+        ("print(loss.detach().cpu().reshape(-1).numpy())", True),
+        ("print(loss.numpy(force=True))", True),
+    ],
+)
+def test_numpy_waits_for_no_device(line: str, shown: bool) -> None:
+    """Of a tensor there, it raises: without a copy to the CPU the program trains on the CPU."""
+    assert ("sync.per-step" in hits(f"import torch\nfor x, y in loader:\n{STEP}    {line}\n")) == shown
+
+
+@pytest.mark.parametrize("line", ["loss = loss.item()", "y = y.cpu().numpy()", "y = y.detach().cpu()"])
+def test_a_name_may_be_given_its_own_number(line: str) -> None:
+    """What is read is what the name was before."""
+    text = f"import torch\ndef show(loss, y):\n    {line}\nfor x, y in loader:\n    y = y.cuda()\n{STEP}    show(loss, y)\n"
+    assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        ("loss.detach().mean() > other_loss.detach()", True),
+        ("bound > loss.detach()", True),
+        ("len(x) > 3", False),
+        ("x.size(0) > 3", False),
+    ],
+)
+def test_detached_losses_are_compared_on_the_host(condition: str, shown: bool) -> None:
+    """A loss without its graph is on the device all the same."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    if {condition}:\n        scale = 2\n"
+    assert ("sync.branch-on-loss" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("train_one_epoch(model, loader, optimizer, device)", {"dataloader.workers-made-again", "dataloader.pin-memory-off"}),
+        ("engine.train(model, data=loader)", {"dataloader.workers-made-again"}),
+        ("print(len(loader))", set()),
+        ("if epoch % 10 == 0: evaluate(model, loader, device)", set()),
+    ],
+)
+def test_a_function_of_another_file_goes_through_a_loader(call: str, found: set[str]) -> None:
+    """Once an epoch; one that gets the device, too, copies batches there."""
+    text = f"{LOADER}loader = DataLoader(data, num_workers=4)\nfor epoch in range(90):\n    {call}\n"
+    assert set(hits(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"), [("if torch.cuda.is_available():", True), ("if args.deterministic:", False), ("if True:", False)]
+)
+def test_a_gpu_is_no_choice(condition: str, shown: bool) -> None:
+    """A setting for every machine with a GPU is one that nobody chose."""
+    text = f"import torch\n{condition}\n    torch.backends.cudnn.deterministic = True\n"
+    assert ("kernels.deterministic-on" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("loader", "call", "shown"),
+    [
+        ("testLoader", "model(a)", True),
+        ("tqdm(val_dataloader)", "model.forward(a)", True),
+        ("enumerate(test_loader, 1)", "model(a)", True),
+        ("testLoader", "model(a).backward()", False),
+        ("source_loader", "model(a)", False),
+    ],
+)
+def test_a_loader_of_held_out_data_is_an_evaluation(loader: str, call: str, shown: bool) -> None:
+    """Also in the middle of a training loop, without `eval()`."""
+    text = f"import torch\nfor step, (x, y) in enumerate(loader):\n{STEP}    if step % 100 == 0:\n        for a in {loader}:\n            show({call})\n"
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("dataset", "pins"), [("Images('train')", True), ("Images('train', device)", False)])
+def test_a_data_set_for_a_device_is_not_pinned(dataset: str, pins: bool) -> None:
+    """Its samples may lie there, which pinning does not take."""
+    text = f"{LOADER}loader = DataLoader({dataset}, num_workers=4)\nfor x in loader:\n    x = x.to(device)\n    model(x).mean().backward()\n    optimizer.step()\n"
+    (found,) = [each for each in judged_text(text) if each.rule == "dataloader.pin-memory-off"]
+    assert (found.source_fix is not None) == pins
+
+
+def judged_text(text: str) -> list[Finding]:
+    """What the shipped rules say."""
+    return list(engine.examine_file(engine.Target("train.py", True, text.encode()), shipped()).hypotheses)
+
+
+TRAINS = "import torch\nfor x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    print(loss.item())\n"
+
+
+def test_a_notebook_of_version_3_is_read(tmp_path: Path) -> None:
+    """Its cells are in sheets, and have an input."""
+    path = tmp_path / "old.ipynb"
+    path.write_text(json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": TRAINS}]}], "nbformat": 3, "metadata": {}}))
+    assert [found.rule for found in engine.lint([str(path)], shipped()).hypotheses] == ["sync.per-step"]
+
+
+@pytest.mark.parametrize("metadata", [{"kernelspec": {"language": "julia"}}, {"language_info": {"name": "R"}}])
+def test_a_notebook_in_another_language_is_named(metadata: dict[str, object], tmp_path: Path) -> None:
+    """Not what its first line is no Python for."""
+    path = tmp_path / "other.ipynb"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": "x <- 1 # torch"}], "nbformat": 4, "metadata": metadata}))
+    (unread,) = engine.lint([str(path)], shipped()).unread
+    assert unread.reason in ("a notebook in julia", "a notebook in R")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("assert x.max() <= 3", True),
+        ("assert not torch.isnan(loss)", True),
+        ("assert len(x) == 3, loss.item()", False),
+        ("scale = 2 if loss > 3 else 1", True),
+        ("assert x.shape[0] <= 3", False),
+    ],
+)
+def test_what_is_asserted_of_a_tensor_is_waited_for(line: str, shown: bool) -> None:
+    """In each step; a message is made of what failed only."""
+    found = hits(f"import torch\nfor x, y in loader:\n    x = x.cuda()\n{STEP}    {line}\n")
+    assert bool({"sync.branch-on-loss", "sync.per-step"} & set(found)) == shown
+
+
+@pytest.mark.parametrize(("index", "shown"), [("y > 0", True), ("mask", True), ("kept", False), ("3", False)])
+def test_a_mask_may_have_a_name(index: str, shown: bool) -> None:
+    """It is a comparison of tensors; an index of numbers has a known length."""
+    text = f"import torch\nfor x, y in loader:\n    mask = y > 0\n    kept = torch.arange(3)\n    output = model(x)\n    loss = criterion(output[{index}], y)\n    loss.backward()\n    optimizer.step()\n"
+    assert ("sync.boolean-index" in hits(text)) == shown
+
+
+@pytest.mark.parametrize("name", ["NoamOptimizer", "OptimWrapper"])
+def test_a_class_around_an_optimizer_makes_the_step(name: str) -> None:
+    """Its `step` gets the loss, and makes the backward pass."""
+    text = f"""
+import torch
+class {name}:
+    def step(self, loss):
+        loss.backward()
+        self._adam.step()
+class Trainer:
+    def __init__(self, model):
+        self._opt = {name}(model)
+    def run(self, loader):
+        for x in loader:
+            loss = self._model(x).mean()
+            self._opt.step(loss)
+            print(loss.item())
+"""
+    assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"), [("model.eval()", True), ("model.eval()\n    torch.set_grad_enabled(False)", False), ("model.train()", False)]
+)
+def test_an_evaluation_may_go_over_parts_of_what_lies_in_memory(head: str, shown: bool) -> None:
+    """A function that says so, and turns the model to evaluation."""
+    text = f"import torch\ndef evaluate(model, data):\n    {head}\n    for i in range(0, len(data), 8):\n        show(model(data[i]))\nfor x, y in loader:\n{STEP}evaluate(model, data)\n"
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+def test_a_wait_is_told_once() -> None:
+    """Where it is read, not again by what takes the number."""
+    assert hits(f"import torch\nfor x, y in loader:\n{STEP}    show(float(loss.cpu().detach()))\n")["sync.per-step"] == [6]
+
+
+@pytest.mark.parametrize(
+    ("scores", "dim", "shown"),
+    [
+        ("torch.einsum('bid,bjd->bij', q, k)", "-1", True),
+        ("torch.einsum('bid,bjd->bij', q, k)", "1", False),
+        ("torch.einsum('bsd,dk->bsk', q, self.weight)", "-1", False),
+        ("torch.matmul(q, k.transpose(-2, -1))", "-1", True),
+    ],
+)
+def test_pooling_by_parameters_is_no_attention(scores: str, dim: str, shown: bool) -> None:
+    """Nor is a softmax over what no fused kernel normalises."""
+    text = f"import torch\nclass Pool(torch.nn.Module):\n    def forward(self, q, k, v):\n        a = torch.softmax({scores}, dim={dim})\n        return torch.matmul(a, v)\n"
+    assert ("attention.unfused" in hits(text)) == shown
+
+
+def test_what_a_test_does_is_no_step() -> None:
+    """One backward pass beside a reference, with the device waited for."""
+    body = "    out = model(x)\n    out.backward()\n    torch.cuda.synchronize()\n"
+    assert "sync.explicit" not in hits(f"import torch\ndef test_backward(x):\n{body}for x in sizes:\n    test_backward(x)\n")
+    assert "sync.explicit" in hits(f"import torch\ndef run_backward(x):\n{body}for x in sizes:\n    run_backward(x)\n")
+
+
+@pytest.mark.parametrize(("given", "shown"), [("batch_size=8", True), ("batch_size=None", False)])
+def test_a_data_set_that_makes_batches_needs_no_workers(given: str, shown: bool) -> None:
+    """A loader around it only passes them on."""
+    assert ("dataloader.inline" in hits(f"{LOADER}train_loader = DataLoader(data, {given})\nfor x, y in train_loader:\n{STEP}")) == shown
+
+
+@pytest.mark.parametrize(("default", "shown"), [("0", False), ("4", True)])
+def test_a_base_class_may_keep_an_option(default: str, shown: bool) -> None:
+    """Under the name of the parameter that it is given."""
+    text = f"""{LOADER}
+class Net(Base):
+    def __init__(self, workers={default}):
+        super().__init__(workers=workers)
+    def fit(self):
+        loader = DataLoader(data, num_workers=self.workers)
+        for epoch in range(90):
+            for x, y in loader:
+                loss = criterion(model(x), y)
+                loss.backward()
+                optimizer.step()
+"""
+    assert ("dataloader.workers-made-again" in hits(text)) == shown
+
+
+def test_a_loader_that_is_made_anew_is_told_as_that() -> None:
+    """Workers that persist would not help it."""
+    text = f"{LOADER}for epoch in range(90):\n    loader = DataLoader(data, num_workers=4)\n    for x, y in loader:\n        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+    assert {"dataloader.rebuilt"} == {rule for rule in hits(text) if rule.startswith("dataloader")}
+
+
+def test_a_function_that_makes_everything_deterministic_was_chosen() -> None:
+    """By its name."""
+    line = "torch.backends.cudnn.deterministic = True"
+    assert "kernels.deterministic-on" not in hits(f"import torch\ndef enable_full_determinism():\n    {line}\n")
+    assert "kernels.deterministic-on" in hits(f"import torch\ndef seed_everything():\n    {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("made", "body", "shown"),
+    [
+        ("out = model(x)", "show(out[i])", True),
+        ("out = model(x)", "h = self.cells[i](out[i])", False),
+        ("out = [layer(x) for layer in layers]", "show(out[i])", False),
+        ("out = model(x).cpu().numpy()", "show(out[i])", False),
+    ],
+)
+def test_a_loop_over_layers_or_lists_is_no_loop_over_elements(made: str, body: str, shown: bool) -> None:
+    """A list's elements are whole tensors; each round of the others runs a layer of its own."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        {made}\n        for i in range(len(out)):\n            {body}\n"
+    assert ("program.element-loop" in hits(text.replace("model(x)", "torch.relu(x)"))) == shown
+
+
+def test_an_array_is_indexed_at_once() -> None:
+    """Its mask is in the host's memory."""
+    assert "sync.boolean-index" not in hits(
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        y = x.detach().cpu().numpy()\n        return y[y > 0]\n"
+    )
