@@ -13,6 +13,7 @@ import msgspec
 
 from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIELDS, RECOVERY
 from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, FABRIC_STATES, VIRTUALIZATION
+from tests.collect.environments import python_at, site_of, torch_in
 from tests.conftest import Files
 from tests.gpus import A100_PCIE, H100, NOT_SUPPORTED, RTX, VGPU, Answers, answers, bus_id, driver_files, files
 from tests.other_gpus import MI300X, RX7900, amd, intel
@@ -20,6 +21,7 @@ from tests.other_gpus import bus_id as amd_bus_id
 
 FOLDER = Path(__file__).parent / "machines" / "gpus"
 MIB = 1 << 20
+VENV = "/home/ada/p/.venv"
 IDLE: Answers = {
     "DeviceGetUtilizationRates": {"gpu": 0, "memory": 0}, "DeviceGetCurrentClocksEventReasons": 0x1, "DeviceGetClockInfo,1": 345,
     "DeviceGetComputeRunningProcesses_v3": [], "DeviceGetGraphicsRunningProcesses_v3": [],
@@ -175,9 +177,20 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     if "dmesg" in machine:
         calls["run:dmesg"] = _log(machine["dmesg"], places)
     content |= _base(machine.get("base", "bare")) | machine.get("files", {})
+    if "torch" in machine:
+        content |= _torch(machine["torch"])
+        calls[f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so"] = machine["torch"]["code"]
+    for name in machine.get("without", ()):
+        content = {path: text for path, text in content.items() if f"/{name}/" not in path}
     for name, text in machine.get("changed", {}).items():
         content |= {path: text for path in content if path.endswith(name)}
     return content, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls, **machine.get("system_calls", {})}
+
+
+def _torch(facts: dict[str, Any]) -> Files:
+    """A shell in an environment with this build, whose library has code for these targets."""
+    shell: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", "/usr/include/python3.11/Python.h": "", "/usr/bin/gcc": ""}
+    return {**shell, **python_at(VENV), **torch_in(site_of(VENV), facts["version"], facts.get("cuda", ""), facts.get("hip", ""))}
 
 
 def _log(lines: str, places: Any) -> str:
@@ -195,6 +208,8 @@ def _base(kind: str) -> Files:
         "/sys/class/dmi/id/chassis_type": "10\n" if kind == "laptop" else "23\n",
         "/sys/class/dmi/id/sys_vendor": "QEMU\n" if kind == "vm" else "Supermicro\n",
     }
+    if kind == "tegra":
+        base |= {"/etc/nv_tegra_release": "# R36 (release), REVISION: 4.3\n", "/proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd\n\n"}
     if kind == "wsl":
         base |= {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n", "/dev/dxg": "", "/usr/lib/wsl/lib/libcuda.so.1": ""}
     return base
@@ -216,7 +231,7 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     }
     if not machine.get("fabric_manager", True):
         del content["/run/nvidia-fabricmanager/nv-fabricmanager.pid"]
-    if machine.get("base") == "wsl":
+    if machine.get("base") in ("wsl", "tegra"):
         content = {
             path: text for path, text in content.items() if not path.startswith(("/sys", "/proc/driver", "/dev/nvidia", "/proc/bus"))
         }
@@ -228,6 +243,12 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     if "cuda" in machine:
         major, minor = machine["cuda"].split(".")
         calls["nvml:SystemGetCudaDriverVersion_v2()"] = int(major) * 1000 + int(minor) * 10
+    for library in ("libcuda", "libnvidia-ml"):
+        real = f"{library}.so.{machine.get('library', version)}"
+        content[f"/usr/lib/x86_64-linux-gnu/{real}"] = ""
+        links[f"/usr/lib/x86_64-linux-gnu/{library}.so.1"] = real
+    if "nvml" in machine:
+        calls |= dict.fromkeys(calls, OSError(machine["nvml"]))
     for index, gpu in enumerate(gpus):
         calls |= answers(index, gpu)
         calls |= {f"nvml:DeviceGetP2PStatus({index},{other},0)": machine.get("p2p", 0) for other in range(index + 1, len(gpus))}

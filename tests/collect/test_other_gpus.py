@@ -284,6 +284,8 @@ LOG = """\
 2026-11-20T12:00:03,000001+00:00 amdgpu 0000:1c:00.0: amdgpu: socket: 1, die: 0, 3 uncorrectable hardware errors detected in umc block
 2026-11-20T12:00:04,000001+00:00 xe 0000:03:00.0: [drm] *ERROR* GT0: Engine reset: engine_class=rcs
 2026-11-20T12:00:05,000001+00:00 amdgpu 0000:0c:00.0: amdgpu: Runtime PM not available
+2026-11-20T12:00:06,000001+00:00 amdgpu 0000:1c:00.0: amdgpu: GPU reset end with ret = -62
+2026-11-20T12:00:07,000001+00:00 amdgpu 0000:1c:00.0: amdgpu: GPU reset end with ret = 0
 """
 
 
@@ -293,6 +295,7 @@ def test_resets_and_broken_memory_are_told_apart() -> None:
 
     assert [(fault.bus_id, fault.lost) for fault in faults] == [
         ("0000:0c:00.0", False), ("0000:0c:00.0", False), ("0000:1c:00.0", True), ("0000:03:00.0", False),
+        ("0000:1c:00.0", True),
     ]  # fmt: skip
 
 

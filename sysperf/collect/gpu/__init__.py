@@ -17,7 +17,7 @@ from sysperf.collect.gpu import drm
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Fault, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
-from sysperf.collect.gpu.records import PCI, Device, is_mobile
+from sysperf.collect.gpu.records import KFD, PCI, Device, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Fields, Record, fact
@@ -66,6 +66,12 @@ class Gpu(Record):
         int | None, fact("GPUs whose device node this process may not open, as a batch system arranges it", "/dev", "access:/dev/nvidia*")
     ] = None
     confidential: Annotated[bool | None, fact("whether confidential computing is on", "nvml:SystemGetConfComputeState", NVML)] = None
+    graphics_targets: Annotated[
+        tuple[str, ...] | None,
+        fact(
+            "targets of AMD GPUs that draw a screen and are not among the devices: those of processors, and those that no build is for", KFD
+        ),
+    ] = None
     xids: Annotated[tuple[Xid, ...] | None, fact("driver errors in the kernel log", "run:dmesg")] = None
     sxids: Annotated[tuple[Xid, ...] | None, fact("errors of NVSwitches in the kernel log", "run:dmesg")] = None
     faults: Annotated[tuple[Fault, ...] | None, fact("what else the driver says of GPUs that it could not start or lost", "run:dmesg")] = (
@@ -81,7 +87,10 @@ def collect(host: Host) -> Gpu:
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
         devices = _with_others(host, devices)
-        return Gpu(devices, nvml=False, functions=functions, **_log(host, bool(devices or functions), bool(functions)))
+        drawing = _graphics_targets(host)
+        return Gpu(
+            devices, nvml=False, functions=functions, graphics_targets=drawing, **_log(host, bool(devices or functions), bool(functions))
+        )
     from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
 
     hours = _uptime_hours(host)
@@ -96,6 +105,7 @@ def collect(host: Host) -> Gpu:
         p2p_blocked=_p2p_blocked(host, nvidia),
         forbidden=_forbidden(host) if nvidia < len(functions or ()) else 0,
         confidential=_confidential(host),
+        graphics_targets=_graphics_targets(host),
         **_log(host, has_gpu=True, nvidia=True),
     )
 
@@ -112,6 +122,15 @@ def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device
     hours = _uptime_hours(host)
     found = [*devices, *amd.devices(host, cards, len(devices), hours)]
     return (*found, *intel.devices(host, cards, len(found), hours))[:MAX_GPUS]
+
+
+def _graphics_targets(host: Host) -> tuple[str, ...] | None:
+    there = host.exists(KFD)
+    if not there:
+        return None if there is None else ()
+    from sysperf.collect.gpu import amd  # noqa: PLC0415 - as above
+
+    return amd.graphics_targets(host)
 
 
 def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:

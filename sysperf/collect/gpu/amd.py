@@ -80,9 +80,18 @@ def computing(host: Host, cards: Iterable[Card], nodes: Sequence[kfd.Node]) -> l
     return [(card, parts) for card, parts in found if _computes(host, card, parts)]
 
 
+def graphics_targets(host: Host) -> tuple[str, ...]:
+    """Targets that kfd lists and that are not for computing."""
+    return tuple(dict.fromkeys(node.target for node in kfd.nodes(host) if _only_draws(node.target)))
+
+
+def _only_draws(target: str) -> bool:
+    return target in INTEGRATED or target.startswith(NOT_BUILT_FOR)
+
+
 def _computes(host: Host, card: Card, parts: list[kfd.Node]) -> bool:
     if parts:
-        return parts[0].target not in INTEGRATED and not parts[0].target.startswith(NOT_BUILT_FOR)
+        return not _only_draws(parts[0].target)
     return card.given and (optional(host, f"{card.folder}/mem_info_vram_total") or 0) > SMALL_BYTES
 
 
