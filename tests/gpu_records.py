@@ -267,6 +267,10 @@ def _lost(gpu: Answers) -> bool:
 def _amd(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     models = [{**AMD[facts["like"]], **facts} for facts in machine["amd"] for _ in range(facts.get("count", 1))]
     content, links = amd(*models, hive=machine.get("hive", 0))
+    if machine.get("unbound"):  # its driver did not take it
+        gone = ("/drm/", "/drm", "/hwmon/", "/ras/", "/kfd/", "mem_info", "/uevent", "gpu_busy", "pp_dpm")
+        content = {path: text for path, text in content.items() if not any(part in path for part in gone)}
+        links = {path: target for path, target in links.items() if not path.endswith("/driver") and "/drm" not in path}
     return content, links, {"access:/dev/kfd": True, **{f"access:/dev/dri/renderD{128 + index}": True for index in range(len(models))}}
 
 

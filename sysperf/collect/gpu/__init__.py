@@ -173,12 +173,16 @@ def _confidential(host: Host) -> bool | None:
 
 
 def _log(host: Host, has_gpu: bool, nvidia: bool) -> Fields:
-    """The drivers' errors. Reading the kernel log takes --deep and often root."""
+    """The drivers' errors. Reading the kernel log takes --deep and often root.
+
+    Where there is no GPU for computing one may have failed at its start; what is reset there draws a screen.
+    """
     none: Fields = {} if nvidia else {"xids": (), "sxids": ()}
-    if not has_gpu:
-        return {**none, "faults": ()}
     log = host.run("dmesg") if host.deep else None
-    return none if log is None else read_log(log)
+    if log is None:
+        return none if has_gpu else {**none, "faults": ()}
+    read = read_log(log)
+    return read if has_gpu else {**read, "faults": tuple(fault for fault in read["faults"] if fault.lost)}
 
 
 def nvidia_functions(host: Host) -> tuple[Function, ...] | None:

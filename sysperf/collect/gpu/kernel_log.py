@@ -43,7 +43,7 @@ _FAULT = lazy(
 _OTHERS = lazy(
     _AT + r"((?:amdgpu|xe|i915) [0-9A-Fa-f:.]{7,16}: .{0,120}?(?:"
     r"(uncorrectable hardware errors?|device lost from bus|device wedged|GPU reset\([0-9]{1,6}\) failed"
-    r"|GPU reset end with ret = -[0-9]{1,6}|GPU Recovery Failed)"
+    r"|GPU reset end with ret = -[0-9]{1,6}|GPU Recovery Failed|Fatal error during GPU init)"
     r"|GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset)\b.{0,80})"
 )
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
