@@ -66,40 +66,40 @@ CASES = {
     "workers_pinned": Case("dataloader.workers-pinned", follows=("unpinned",)),
     "threads_in_workers": Case("threads.in-workers", follows=("threads",)),
     "one_slow_worker": Case("dataloader.program-waits", follows=LOADER),
-    "loader_in_epoch_loop": Case("dataloader.workers-made-again", named("dataloader.rebuilt")),
+    "loader_in_epoch_loop": Case("dataloader.workers-made-again", named("dataloader.rebuilt"), follows=("persistent_workers", "made_once")),
     "workers_not_kept": Case("dataloader.workers-made-again", follows=("persistent_workers",)),
-    "slow_collate": Case("dataloader.slow-collate"),
-    "many_small_files": Case("storage.small-reads"),
+    "slow_collate": Case("dataloader.slow-collate", follows=("stack",)),
+    "many_small_files": Case("storage.small-reads", follows=("in_memory",)),
     "one_thread": Case("threads.one-busy", follows=("threads",)),
     "too_many_threads": Case("threads.over-cpus", follows=("threads",)),
     "two_openmp": Case("threads.two-openmp", needs="libomp.so.5"),
     "programs_compete": Case("threads.programs-compete", named("threads.over-cpus"), copies=2, runs="plain_training"),
     "neighbour": Case("threads.neighbour", neighbour=True, runs="plain_training"),
     "quota": Case("cgroup.cpu-throttled", quota=1.0, cured_env=(("OMP_NUM_THREADS", "1"),), runs="plain_training"),
-    "interpreter_lock": Case("threads.share-lock"),
+    "interpreter_lock": Case("threads.share-lock", follows=("processes",)),
     "slow_prefetcher": Case("program.waits-for-threads"),
     "page_faults": Case("allocator.page-fault-storm"),
-    "reclaimed": Case("memory.reclaim", memory_bytes=600 << 20),
+    "reclaimed": Case("memory.reclaim", memory_bytes=600 << 20, follows=("higher_limit",)),
     "leak": Case("memory.grows"),
-    "item_per_value": Case("sync.per-step"),
-    "item_of_each_element": Case("sync.per-step"),
-    "pool_each_step": Case("program.processes-made-again"),
+    "item_per_value": Case("sync.per-step", follows=("whole",)),
+    "item_of_each_element": Case("sync.per-step", follows=("whole",)),
+    "pool_each_step": Case("program.processes-made-again", follows=("pool_once",)),
     "own_logger_each_step": Case("program.logging", follows=("every",)),
     "fsync_each_step": Case("storage.syncs-in-step", follows=("every",)),
     "checkpoint_each_step": Case("program.checkpoint-in-step", follows=("every",)),
     "logging_each_step": Case("program.logging", follows=("every",)),
-    "python_loop": Case("program.python-bound"),
+    "python_loop": Case("program.python-bound", follows=("out_of_step",)),
     "collections": Case("program.garbage-collection", follows=("frozen",)),
     "many_objects": Case("program.garbage-collection", follows=("frozen",)),
     "anomaly": Case("program.debugging-on", follows=("anomaly",)),
     "slow_instructions": Case("program.debugging-on", env=(("ATEN_CPU_CAPABILITY", "default"),), runs="elementwise"),
-    "tiny_operators": Case("program.tiny-operators", named("program.python-bound")),
+    "tiny_operators": Case("program.tiny-operators", named("program.python-bound"), follows=("batched",)),
     "float64": Case("precision.float64", follows=("single",)),
     "gradients_in_evaluation": Case("program.gradients-in-evaluation", follows=("inference",)),
-    "recompiles": Case("compile.recompiles"),
-    "sleeping": Case("program.sleeps"),
-    "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2),
-    "communication": Case("ddp.communication", script="ranks.py", ranks=2),
+    "recompiles": Case("compile.recompiles", follows=("dynamic", "no_reset")),
+    "sleeping": Case("program.sleeps", follows=("event",)),
+    "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2, follows=("equal",)),
+    "communication": Case("ddp.communication", script="ranks.py", ranks=2, follows=("bfloat16",)),
     "accumulation": Case("ddp.accumulation-without-no-sync", named("ddp.communication"), script="ranks.py", ranks=2, follows=("no_sync",)),
 }
 HEALTHY = (
@@ -152,13 +152,32 @@ _TEXTS = {
     "single": re.compile(r"make tensors float32()"),
     "inference": re.compile(r"with torch\.inference_mode\(\)()"),
     "no_sync": re.compile(r"with model\.no_sync\(\)()"),
+    "made_once": re.compile(r"ma(?:d|k)e(?: the DataLoader)? once before the loop()"),
+    "stack": re.compile(r"one torch\.stack()"),
+    "in_memory": re.compile(r"keep them in memory()"),
+    "processes": re.compile(r"move the other threads' work in Python into processes()"),
+    "higher_limit": re.compile(r"a higher memory limit()"),
+    "whole": re.compile(r"work on the whole tensor()"),
+    "pool_once": re.compile(r"make the pool once, before the loop()"),
+    "out_of_step": re.compile(r"move them out of the step()"),
+    "batched": re.compile(r"batched instead of looped operators()"),
+    "dynamic": re.compile(r"torch\.compile\(dynamic=True\)()"),
+    "no_reset": re.compile(r"no torch\._dynamo\.reset\(\) in the loop()"),
+    "event": re.compile(r"wait for an event instead()"),
+    "equal": re.compile(r"equal shards()"),
+    "bfloat16": re.compile(r"gradients in bfloat16 \(a DDP communication hook\)()"),
 }
 """What a fix's text asks for, by the name under which tests/clinic/programs know it; the number in it, or none."""
 
 
-def printed_cure(document: dict[str, Any], cause: str, follows: tuple[str, ...] = ()) -> Cure:
-    """What was printed against a cause, as far as it can be applied as it stands: a change of the source, or else the first fix."""
-    fixes: list[dict[str, Any]] = next((found["fixes"] for found in document["causes"] if found["rule"] == cause), [])
+def printed(document: dict[str, Any], case: Case) -> dict[str, Any] | None:
+    """What was said of a case's illness, by the name that stands first; None where it was not named."""
+    return next((found for found in document["causes"] if found["rule"] in {case.cause, *case.also}), None)
+
+
+def printed_cure(document: dict[str, Any], case: Case) -> Cure:
+    """What was printed against an illness, as far as it can be applied as it stands: a change of the source, or else the first fix."""
+    fixes: list[dict[str, Any]] = (printed(document, case) or {}).get("fixes", [])
     if source := next((fix["source"] for fix in fixes if fix.get("source")), None):
         return Cure("lint --fix", rule=source["rule"])
     first = fixes[0] if fixes else {}
@@ -168,7 +187,7 @@ def printed_cure(document: dict[str, Any], cause: str, follows: tuple[str, ...] 
         return Cure("wrap", wraps=tuple(map(tuple, wraps)))
     if start:
         return Cure("environment", env=tuple(start.get("set", {}).items()), unset=tuple(start.get("unset", ())))
-    asked = {name: found[1] for name in follows if (found := _TEXTS[name].search(first.get("title", "")))}
+    asked = {name: found[1] for name in case.follows if (found := _TEXTS[name].search(first.get("title", "")))}
     return Cure("text", patch=tuple((name, int(number or 1)) for name, number in asked.items())) if asked else Cure()
 
 
@@ -191,7 +210,8 @@ def running(case: Case, name: str, state: str, folder: str, cure: Cure | None = 
             _lint_fix(script, cure.rule, folder)
     programs = []
     with contextlib.ExitStack() as stack, output.open("wb") as file:
-        enter = stack.enter_context(limited(case))
+        is_raised = cure is not None and "higher_limit" in dict(cure.patch)
+        enter = stack.enter_context(limited(case._replace(memory_bytes=0) if is_raised else case))
         for number, options in enumerate(wraps):
             stderr = file if number == 0 else subprocess.DEVNULL
             wrap = (*SYSPERF, "wrap", "--quiet", *options, "--") if options else ()
@@ -298,8 +318,8 @@ def examine(name: str, state: str, *, diagnose: bool = True, cure: Cure | None =
             raise AssertionError(f"{name} {state}: {done.stderr[-2000:]}")
         verdict = json.loads(done.stdout)
     causes = {cause["rule"]: cause["state"] for cause in verdict["causes"]}
-    first = verdict["causes"][0] if verdict["causes"] else None
-    predicted = (first["gain"]["low"], first["gain"]["high"]) if first and first["gain"]["high"] is not None else None
+    named = printed(verdict, case) or {"gain": {"high": None}}
+    predicted = (named["gain"]["low"], named["gain"]["high"]) if named["gain"]["high"] is not None else None
     return Seen(causes, verdict["verdict"], took_s, rate, predicted, verdict)
 
 
@@ -320,7 +340,7 @@ if __name__ == "__main__":
         wanted = CASES[name].cause if name in CASES and (state or "sick") == "sick" else "-"
         right = set(seen.causes) - (CASES[name].also if name in CASES else set()) == ({wanted} - {"-"})
         if os.environ.get("CLINIC_CURE"):
-            cure = printed_cure(seen.document, wanted, CASES[name].follows)
+            cure = printed_cure(seen.document, CASES[name])
             cured = examine(name, "cured", diagnose=False, cure=cure)
             print(f"     {cure}: {seen.steps_per_s} to {cured.steps_per_s} steps a second", flush=True)
         rate = f"{seen.steps_per_s:.1f}/s" if seen.steps_per_s else "?"

@@ -6,16 +6,19 @@ They need the machine for themselves, since a neighbour is an illness too: `make
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterator
 
 import pytest
 
-from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Cure, Seen, examine, lacks, printed_cure
+from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Case, Cure, Seen, examine, lacks, printed_cure
 
 LIMIT_S = 30.0
-OTHERS_DOING = {"threads.neighbour"}
+OTHERS_DOING = {"threads.neighbour", "threads.programs-compete"}
 """True of any program on a machine that others keep busy."""
 NOISE_PCT = 5.0
+AGAIN = 2
+"""Further pairs, sick and cured by turns, where the first one is not as predicted: their median counts."""
 RESULTS: list[tuple[str, bool, set[str], Seen]] = []
 PREDICTED: list[tuple[str, Cure, tuple[float, float] | None, float | None]] = []
 """Predicted against measured, with what applied the printed fix."""
@@ -48,9 +51,9 @@ def _score(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def said(seen: Seen, name: str) -> set[str]:
-    """The causes that were named, without what is as true of the program."""
-    case = CASES.get(name)
-    return set(seen.causes) - (case.also if case else set()) - (OTHERS_DOING if case is None or not case.neighbour else set())
+    """The causes that were named; what is as true of the program counts as its illness."""
+    case = CASES.get(name, Case(""))
+    return {case.cause if cause in case.also else cause for cause in set(seen.causes) - (OTHERS_DOING - {case.cause})}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,17 +62,19 @@ def test_an_illness_is_named_and_nothing_else(name: str, capsys: pytest.CaptureF
     if lack := lacks(CASES[name]):
         pytest.skip(lack)
     sick = examine(name, "sick")
-    cure = printed_cure(sick.document, CASES[name].cause, CASES[name].follows)
-    cured = examine(name, "cured", diagnose=False, cure=cure)
+    cure = printed_cure(sick.document, CASES[name])
+    gained = measured(sick, examine(name, "cured", diagnose=False, cure=cure))
+    if not is_as_predicted(sick.predicted, gained):
+        pairs = [measured(examine(name, "sick", diagnose=False), examine(name, "cured", diagnose=False, cure=cure)) for _ in range(AGAIN)]
+        gained = statistics.median([pair for pair in (gained, *pairs) if pair is not None])
     named = said(sick, name)
     RESULTS.append((name, True, named, sick))
+    PREDICTED.append((name, cure, sick.predicted, gained))
     with capsys.disabled():
-        print(f"\n{line(name, sick, cured, cure)}")
+        print(f"\n{line(name, sick, gained, cure)}")
 
     assert named == {CASES[name].cause}
     assert sick.took_s < LIMIT_S
-    gained = measured(sick, cured)
-    PREDICTED.append((name, cure, sick.predicted, gained))
     assert gained is None or gained > -NOISE_PCT
 
 
@@ -78,9 +83,13 @@ def measured(sick: Seen, cured: Seen) -> float | None:
     return 100 * (1 - sick.steps_per_s / cured.steps_per_s) if sick.steps_per_s and cured.steps_per_s else None
 
 
-def line(name: str, sick: Seen, cured: Seen, cure: Cure) -> str:
+def is_as_predicted(predicted: tuple[float, float] | None, gained: float | None) -> bool:
+    """Whether a measured gain lies in its interval; of what was not predicted or not measured, nothing is expected."""
+    return predicted is None or gained is None or predicted[0] <= gained <= predicted[1]
+
+
+def line(name: str, sick: Seen, gained: float | None, cure: Cure) -> str:
     """What was named, how long it took, and predicted against measured gain of the step's time."""
-    gained = measured(sick, cured)
     predicted = "-" if sick.predicted is None else f"{sick.predicted[0]:.0f} to {sick.predicted[1]:.0f} %"
     cost = "-" if gained is None else f"{gained:.0f} %"
     causes = ", ".join(f"{cause} ({state})" for cause, state in sick.causes.items()) or "nothing"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.clinic.clinic import Cure, printed_cure
+from tests.clinic.clinic import Case, Cure, printed_cure
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,7 @@ from tests.clinic.clinic import Cure, printed_cure
 def test_a_printed_fix_is_what_the_sick_program_gets(fixes: list[dict[str, Any]], cure: Cure) -> None:
     """As it was printed; of a text, what the program can be told, and else the cured twin."""
     document = {"causes": [{"rule": "other", "fixes": []}, {"rule": "it", "fixes": fixes}]}
+    follows = ("num_workers", "threads")
 
-    assert printed_cure(document, "it", ("num_workers", "threads")) == cure
+    assert printed_cure(document, Case("it", follows=follows)) == cure
+    assert printed_cure(document, Case("as true", frozenset(("it",)), follows=follows)) == cure

@@ -12,13 +12,15 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with what started it
 ILLNESS, STATE, FOLDER = sys.argv[1:4]
 SICK = STATE == "sick"
-EXCHANGES = SICK and "no_sync" not in os.environ.get("CLINIC_PATCH", "")
+PATCH = os.environ.get("CLINIC_PATCH", "")
+EXCHANGES = SICK and "no_sync" not in PATCH
 
 
 def model(width: int) -> nn.Module:
@@ -37,6 +39,8 @@ def main() -> None:
     rank = dist.get_rank()
     wide, batch = (4096, 4) if ILLNESS == "communication" and SICK else (256, 128)
     net = DistributedDataParallel(model(wide))
+    if "bfloat16" in PATCH:
+        net.register_comm_hook(None, bf16_compress_hook)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
     passes = 8 if ILLNESS == "accumulation" else 1
     if ILLNESS == "accumulation":
@@ -45,7 +49,7 @@ def main() -> None:
     steps, next_line_s = 0, time.monotonic() + 1
     while True:
         if ILLNESS == "slow_rank":
-            work(60 if SICK and rank == 1 else 10)
+            work(60 if SICK and rank == 1 and "equal" not in PATCH else 10)
         for number in range(passes):
             last = number == passes - 1
             with contextlib.nullcontext() if EXCHANGES or last else net.no_sync():

@@ -42,6 +42,11 @@ EVERY = PATCH.get("every", 1 if SICK else 500)
 SAY_S = 1.0
 
 
+def ill(*patches: str) -> bool:
+    """Whether it is sick, and was not told what these patches ask for."""
+    return SICK and not any(name in PATCH for name in patches)
+
+
 def all_cpus(worker: int) -> None:
     os.sched_setaffinity(0, range(CPUS))
 
@@ -210,7 +215,7 @@ def loader_in_epoch_loop() -> None:
     data, trainer = Decoded(0.0002, length=64), Trainer()
     loader = DataLoader(data, batch_size=16, num_workers=2, persistent_workers=True)
     while True:
-        if SICK:
+        if ill("made_once"):
             loader = DataLoader(data, batch_size=16, num_workers=2)
         for x, y in loader:
             trainer.step(x, y)
@@ -234,7 +239,7 @@ def slow_collate() -> None:
     torch.set_num_threads(1)
 
     def merge(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-        if not SICK:
+        if not ill("stack"):
             return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
         rows = []
         for x, _ in samples:
@@ -262,7 +267,7 @@ class Files(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         number = index * 1021 % len(self.paths)
-        if not SICK:
+        if not ill("in_memory"):
             return self.all[number], torch.tensor(index % 10)
         for other in range(8):
             with open(self.paths[(number + other) % len(self.paths)], "rb") as file:
@@ -339,7 +344,8 @@ def reclaimed() -> None:
 def interpreter_lock() -> None:
     torch.set_num_threads(1)
     for _ in range(3 if SICK else 0):
-        threading.Thread(target=decode, args=(1e6,), daemon=True).start()
+        start = multiprocessing.Process if "processes" in PATCH else threading.Thread
+        start(target=decode, args=(1e6,), daemon=True).start()
     train_on(batches(128))
 
 
@@ -394,7 +400,7 @@ def item_per_value() -> None:
     for x, y in batches(256):
         loss = trainer.step(x, y)
         total = 0.0
-        if SICK:
+        if ill("whole"):
             for row in range(256):
                 for column in range(4):
                     total += x[row, column].item()
@@ -411,7 +417,7 @@ def item_of_each_element() -> None:
     for x, y in batches(256):
         trainer.step(x, y)
         total = 0.0
-        if SICK:
+        if ill("whole"):
             for value in x.flatten():
                 total += value.item()
         else:
@@ -428,7 +434,7 @@ def pool_each_step() -> None:
     trainer, kept = Trainer(), multiprocessing.Pool(2)
     for x, y in batches(256):
         trainer.step(x, y)
-        if SICK:
+        if ill("pool_once"):
             with multiprocessing.Pool(2) as pool:
                 pool.map(square, range(4))
         else:
@@ -499,7 +505,7 @@ def python_loop() -> None:
     words = [random.randrange(1000) for _ in range(20_000)]
     for x, y in batches(256):
         counts: dict[int, int] = {}
-        for word in words if SICK else words[:10]:
+        for word in words if ill("out_of_step") else words[:10]:
             counts[word] = counts.get(word, 0) + 1
         trainer.step(x, y)
 
@@ -545,7 +551,7 @@ def tiny_operators() -> None:
     torch.set_num_threads(1)
     trainer, weights = Trainer(Net(64, 1)), torch.randn(64, 64)
     for x, y in batches(64):
-        if SICK:
+        if ill("batched"):
             rows = torch.stack([torch.stack([torch.dot(x[row], weights[column]) for column in range(16)]) for row in range(64)])
         else:
             rows = x @ weights[:16].T
@@ -574,11 +580,12 @@ def gradients_in_evaluation() -> None:
 def recompiles() -> None:
     torch.set_num_threads(1)
     trainer = Trainer(Net(64, 2))
-    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(trainer.model, backend="eager", dynamic=False)
+    dynamic = True if "dynamic" in PATCH else False if SICK else None
+    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(trainer.model, backend="eager", dynamic=dynamic)
     number = 0
     while True:
         number += 1
-        if SICK and number % 4 == 0:
+        if ill("no_reset") and number % 4 == 0:
             torch._dynamo.reset()
         compiled(torch.randn(64 + (number % 8 if SICK else 0), 64)).square().mean().backward()
         trainer.optimizer.step()
@@ -604,7 +611,7 @@ def sleeping() -> None:
     trainer = Trainer()
     for x, y in batches(512):
         trainer.step(x, y)
-        if SICK:
+        if ill("event"):
             time.sleep(0.01)
 
 
