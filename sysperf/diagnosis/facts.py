@@ -54,8 +54,10 @@ class Stacks(Record, kw_only=True):
     anomaly: Annotated[float, fact("activity: autograd's anomaly detection records or prints stacks")] = 0.0
     profiling: Annotated[float, fact("activity: a profiler or tracer of Python is at work")] = 0.0
     locking: Annotated[float, fact("activity: waits for a lock, a queue or a thread, outside the loader")] = 0.0
+    evaluation: Annotated[float, fact("activity: in a function that evaluates or validates")] = 0.0
+    checking: Annotated[float, fact("activity: a line that looks through tensors for NaN or infinity")] = 0.0
     sleeping: Annotated[float, fact("activity: a line that sleeps")] = 0.0
-    serving: Annotated[float, fact("activity: an event loop or a server waits for work")] = 0.0
+    serving: Annotated[float, fact("activity: an event loop, a server, a socket or a pipe waits for what others send")] = 0.0
     python: Annotated[float, fact("activity: in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0
     other_threads: Annotated[int, fact("other threads of the program that were seen in Python code which does not wait")] = 0
     lines: tuple[Place, ...] = ()
@@ -130,6 +132,7 @@ class Workers(Record, kw_only=True):
     waited: Annotated[float | None, fact("share of the window in which a worker was ready and had no CPU, mean", SCHEDSTAT)] = None
     blocked: Annotated[float | None, fact("samples in which a worker waited for a disk, mean", STAT)] = None
     system: Annotated[float | None, fact("share of their CPU time in the kernel", STAT)] = None
+    major_faults_per_s: Annotated[float | None, fact("page faults with I/O of all workers", STAT)] = None
     threads: Annotated[int | None, fact("most threads of one worker that computed", SCHEDSTAT)] = None
     cpus: Annotated[CpuSet | None, fact("CPUs that any of them may use", "/proc/[0-9]*/status")] = None
     read_calls_per_s: Annotated[float | None, fact("reads of all workers", IO)] = None
@@ -198,6 +201,9 @@ class Program(Record, kw_only=True):
     allowed: Annotated[CpuSet | None, fact("CPUs that it may use", "/proc/[0-9]*/status")] = None
     quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
     throttled: Annotated[float | None, fact("share of the quota's periods in which the group was stopped")] = None
+    alternates: Annotated[
+        bool | None, fact("whether evaluation and training were both seen again some seconds later; null: not looked for")
+    ] = None
     children_started: Annotated[int, fact("processes that it started within the window, but loader workers and compilers", STAT)] = 0
     compilers: Annotated[int, fact("compilers and compile workers seen at work below it", STAT)] = 0
     idle_compilers_bytes: Annotated[int, fact("resident memory of its compile workers, if none of them compiled", STAT)] = 0
@@ -227,6 +233,7 @@ class Share(Record, kw_only=True):
 
     pid: int
     command: str = ""
+    folder: Annotated[str, fact("the working folder of that, where it is not sysperf's")] = ""
     cpus: Annotated[CpuSet, fact("a part of the CPUs for it: whole cores that lie together, as many as the others get")]
 
 

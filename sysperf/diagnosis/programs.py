@@ -11,7 +11,7 @@ import msgspec
 
 from sysperf.diagnosis import neighbours, rates
 from sysperf.diagnosis.counters import PAGE_BYTES, Io, content
-from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Workers
+from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Stacks, Workers
 from sysperf.diagnosis.window import CALLS, COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Fields
@@ -34,6 +34,8 @@ MIN_TICKS, MIN_WANTED = 6, 0.01
 IDLE_CPUS = 0.02
 MIN_STEP = 0.1
 """Share of its samples in the parts of a step, from which a program that uses no CPU waits for data and not for work."""
+ONLY_WAITS = 0.95
+"""Share of its samples at a debugger's prompt, a socket or a pipe, from which it is in no step, wherever that stands."""
 CLEAR_GAP = 0.15
 """Ranks that differ by less in how long they wait are equal."""
 WORKER = "pt_data_worker"
@@ -80,9 +82,15 @@ def with_role_by_stacks(program: Program) -> Program:
     if program.role != "idle" or taken is None:
         return program
     in_step = taken.loader_wait + taken.inline_fetch
-    if not is_rank(program):
+    trains = taken.backward + taken.optimizer > 0 and not is_rank(program)
+    if taken.serving < ONLY_WAITS and not is_rank(program):
         in_step += taken.forward + taken.backward + taken.optimizer
-    return msgspec.structs.replace(program, role="computes") if in_step >= MIN_STEP else program
+    return msgspec.structs.replace(program, role="computes") if trains or in_step >= MIN_STEP else program
+
+
+def evaluates_and_trains(taken: Stacks) -> bool:
+    """Whether samples show both, each more than by chance."""
+    return taken.evaluation >= MIN_STEP and taken.backward + taken.optimizer >= MIN_STEP / 5
 
 
 def _with_role(program: Program, *, is_parent: bool) -> Program:
@@ -187,7 +195,7 @@ def _moved(watched: Watched) -> Fields:
     rates_by_name: Fields = {
         "faults_per_s": faults / seconds,
         "fault_share": min(1.0, faults * FAULT_S / spent_s) if spent_s >= MIN_TICKS / TICKS_PER_S else None,
-        "major_faults_per_s": (last.stat.major_faults - first.stat.major_faults) / seconds,
+        "major_faults_per_s": _major_faults(watched),
     }
     if (rates := _io_rates([watched])) is not None:
         names = (f"{name}_per_s" for name in Io._fields)
@@ -258,11 +266,17 @@ def _workers(window: Window, pid: int) -> Workers:
         count=count, started=sum(not worker.from_start for worker in mine),
         ran=ran / count if kept else None, waited=waited / count if kept else None,
         blocked=sum(worker.looks["D"] for worker in kept) / looks if looks else None,
-        system=sum(systems) / len(systems) if systems else None,
+        system=sum(systems) / len(systems) if systems else None, major_faults_per_s=sum(map(_major_faults, kept)) if kept else None,
         threads=max((_computing(each) for each in threads.values()), default=None),
         cpus=_cpus(worker.pid for worker in kept), read_calls_per_s=io[0] if io else None, read_bytes_per_s=io[1] if io else None,
         disk_bytes_per_s=io[4] if io else None,
     )  # fmt: skip
+
+
+def _major_faults(watched: Watched) -> float:
+    """Page faults with I/O a second."""
+    first, last = watched.first, watched.last
+    return (last.stat.major_faults - first.stat.major_faults) / max(1e-3, last.at - first.at)
 
 
 def _computing(threads: Sequence[_Thread]) -> int:

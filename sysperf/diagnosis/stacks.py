@@ -72,6 +72,13 @@ _CALLS = (
     _Call("logging", "/wandb/"),
     _Call("logging", "/mlflow/"),
     _Call("logging", "/torch/_tensor_str.py"),
+    _Call("logging", "/tqdm/"),
+    _Call("logging", "/rich/"),
+    _Call("logging", "/comet_ml/"),
+    _Call("logging", "/neptune/"),
+    _Call("logging", "/matplotlib/"),
+    _Call("logging", "/lightning/pytorch/loggers/"),
+    _Call("logging", "/pytorch_lightning/loggers/"),
     _Call("opening", "/torch/serialization.py", _names("load _load _legacy_load")),
     _Call("opening", "/PIL/Image.py", _names("open preinit")),
     _Call("opening", "/numpy/lib/npyio.py", _names("load")),
@@ -89,11 +96,20 @@ _CALLS = (
     _Call("locking", "/threading.py", _names("wait acquire join _wait_for_tstate_lock")),
     _Call("locking", "/queue.py", _names("get put")),
     _Call("locking", "/concurrent/futures/_base.py", _names("result wait")),
+    _Call("locking", "/multiprocessing/synchronize.py"),
+    _Call("locking", "/filelock/"),
+    _Call("locking", "/portalocker/"),
     _Call("serving", "/selectors.py", _names("select")),
     _Call("serving", "/socketserver.py", _names("serve_forever")),
-    _Call("serving", "/socket.py", _names("accept")),
+    _Call("serving", "/socket.py", _names("accept readinto")),
+    _Call("serving", "/ssl.py", _names("read recv recv_into")),
+    _Call("serving", "/multiprocessing/connection.py", _names("_recv recv_bytes recv poll wait")),
     _Call("serving", "/zmq/"),
     _Call("serving", "/prompt_toolkit/"),
+    _Call("serving", "/pdb.py"),
+    _Call("serving", "/bdb.py"),
+    _Call("serving", "/debugpy/"),
+    _Call("serving", "/pydevd"),
     _Call("worker_start", "/multiprocessing/popen_fork.py", _names("__init__ _launch wait poll")),
     _Call("worker_start", "/multiprocessing/popen_spawn_posix.py"),
     _Call("worker_start", "/multiprocessing/popen_forkserver.py"),
@@ -108,6 +124,8 @@ _CALLS = (
     _Call("children", "/subprocess.py"),
     _Call("loader_start", "/torch/utils/data/dataloader.py", _names("__init__ _shutdown_workers __del__ _reset")),
     _Call("collate", "/torch/utils/data/_utils/collate.py"),
+    _Call("evaluation", "/loops/evaluation_loop.py"),
+    _Call("evaluation", "/transformers/trainer.py", _names("evaluate evaluation_loop prediction_loop")),
     _Call("shipping", "/multiprocessing/reduction.py", _names("dump")),
     _Call("shipping", "/multiprocessing/popen_spawn_posix.py", _names("_launch")),
     _Call("shipping", "/multiprocessing/popen_forkserver.py", _names("_launch")),
@@ -128,9 +146,10 @@ _LINES = {
         r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\("
     ),
     "sleeping": lazy(r"\bsleep\("),
-    "serving": lazy(r"\b(?:input|readline|accept|recv|poll|epoll_wait)\("),
+    "serving": lazy(r"\b(?:input|accept|recv\w*|poll|epoll_wait)\(|\bstdin\b"),
     "collective": lazy(r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\("),
-    "locking": lazy(r"\.(?:acquire|join)\(\)|\.wait\("),
+    "locking": lazy(r"\.(?:acquire|join)\(\)|\.wait\(|\b(?:flock|lockf)\(|^with [^:]*(?:(?<![A-Za-z])r?lock|Lock|[Mm]utex|[Ss]emaphore)"),
+    "checking": lazy(r"\b(?:isnan|isinf|isfinite|check_(?:nans?|numerics|finite|inf))\("),
 }
 _LOOP = lazy(r"^for (\w+)(?:, *\w+)* in .*:$")
 _OF_ELEMENT = r"\b{0}\.(?:item|tolist|numpy|cpu)\(\)|\b(?:float|int)\({0}\)"
@@ -144,6 +163,10 @@ _LOGS = lazy(
 )
 """Names of the functions and classes of a program's own logger."""
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
+_CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anomal")
+"""Names of the functions of a program that look through tensors for what is no number."""
+_EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat\w*|valid|validat\w*|val)(?:_|$)")
+"""Names of the functions of a program that evaluate."""
 _IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
@@ -173,8 +196,10 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
         names.add("collate")
-    if not names - {"loader_start"} - set(PHASES.values()) and _in_own_code(sample.frames, rules):
+    if not names - {"loader_start", "evaluation"} - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
+    if any(_EVALUATES.search(frame.function.rpartition(".")[2]) and rules.user_frame([frame]) is not None for frame in sample.frames):
+        names.add("evaluation")
     return names
 
 
@@ -209,11 +234,16 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
 
     A wait for the disk while something is saved is a checkpoint.
     """
-    if "children" in names and (names & {"loader_start", "compiling"} or any("/torch/utils/data/" in frame.file for frame in frames)):
+    loads = any("/torch/utils/data/" in frame.file for frame in frames)
+    if "serving" in names and (loads or "children" in names):
+        names = names - {"serving"}
+    if "children" in names and (loads or names & {"loader_start", "compiling"}):
         return names - {"children"}
     if rules.phase(frames) != "other":
         return names
     functions = [frame.function for frame in frames if rules.user_frame([frame]) is not None]
+    if not names and any(_CHECKS.search(function) for function in functions):
+        return {"checking"}
     if names & {"syncing", "readback", "computed_readback", "opening", "logging"} or not names:
         if any(_LOGS.search(function) for function in functions[:-1]):  # the outermost one is the program itself
             return {*names - {"syncing", "readback", "computed_readback", "elements", "opening"}, "logging"}

@@ -35,7 +35,7 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
     if verdict.changed:
         sheet.paragraph(neutral(verdict.changed, MAX_TEXT), "unknown")
     for cause in verdict.causes if verbose else verdict.causes[:MAX_CAUSES]:
-        _cause(sheet, cause, verbose)
+        _cause(sheet, cause, _explained(verdict, cause), verbose)
     if len(verdict.causes) > MAX_CAUSES and not verbose:
         sheet.paragraph(f"{len(verdict.causes) - MAX_CAUSES} more with --verbose.", "dim")
     _dropped(sheet, verdict, verbose)
@@ -53,7 +53,12 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
     return str(sheet)
 
 
-def _cause(sheet: Page, cause: Finding, verbose: bool) -> None:
+def _explained(verdict: Verdict, cause: Finding) -> list[Finding]:
+    """What was found too, and is a consequence of a cause."""
+    return [other for other in verdict.dropped if other.state == "explained" and other.because.endswith(f" of {cause.rule}")]
+
+
+def _cause(sheet: Page, cause: Finding, explained: Sequence[Finding], verbose: bool) -> None:
     sheet.line()
     ink = sheet.ink
     sheet.line(f"{ink(STATES.get(cause.state, 'unknown'), cause.state)}  {ink('strong', neutral(cause.title))}{ink('good', gain(cause))}")
@@ -64,6 +69,8 @@ def _cause(sheet: Page, cause: Finding, verbose: bool) -> None:
         sheet.verbatim("" if number else "where", _place(place))
     for number, signal in enumerate(cause.signals):
         sheet.labelled("" if number else "evidence", _signal(signal), "dim")
+    for number, other in enumerate(explained):
+        sheet.labelled("" if number else "explains", neutral(f"{other.title}: {other.message}", MAX_TEXT), "dim")
     for number, fix in enumerate(cause.fixes if verbose else _first(cause.fixes)):
         sheet.labelled("fix" if not number else "and" if fix in _first(cause.fixes) else "or", neutral(_title(fix), MAX_TEXT))
         if fix.command:
@@ -118,7 +125,8 @@ def markdown(verdict: Verdict) -> str:
     for cause in verdict.causes:
         signals = "\n".join(f"- {escape(_signal(signal))}" for signal in cause.signals)
         fixes = "\n".join(f"- {escape(_title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
-        blocks += [f"### {escape(cause.title)}", escape(cause.message), signals, "Fix:", fixes]
+        explained = [f"It explains: {escape(other.title)}. {escape(other.message)}" for other in _explained(verdict, cause)]
+        blocks += [f"### {escape(cause.title)}", escape(cause.message), signals, *explained, "Fix:", fixes]
         blocks += [f"Keep the source before you change it: {code(cause.keep)}"] if cause.keep else []
         blocks += [f"Prove it: {code(cause.verify)}"] if cause.verify else []
     blocks += [f"Not `{cause.rule}`: {escape(cause.because)}" for cause in verdict.dropped if cause.state == "contradicted"]
@@ -150,6 +158,7 @@ def _sections(verdict: Verdict) -> Iterator[str]:
         yield f"<h3>Prove it</h3>{frame.command(cause.verify)}" if cause.verify else ""
         yield from (f"<p><code>{_text(place.text)}</code></p>" for place in cause.places)
         yield f"<h3>Signals</h3><ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul>"
+        yield from frame.paragraphs(*(f"It explains: {other.title}. {other.message}" for other in _explained(verdict, cause)))
         yield f"{frame.explained(cause.rule)}</section>"
     yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small></p>" for cause in verdict.dropped if cause.because)
     yield "".join(f"<p><small>Not seen: {_text(note)}</small></p>" for note in verdict.notes)

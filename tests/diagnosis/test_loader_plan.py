@@ -77,6 +77,19 @@ def test_workers_on_full_cpus_are_not_made_more() -> None:
     assert "make samples cheaper" in made.advice
 
 
+def test_workers_that_wait_for_one_lock_are_not_made_more() -> None:
+    """Four readers take turns: each alone would be four times as fast, and eight of them as slow as four."""
+    waits = Stacks(samples=300, locking=0.74, inline_fetch=1.0)
+    stacks = Stacks(samples=300, loader_wait=0.8, forward=0.2)
+    workers = Workers(count=4, ran=0.02, waited=0.0)
+    made = planned(Program(pid=7, team=1, used_cpus=0.2, stacks=stacks, workers=workers, worker_stacks=waits), 2, 1.7)
+
+    assert made.workers == 4
+    assert made.saves == pytest.approx(0.73, abs=0.05)
+    assert "one lock" in made.advice
+    assert "num_workers" not in made.advice
+
+
 def test_ranks_share_the_cpus() -> None:
     """Two programs that compute have half of them each."""
     one, other = inline(0.6, team=1, used=1.0), inline(0.6, team=1, used=1.0)

@@ -80,11 +80,50 @@ def test_what_the_program_calls_outside_of_pytorch_is_its_own_time() -> None:
         ("total += x[row, column].item()", "elements"), ("rows.append([float(value) for value in x])", "elements"),
         ("os.fsync(file.fileno())", "syncing"), ("gc.collect()", "collection"),
         ("print(step)", "logging"), ("with open(path) as file:", "opening"), ("time.sleep(1)", "sleeping"), ("dist.barrier()", "collective"),
+        ("with self._lock:", "locking"), ("with FileLock(path) as held:", "locking"), ("fcntl.flock(file, fcntl.LOCK_EX)", "locking"),
+        ("if torch.isnan(p.grad).any():", "checking"), ("part = sock.recv(left)", "serving"), ("rows = conn.recv_bytes()", "serving"),
     ],
 )  # fmt: skip
 def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) -> None:
     """Functions in C leave no frame: the innermost one is the user's."""
     assert getattr(seen(((USER,), 10), text=text), activity) == 1.0
+
+
+@pytest.mark.parametrize("text", ["with block(x) as y:", "with torch.no_grad():", "line = file.readline()", "clock = now()"])
+def test_a_line_that_only_looks_like_a_wait_is_none(text: str) -> None:
+    """A block is no lock, and a file is no socket."""
+    described = seen(((USER,), 10), text=text)
+
+    assert (described.locking, described.serving, described.python) == (0.0, 0.0, 1.0)
+
+
+def test_who_waits_for_another_process_is_told_apart_from_who_loads() -> None:
+    """The queue of a DataLoader is a pipe, too, and so is that of a program that it started."""
+    pipe = Frame("Connection._recv", "/usr/lib/python3.11/multiprocessing/connection.py", 379)
+    loader = Frame("_try_get_data", f"{TORCH}/utils/data/dataloader.py", 1135)
+    started = Frame("communicate", "/usr/lib/python3.11/subprocess.py", 9)
+    lock = Frame("__enter__", "/usr/lib/python3.11/multiprocessing/synchronize.py", 95)
+    described = seen(((pipe, USER), 40), ((pipe, loader, USER), 30), ((pipe, started, USER), 20), ((lock, USER), 10))
+
+    assert (described.serving, described.loader_wait, described.children, described.locking) == (0.4, 0.3, 0.2, 0.1)
+
+
+@pytest.mark.parametrize("function", ["validate", "run_validation", "evaluate_model", "Trainer.eval_epoch", "validation_step"])
+def test_evaluation_is_told_by_its_function(function: str) -> None:
+    """Its model's calls are those of training, too."""
+    call, outer = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("main", "/home/me/train.py", 90)
+    evaluates = Frame(function, "/home/me/train.py", 50)
+    described = seen(((call, evaluates, outer), 30), ((call, USER, outer), 70))
+
+    assert (described.evaluation, described.forward) == (0.3, 1.0)
+    assert [line.line for line in described.lines if line.what == "evaluation"] == [50]
+
+
+def test_a_check_is_told_by_its_function() -> None:
+    """What it calls of PyTorch leaves no frame."""
+    described = seen(((Frame("has_nan", "/home/me/guard.py", 7), USER), 10), text="return bool((values != values).any())")
+
+    assert (described.checking, described.python) == (1.0, 0.0)
 
 
 ADD = Frame("add_histogram", "/home/me/log.py", 12)

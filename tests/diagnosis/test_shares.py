@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+from pathlib import Path
 
 import msgspec
 
@@ -13,6 +15,7 @@ from sysperf.diagnosis.facts import Share
 from sysperf.diagnosis.window import Window
 from sysperf.engine import reading
 from sysperf.engine.diagnose import shares as diagnose_shares
+from sysperf.engine.diagnose.proof import folder_of
 from sysperf.engine.wrap import facts as wrap_facts
 from sysperf.launch.cores import CoreMap
 from sysperf.launch.machine import Machine
@@ -108,6 +111,34 @@ def test_the_lines_start_each_program_on_its_own_cpus() -> None:
     ]
     assert shlex.split(cause.verify)[-1] == cause.fixes[0].command
     assert not any("--nproc" in fix.command for fix in cause.fixes)
+
+
+def test_what_is_pasted_starts_where_the_program_runs() -> None:
+    """Both kinds of lines: of programs that share the CPUs, and of one that gets other variables."""
+    shares = (
+        Share(pid=7, command="python train.py", folder="/srv/my job", cpus=CpuSet.parse("0-3")),
+        Share(pid=8, command="python other.py", cpus=CpuSet.parse("4-7")),
+    )
+    around = diagnosis.Machine(cpus=8, other_programs=1, torch_cpus=3.0, idle_cpus=0.0, shares=shares)
+    (bound,) = judged(program(waited_share=0.5), machine=around).causes
+    (faults,) = judged(program(folder="/srv/my job", fault_share=0.5, faults_per_s=90_000.0)).causes
+
+    assert [fix.command for fix in bound.fixes if fix.kind == "bind"] == [
+        "cd '/srv/my job' && sysperf wrap --cpus 0-3 -- python train.py",
+        "sysperf wrap --cpus 4-7 -- python other.py",
+    ]
+    assert faults.fixes[0].command.startswith("cd '/srv/my job' && env MALLOC_")
+    assert faults.fixes[0].command.endswith(" python train.py")
+
+
+def test_the_folder_is_that_of_the_running_program(tmp_path: Path) -> None:
+    """Of one that runs where sysperf does, there is none to go to."""
+    with subprocess.Popen(("sleep", "60"), cwd=tmp_path) as elsewhere:
+        try:
+            assert folder_of(elsewhere.pid) == str(tmp_path)
+        finally:
+            elsewhere.kill()
+    assert folder_of(os.getpid()) == ""
 
 
 def test_where_the_cpus_cannot_be_divided_no_line_pretends_to() -> None:

@@ -126,6 +126,20 @@ def test_a_consequence_is_not_said_twice() -> None:
     assert verdict.word == "slowed"
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_a_consequence_stands_below_its_cause(form: str) -> None:
+    """Whoever saw it himself finds it there, and not as something else that is wrong."""
+    asked = program(stacks=Stacks(samples=300, inline_fetch=0.6, python=0.6, forward=0.2), native=Native(samples=300, python=0.6))
+    found = judged(asked)
+    whole = Verdict(sysperf="1", pid=7, verdict=found.word, sentence=found.sentence, causes=found.causes, dropped=found.dropped)
+    page = diagnosis.render(whole, form)
+
+    cause, _, below = page.partition("plains")
+    assert "main thread makes the batches" in cause
+    assert "Python between operators takes the time" in below
+    assert "Python between operators" not in cause
+
+
 @pytest.mark.parametrize(("fetching", "causes"), [(0.1, ["program.python-bound", "dataloader.inline"]), (0.4, ["dataloader.inline"])])
 def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, causes: list[str]) -> None:
     """A loader that takes a tenth does not explain a loop that takes two thirds; what is left of the loop is its gain."""
@@ -262,6 +276,38 @@ def test_who_waits_for_a_loader_is_not_idle() -> None:
     assert states(judged(seen)) == {"dataloader.program-waits": "confirmed"}
     assert judged(prompt).word == "idle"
     assert (judged(program(**asleep)).word, judged(program(**asleep)).next) == ("cannot-tell", "sysperf diagnose 7")
+
+
+def test_who_trains_on_what_comes_through_a_socket_waits_for_it() -> None:
+    """However small the step is beside the wait; a debugger's prompt within the model's forward is no step."""
+    asleep = {"role": "idle", "used_cpus": 0.01, "main_ran": 0.01, "main_slept": 0.99, "main_polling": 0.98}
+    fed = Stacks(samples=600, other=0.985, serving=0.98, backward=0.01, optimizer=0.005)
+    prompt, asked = Stacks(samples=600, forward=1.0, serving=1.0), Stacks(samples=600, other=0.99, serving=0.98, forward=0.01)
+
+    assert states(judged(programs.with_role_by_stacks(program(**asleep, stacks=fed)))) == {"program.waits-for-data": "confirmed"}
+    assert [judged(programs.with_role_by_stacks(program(**asleep, stacks=one))).word for one in (prompt, asked)] == ["idle", "idle"]
+
+
+def test_what_a_program_does_beside_its_step_is_located() -> None:
+    """Without a cause for it, too: two thirds of a step are not bound by computation alone."""
+    at = Place("train.py", 8, "norms", "values[name] = p.norm()", "other", 0.5)
+    taken = Stacks(samples=600, other=0.66, forward=0.1, backward=0.2, optimizer=0.04, lines=(at,))
+    beside = judged(program(stacks=taken, native=Native(samples=300, torch=0.95, math=0.5)))
+    within = judged(program(stacks=msgspec.structs.replace(taken, other=0.1), native=Native(samples=300, torch=0.95, math=0.5)))
+
+    assert beside.word == within.word == "healthy"
+    assert "66% of its time is outside of forward, backward and optimizer, most of it at train.py:8 (norms)" in beside.sentence
+    assert "outside" not in within.sentence
+
+
+def test_the_end_of_an_epoch_is_no_evaluation_in_each_step() -> None:
+    """Only what alternates in two looks is named."""
+    taken = Stacks(samples=600, evaluation=0.6, forward=0.7, backward=0.2, optimizer=0.1)
+
+    assert programs.evaluates_and_trains(taken)
+    assert not programs.evaluates_and_trains(msgspec.structs.replace(taken, backward=0.0, optimizer=0.0))
+    assert states(judged(program(stacks=taken, alternates=True))) == {"program.evaluation-share": "likely"}
+    assert states(judged(program(stacks=taken, alternates=False))) == {}
 
 
 def test_a_rank_that_waits_for_others_is_not_promoted() -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
 LIMIT_S = 27.0
 """All looks end within this time; a longer window from outside comes on top."""
+AGAIN_S = 3
 MIN_TRACE_S = 7.0
 """A program asks every 5 s: in less time there is no trace that could be read, too."""
 LINT_S = 3.0
@@ -216,10 +217,18 @@ class _Diagnoser:
             hits = tuple(sorted({hit.rule for hit in places}))
             later = programs.growth_later(self._window, program.pid)
             looked_into = msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked)
-            seen.append(programs.with_role_by_stacks(looked_into))
+            seen.append(self._alternating(programs.with_role_by_stacks(looked_into)))
         sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
+
+    def _alternating(self, program: Program) -> Program:
+        """Look once more at a program that evaluates and trains: whether it does both by turns, or was met at the end of an epoch."""
+        first, look = program.stacks, self._inside
+        if first is None or look is None or self._left_s() < MIN_TRACE_S or not programs.evaluates_and_trains(first):
+            return program
+        second = look.stacks(program.pid, AGAIN_S)
+        return msgspec.structs.replace(program, alternates=second is not None and programs.evaluates_and_trains(second))
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""

@@ -52,7 +52,7 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
     cause = msgspec.structs.replace(
         with_subject(answer.finding, subject_of(program)), state=_state(signals), signals=signals, places=places,
         because=against[0] if against else "",
-        fixes=tuple(diagnose_fixes.of_program(fix, program.started or program.command) for fix in fixes),
+        fixes=tuple(diagnose_fixes.of_program(fix, program) for fix in fixes),
         keep=proven.keep, verify=proven.verify, cost_pct=cost,
     )  # fmt: skip
     saves = cost if (saved := compiled.percent("saves", scope)) is None or cost is None else min(cost, saved)

@@ -8,6 +8,7 @@ import msgspec
 
 from sysperf.diagnosis.facts import Program, Share
 from sysperf.engine.diagnose.hits import speaks_for
+from sysperf.engine.diagnose.proof import in_folder
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
@@ -34,13 +35,16 @@ def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[R
     return tuple(source_fix(file, rule) for file, rule in dict.fromkeys((hit.place.file, hit.rule) for hit in fixable))
 
 
-def of_program(fix: Remedy, command: str) -> Remedy:
-    """A fix that starts the program with other variables, with this program's own command line."""
-    return fix.started(_of(fix.start, command)) if fix.start is not None and fix.start.wrap is None else fix
+def of_program(fix: Remedy, program: Program) -> Remedy:
+    """A fix that starts the program with other variables, with this program's own command line, where it runs."""
+    if fix.start is None or fix.start.wrap is not None:
+        return fix
+    command = for_shell(program.started or program.command)
+    return _in_folder(fix.started(msgspec.structs.replace(fix.start, program=command or fix.start.program)), program)
 
 
-def _of(start: Start, command: str) -> Start:
-    return msgspec.structs.replace(start, program=for_shell(command) or start.program)
+def _in_folder(fix: Remedy, program: Program | Share) -> Remedy:
+    return msgspec.structs.replace(fix, command=in_folder(program, fix.command))
 
 
 def _of_what_is_set(fix: Remedy, env: Mapping[str, str] | None) -> Remedy | None:
@@ -53,4 +57,4 @@ def _of_what_is_set(fix: Remedy, env: Mapping[str, str] | None) -> Remedy | None
 
 def _start_of(fix: Remedy, share: Share) -> Remedy:
     start = Start(wrap=("--cpus", str(share.cpus)), program=for_shell(share.command) or "python …")
-    return msgspec.structs.replace(fix.started(start), title=f"{fix.title}: process {share.pid}")
+    return msgspec.structs.replace(_in_folder(fix.started(start), share), title=f"{fix.title}: process {share.pid}")

@@ -18,8 +18,14 @@ HANDOVER = 0.02
 """Share of a step that taking a batch over from a worker costs, some milliseconds."""
 MIN_SAVED = 0.05
 """Of less, more workers or fewer threads are not worth a change."""
+LOCKED = 0.3
+"""Share of a worker's samples in which it waits for a lock, from which workers are in each other's way."""
 SPARE_CPUS = 0.3
 """CPUs that threads and workers may want beyond those that are there: of more, a team waits for its last thread."""
+UNLOCK = (
+    "let workers read beside each other: a file, a handle or a connection for each of them, opened in its own process, in the place of one "
+    "lock for all; more workers wait for the same lock"
+)
 ALIKE = 1.02
 """Plans whose steps differ by less are alike: the one with fewer workers and more threads is taken."""
 
@@ -47,10 +53,23 @@ def plan(program: Program, facts: Diagnosis) -> LoaderPlan | None:
     used = sum((one.used_cpus or 0.0) + one.workers.count * (one.workers.ran or 0.0) for one in computing)
     limit = program.quota or cpus
     available = max(1.0, min(idle + used, cpus, limit) / len(computing))
+    if (locked := _locked(program)) >= LOCKED:
+        return _without_lock(program, work, available, locked)
     plans = sorted(_plans(work, available))
     best = next(one for one in sorted(plans, key=lambda one: (one[1], -one[2])) if one[0] <= plans[0][0] * ALIKE)
     step, workers, threads = best
     return LoaderPlan(workers=workers, threads=threads, saves=max(0.0, 1 - step - HANDOVER), advice=_advice(best, work, cpus, program))
+
+
+def _locked(program: Program) -> float:
+    return program.worker_stacks.locking if program.worker_stacks is not None and program.workers.count > 1 else 0.0
+
+
+def _without_lock(program: Program, work: _Work, available: float, locked: float) -> LoaderPlan:
+    """What the same workers do when none waits for another one: more of them would wait for the same lock."""
+    batch = work.fetch_cpu + work.fetch_wait - min(work.fetch_wait, locked * program.workers.count)
+    step = max(work.computing, batch / program.workers.count, (work.fetch_cpu + work.computing * work.team) / available)
+    return LoaderPlan(workers=program.workers.count, threads=work.team, saves=max(0.0, 1 - step - HANDOVER), advice=UNLOCK)
 
 
 def _work(program: Program) -> _Work | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from sysperf.diagnosis.facts import Program, Stacks
+from sysperf.diagnosis.facts import Program, Share, Stacks
 from sysperf.launch import command as commands
 from sysperf.model.finding import Place, Remedy
 from sysperf.model.text import for_shell
@@ -49,12 +49,16 @@ def start_of(process: Process, all_of_them: Sequence[Process]) -> tuple[str, str
         if starter is process:  # what started it is not seen, and a rank alone cannot run
             return "", ""
     program = _as_typed(for_shell(starter.command or ""))
+    return ("" if "…" in program or not program else _with_variables(program, starter.env)), folder_of(starter.pid)
+
+
+def folder_of(pid: int) -> str:
+    """Return the working folder of a process; empty where it is ours, or not known."""
     try:
-        folder = os.readlink(f"/proc/{starter.pid}/cwd")
+        folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:
-        folder = ""
-    here = os.getcwd()
-    return ("" if "…" in program or not program else _with_variables(program, starter.env)), "" if folder == here else folder
+        return ""
+    return "" if folder == os.getcwd() else folder
 
 
 def _as_typed(program: str) -> str:
@@ -105,7 +109,7 @@ def _infers(stacks: Stacks) -> bool:
     return stacks.backward + stacks.optimizer < INFERS and stacks.forward >= MODEL
 
 
-def in_folder(program: Program, command: str) -> str:
+def in_folder(program: Program | Share, command: str) -> str:
     """A command that is run where the job runs."""
     return f"cd {shlex.quote(program.folder)} && {command}" if program.folder else command
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.diagnosis.facts import Share
 from sysperf.diagnosis.window import Window
+from sysperf.engine.diagnose.proof import folder_of
 from sysperf.engine.wrap import facts
 from sysperf.host import Host
 from sysperf.launch.cores import CoreMap
@@ -51,7 +54,7 @@ def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Process]) -
     parts = [cores.share(common, number, len(programs)) & program.cpus for number, program in enumerate(programs)]
     own = [program.cpus - common for program in programs]
     divided = tuple(
-        Share(pid=described.pid, command=described.command, cpus=part | rest)
+        msgspec.structs.replace(described, folder=folder_of(described.pid), cpus=part | rest)
         for described, part, rest in zip(programs, parts, own, strict=True)
     )
     return divided if all(share.cpus for share in divided) else ()

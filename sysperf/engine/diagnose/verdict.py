@@ -20,6 +20,7 @@ HEALTHY_SHARE = 0.6
 MIN_STARTING = 0.1
 """Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
 MOSTLY = 0.9
+BESIDE_SHARE = 0.3
 MIN_TRIALS = 0.3
 """CPUs that a run of sysperf takes, from which it is said."""
 
@@ -102,11 +103,20 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[
         return _waiting(facts, remedy)
     busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
     if shown := _computes(busiest):
-        return "healthy", f"Healthy: bound by computation; {shown}.", ""
+        return "healthy", f"Healthy: bound by computation; {shown}{_beside(busiest)}.", ""
     why, then = _why_unknown(busiest, remedy)
     if facts.machine.trials and (facts.machine.trials_cpus or 0.0) >= MIN_TRIALS:
         why = f"a run of sysperf takes {facts.machine.trials_cpus:.1f} CPUs of the job meanwhile, {facts.machine.trials}; {why}"
-    return "cannot-tell", f"Cannot tell: {why}.", then
+    return "cannot-tell", f"Cannot tell: {why}{_beside(busiest)}.", then
+
+
+def _beside(program: Program) -> str:
+    """Name the place outside of forward, backward and optimizer where a program that trains spends much of its time."""
+    taken = program.stacks
+    if taken is None or taken.other < BESIDE_SHARE or taken.backward + taken.optimizer < MIN_STARTING:
+        return ""
+    at = next((f", most of it at {place.file}:{place.line} ({place.function})" for place in taken.lines if place.what == "other"), "")
+    return f"; {taken.other:.0%} of its time is outside of forward, backward and optimizer{at}"
 
 
 def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
