@@ -87,6 +87,8 @@ def output(argv: Sequence[str], what: str, seconds: float, uid: int | None = Non
             process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise OSError(f"{what} took too long") from None
+    if process.returncode == -signal.SIGKILL:
+        raise OSError(f"{what} was killed: it took too long, or memory is short")
     if process.returncode:
         complaints = complaint.decode("utf-8", "replace").strip()
         reason = complaints.rpartition("\n")[2]
