@@ -31,6 +31,7 @@ class Stacks(Record, kw_only=True):
     backward: Annotated[float, fact("phase: autograd")] = 0.0
     optimizer: Annotated[float, fact("phase: steps of optimizers")] = 0.0
     other: Annotated[float, fact("phase: everything else")] = 0.0
+    optimizer_start: Annotated[float, fact("activity: makes an optimizer or a schedule of its rate")] = 0.0
     collate: Annotated[float, fact("activity: puts samples together to a batch, in this thread")] = 0.0
     worker_start: Annotated[float, fact("activity: starts or ends DataLoader workers")] = 0.0
     loader_start: Annotated[float, fact("activity: makes a DataLoader or its iterator, starting of workers included")] = 0.0

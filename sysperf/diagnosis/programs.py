@@ -26,8 +26,12 @@ MIN_OTHERS = 0.25
 """CPUs that others use: of less, a neighbour is not steady."""
 MEMBER = 0.3
 """A thread of a worker that ran for less than this share of the busiest one's time does not compute beside it."""
+HELPER = 0.1
+"""A thread of a program that ran for less than this share of its main thread's time only helps it."""
 MIN_GROWTH = 3 << 20
 """Bytes a second below which memory counts as steady."""
+MADE_AGAIN = 2
+"""Processes that a program started within a window, from which they are no programs of the job, but what it does."""
 MIN_LOOKS = 30
 MIN_TICKS, MIN_WANTED = 6, 0.01
 """CPU time below which its shares are unknown: clock ticks, and CPUs that were wanted over the window."""
@@ -69,6 +73,8 @@ class Known(NamedTuple):
 def programs(window: Window, known: Sequence[Known]) -> tuple[Program, ...]:
     """The facts of each program of the job that is still there or was seen."""
     described = [_program(window, candidate) for candidate in known if candidate.process.pid in window.processes]
+    makers = {program.pid for program in described if program.children_started >= MADE_AGAIN}
+    described = [program for program in described if window.parents.get(program.pid) not in makers]
     parents = {window.parents.get(program.pid) for program in described}
     return tuple(_with_role(program, is_parent=program.pid in parents) for program in described)
 
@@ -95,6 +101,8 @@ def evaluates_and_trains(taken: Stacks) -> bool:
 
 def _with_role(program: Program, *, is_parent: bool) -> Program:
     used = program.used_cpus
+    if program.children_started >= MADE_AGAIN:  # it makes processes anew and waits for each, as no launcher does
+        return program
     if used is None or used + (program.main_waited or 0) >= IDLE_CPUS or (program.workers.ran or 0) * program.workers.count > IDLE_CPUS:
         return program
     if (program.main_blocked or 0) > 0.2 or (program.main_syncing or 0) > 0.2:
@@ -159,7 +167,7 @@ def _scheduling(watched: Watched) -> Fields:
     ran, waited = sum(thread.ran for thread in threads), sum(thread.waited for thread in threads)
     most = max(thread.ran + thread.waited for thread in threads)
     named_so = [thread for thread in threads if thread.name == main.name and thread.ran + thread.waited >= max(0.02, BUSY_THREAD * most)]
-    team = [thread for thread in named_so if thread is main or thread.ran + thread.waited >= MEMBER * _busiest(named_so, main)]
+    team = [thread for thread in named_so if thread is main or _is_member(thread, named_so, main)]
     turns = [thread for thread in threads if watched.lock_waits[thread.tid] >= 0.1 * max(1, seen.looks) and thread.ran >= 0.03]
     return {
         "main_ran": min(1.0, main.ran), "main_waited": min(1.0, main.waited), "main_slept": max(0.0, 1 - main.ran - main.waited),
@@ -169,6 +177,11 @@ def _scheduling(watched: Watched) -> Fields:
         "main_suspended": (watched.looks["T"] + watched.looks["t"]) / seen.looks if seen.looks else None,
         **{f"main_{call}": getattr(seen, call) / seen.asked if seen.asked else None for call in CALLS},
     }  # fmt: skip
+
+
+def _is_member(thread: _Thread, named_so: Sequence[_Thread], main: _Thread) -> bool:
+    """Whether a thread computes beside the main one; one that hands batches over waits as long where CPUs are few, and runs much less."""
+    return thread.ran >= HELPER * main.ran and thread.ran + thread.waited >= MEMBER * _busiest(named_so, main)
 
 
 def _busiest(threads: Sequence[_Thread], main: _Thread) -> float:

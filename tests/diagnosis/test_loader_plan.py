@@ -36,7 +36,7 @@ def test_decoding_on_two_cpus_wants_one_computing_thread() -> None:
 
 def test_full_cpus_have_nothing_to_gain() -> None:
     """Others use what is not used by the program: its workers would take the CPUs from its own threads."""
-    made = planned(inline(0.5, team=2, used=0.9), 2, 0.0)
+    made = planned(inline(0.5, team=1, used=0.9), 2, 0.0)
 
     assert made.saves < 0.05
     assert "make samples cheaper" in made.advice
@@ -87,6 +87,15 @@ def test_workers_that_wait_for_one_lock_are_not_made_more() -> None:
     assert made.workers == 4
     assert made.saves == pytest.approx(0.73, abs=0.05)
     assert "one lock" in made.advice
+    assert "num_workers" not in made.advice
+
+
+def test_a_team_larger_than_what_others_leave_is_made_smaller() -> None:
+    """Measured beside others: with one thread and workers a batch took a third of the CPU time."""
+    made = planned(inline(0.5, team=2, used=0.4), 2, 0.0)
+
+    assert (made.threads, made.saves) == (1, 0.0)
+    assert made.advice.startswith("torch.set_num_threads(1): of its 2 CPUs others leave about 1.0")
     assert "num_workers" not in made.advice
 
 

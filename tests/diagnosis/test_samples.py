@@ -119,6 +119,15 @@ def test_evaluation_is_told_by_its_function(function: str) -> None:
     assert [line.line for line in described.lines if line.what == "evaluation"] == [50]
 
 
+def test_an_optimizer_that_is_made_is_told_from_one_that_steps() -> None:
+    """And what its steps record for profilers is no profiler."""
+    made, step = Frame("AdamW.__init__", f"{TORCH}/optim/adamw.py", 30), Frame("AdamW.step", f"{TORCH}/optim/adamw.py", 90)
+    recorded = Frame("record_function.__init__", f"{TORCH}/autograd/profiler.py", 700)
+    described = seen(((made, USER), 10), ((recorded, step, USER), 90))
+
+    assert (described.optimizer_start, described.optimizer, described.profiling) == (0.1, 1.0, 0.0)
+
+
 def test_a_check_is_told_by_its_function() -> None:
     """What it calls of PyTorch leaves no frame."""
     described = seen(((Frame("has_nan", "/home/me/guard.py", 7), USER), 10), text="return bool((values != values).any())")

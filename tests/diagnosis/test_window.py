@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from sysperf.collect.cgroup import Cgroup
 from sysperf.diagnosis import counters, machine, neighbours, programs, rates, throttling
+from sysperf.diagnosis.facts import Program
 from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
@@ -80,6 +81,24 @@ def test_a_busy_program_wants_a_cpu_all_the_time(start) -> None:  # type: ignore
 
 
 @needs_system_calls
+def test_who_hands_batches_over_is_no_member_of_a_team() -> None:
+    """Where others have the CPUs, it waits as long as who computes."""
+    main, computes = programs._Thread(1, "python", 0.03, 0.26), programs._Thread(2, "python", 0.03, 0.2)
+    feeders = [programs._Thread(tid, "python", 0.001, 0.1) for tid in (3, 4)]
+    every = [main, computes, *feeders]
+
+    assert [programs._is_member(thread, every, main) for thread in (computes, *feeders)] == [True, False, False]
+    assert [programs._is_member(thread, [main, *feeders], main) for thread in feeders] == [False, False]
+
+
+@pytest.mark.parametrize(("started", "role"), [(0, "waits"), (4, "computes")])
+def test_who_makes_processes_again_and_again_is_no_launcher(started: int, role: str) -> None:
+    """It sleeps as one that waits for its ranks does."""
+    sleeps = Program(pid=7, used_cpus=0.0, main_ran=0.0, main_waited=0.0, children_started=started)
+
+    assert programs._with_role(sleeps, is_parent=True).role == role
+
+
 def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-def]
     """And waits for no lock."""
     pid = until_it_sleeps(start("import time; time.sleep(60)"))
@@ -290,9 +309,9 @@ def test_a_thread_waits_in_one_kind_of_call(start, code: str, call: str) -> None
     """To sleep is not to wait for a pipe, although Python up to 3.10 sleeps in select(2), of no file."""
     pid = start(code)
     deadline = time.monotonic() + 20
-    while not (looks := waits(pid))[call] and time.monotonic() < deadline:  # it may still start
-        pass
     looks = waits(pid)
+    while not 0 < looks[call] == looks["looks"] and time.monotonic() < deadline:  # it may still start
+        looks = waits(pid)
 
     kinds = {"locked", "futex"} if call == "locked" else {call}
     assert {kind for kind in ("syncing", "locked", "polling", "sleeping", "futex") if looks[kind]} == kinds
@@ -324,7 +343,7 @@ def test_others_are_those_outside_of_the_job(start) -> None:  # type: ignore[no-
 
     assert other in outside
     assert not outside.keys() & {job, os.getpid()}
-    assert f"(pid {other})" in (neighbours.named([outside[other]]) or "")
+    assert outside[other][2] < neighbours.MIN_NAMED or f"(pid {other})" in (neighbours.named([outside[other]]) or "")
     around = programs.machine(seen, None, torch=(), other_programs=0, governor=None)
     assert (
         f"(pid {other})" in (around.others or "") or around.others is None or len(around.others.split(",")) == 3

@@ -48,8 +48,6 @@ LINT_S = 3.0
 """For the sources of all programs: their author is the program's, who may have made one that takes a minute."""
 MAX_SAMPLED = 3
 MIN_OPEN_GAIN = 10.0
-OTHERS_DOING = frozenset(("threads.neighbour", "threads.programs-compete"))
-"""What others do to a job says nothing about the job itself."""
 
 Tell = Callable[[str, Verdict | None], None]
 """Gets what is done now, and after each look the verdict so far."""
@@ -269,7 +267,7 @@ def is_open(verdict: Verdict) -> bool:
     confirmed = [
         cause
         for cause in verdict.causes
-        if cause.state == "confirmed" and (cause.gain.middle or 0.0) >= MIN_OPEN_GAIN and cause.rule not in OTHERS_DOING
+        if cause.state == "confirmed" and (cause.gain.middle or 0.0) >= MIN_OPEN_GAIN and cause.rule not in diagnose_verdict.OTHERS_DOING
     ]
     return not confirmed and verdict.verdict != "idle"
 

@@ -16,6 +16,8 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Finding, State
 from sysperf.model.rule import Scope
 
+OTHERS_DOING = frozenset(("threads.neighbour", "threads.programs-compete"))
+"""What others do to a job says nothing about the job itself."""
 HEALTHY_SHARE = 0.6
 MIN_STARTING = 0.1
 """Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
@@ -94,20 +96,24 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[
     """(word, sentence, command to run next)."""
     if causes:
         first = causes[0]
-        return "slowed", _slowed(causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
+        return "slowed", _slowed(facts, causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
     computing = [program for program in facts.programs if program.role == "computes"]
     suspended = [program for program in facts.programs if (program.main_suspended or 0.0) >= MOSTLY]
     if suspended and not computing:
         return "idle", f"It does nothing now: {subject_of(suspended[0]).text} is suspended, by a signal or a debugger.", ""
     if not computing:
         return _waiting(facts, remedy)
-    busiest = max(computing, key=lambda program: program.used_cpus or 0.0)
+    busiest = _busiest(computing)
     if shown := _computes(busiest):
         return "healthy", f"Healthy: bound by computation; {shown}{_beside(busiest)}.", ""
     why, then = _why_unknown(busiest, remedy)
     if facts.machine.trials and (facts.machine.trials_cpus or 0.0) >= MIN_TRIALS:
         why = f"a run of sysperf takes {facts.machine.trials_cpus:.1f} CPUs of the job meanwhile, {facts.machine.trials}; {why}"
     return "cannot-tell", f"Cannot tell: {why}{_beside(busiest)}.", then
+
+
+def _busiest(candidates: Sequence[Program]) -> Program:
+    return max(candidates, key=lambda program: program.used_cpus or 0.0)
 
 
 def _beside(program: Program) -> str:
@@ -134,13 +140,14 @@ def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
     return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
 
 
-def _slowed(causes: Sequence[Finding]) -> str:
+def _slowed(facts: Diagnosis, causes: Sequence[Finding]) -> str:
     first = causes[0]
+    beside = "" if any(cause.rule not in OTHERS_DOING for cause in causes) else _beside(_busiest(facts.programs))
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
     where = f", at {first.place.file}:{first.place.line}" if first.place else ""
     low, middle, high = first.gain.low or 0.0, first.gain.middle or 0.0, first.gain.high or 0.0
     gain = f"; mending it could save {middle:.0f} % of each step ({low:.0f} to {high:.0f})" if middle >= 1 else ""
-    return f"{sure}: {within_a_sentence(first.title)}{where}{gain}."
+    return f"{sure}: {within_a_sentence(first.title)}{where}{gain}{beside}."
 
 
 def _computes(program: Program) -> str:
