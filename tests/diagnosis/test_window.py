@@ -53,9 +53,12 @@ def make_start():  # type: ignore[no-untyped-def]  # a generator of a closure
 
 
 def until_it_sleeps(pid: int) -> int:
-    """A program, as soon as it has not run for a while."""
+    """A program, as soon as it has slept for a while: one that waits for a CPU has not run either."""
     before, deadline = "", time.monotonic() + 60
-    while before != (now := Path(f"/proc/{pid}/schedstat").read_text()) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        now = Path(f"/proc/{pid}/schedstat").read_text()
+        if now == before and ") S " in Path(f"/proc/{pid}/stat").read_text():
+            break
         before = now
         time.sleep(0.2)
     return pid
