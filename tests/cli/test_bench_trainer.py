@@ -18,6 +18,8 @@ from sysperf.model.record import from_json, to_json
 from tests.golden import ROOT
 from tests.stand_ins import write_torch
 
+NOBODY = 65_534
+
 PLUGIN = """
 import os
 from typing import NamedTuple
@@ -275,3 +277,17 @@ def test_progress_and_the_time_that_is_left_are_told(home: Path) -> None:
     assert "round 1 of the climb" in done.stderr
     assert "min left" in done.stderr
     assert json.loads(done.stdout)["took_s"] <= time.monotonic() - started
+
+
+@pytest.mark.root(users=True)
+def test_traces_lie_in_no_folder_where_another_user_may_put_links(home: Path, tmp_path: Path) -> None:
+    """Their names can be guessed: root would have written along a link."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, NOBODY)
+    done = subprocess.run(command("--traces", str(theirs)), env=environment(home), capture_output=True, text=True, check=False, timeout=140)
+
+    assert done.returncode == 2
+    assert "another user may exchange what lies there" in done.stderr
+    assert "with --traces" in done.stderr
+    assert not list(theirs.iterdir())

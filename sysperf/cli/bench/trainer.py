@@ -27,6 +27,7 @@ from sysperf import paths
 from sysperf.cli import _measuring, _options
 from sysperf.cli.verify.study import StudyFile, say
 from sysperf.engine.bench import climb, results, timelines
+from sysperf.engine.bench.files import refuse_shared
 from sysperf.engine.bench.state import Progress, Request, State
 from sysperf.engine.bench.trainer import WORKLOADS
 from sysperf.engine.verify import resuming
@@ -85,6 +86,8 @@ def requested(args: argparse.Namespace) -> Request:
     if args.steps and args.steps < climb.MIN_STEPS:
         raise UsageError(f"--steps {args.steps}: a run needs {climb.MIN_STEPS} steps or more", "leave it out")
     rungs = tuple(_options.listed(args.rungs))
+    if args.traces:
+        refuse_shared(args.traces, "--traces")
     folder = os.path.abspath(args.traces) if args.traces else f"{paths.state_folder()}/bench/{args.workload}-traces"
     arguments = tuple(args.arguments[1:] if args.arguments[:1] == ["--"] else args.arguments)
     return Request(

@@ -16,16 +16,21 @@ ROOM_FACTOR = 4
 PREFIX = ".sysperf-bench-"
 
 
+def refuse_shared(folder: str, option: str) -> None:
+    """Raise UsageError where another user could put a link into a folder, along which root would write."""
+    if stranger(os.path.realpath(folder)) is not None:
+        raise UsageError(
+            f"{folder}: another user may exchange what lies there", f"run it as that user, or name a folder of your own with {option}"
+        )
+
+
 @contextlib.contextmanager
 def bench_folder(folder: str) -> Iterator[str]:
     """A folder inside `folder` that is removed with all that is in it, also after Ctrl-C.
 
     Raises UsageError where there is no room, or where another user could put a link in its place, along which root would write.
     """
-    if stranger(os.path.realpath(folder)) is not None:
-        raise UsageError(
-            f"{folder}: another user may exchange what lies there", "run it as that user, or name a folder of your own with --folder"
-        )
+    refuse_shared(folder, "--folder")
     try:
         room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize
