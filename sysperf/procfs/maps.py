@@ -6,6 +6,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html (3.1, /proc/PID/maps)
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -127,6 +128,6 @@ def torch_mapped(raw: bytes) -> Mapped | None:
 
 def _paths(raw: bytes) -> Iterable[str]:
     """The distinct files in the order of their addresses."""
-    files = dict.fromkeys(_PATH.findall(raw))
-    for path in list(files)[:MAX_FILES]:
+    files = {found[1]: None for found in _PATH.finditer(raw)}  # of most files there are many lines, which are not kept
+    for path in itertools.islice(files, MAX_FILES):
         yield path.decode("utf-8", "replace")

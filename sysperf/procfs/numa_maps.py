@@ -10,6 +10,7 @@ from collections import Counter
 from sysperf.startup import lazy
 
 DEFAULT = "default"
+_LINE = lazy(r"[^\n]+")
 _PAGES = lazy(r"\bN([0-9]{1,4})=([0-9]{1,15})(?= |$)")
 _PAGE_KB = lazy(r"\bkernelpagesize_kB=([0-9]{1,9})(?= |$)")
 _FILE = lazy(r" file=/(?!dev/shm/|memfd:|SYSV|dev/zero)")
@@ -28,8 +29,8 @@ class NumaMaps:
         self.own_by_node: Counter[int] = Counter()
         """Without files that it maps: those lie where whoever read them first had its memory."""
         self.by_policy: Counter[str] = Counter()
-        for line in text.splitlines():
-            self._add(line)
+        for line in _LINE.finditer(text):  # one after the other: an agent keeps the memory that all of them took at once
+            self._add(line[0])
 
     def _add(self, line: str) -> None:
         size = _PAGE_KB.search(line)

@@ -246,5 +246,8 @@ def test_one_record_at_a_time_is_in_memory(tmp_path: Path) -> None:
     own = ({"rule": f"a.b{number}-{place}", "severity": "info", "message": "m" * 200} for number in range(200) for place in range(600))
     folder = write(tmp_path / "r", (node(f"n{number}", job=text, findings=[next(own) for _ in range(600)]) for number in range(200)))
     done = subprocess.run([sys.executable, "-c", PEAK, str(folder)], capture_output=True, text=True, check=False)
+    lines = b"".join((folder / f"n{number}.json").read_bytes() for number in range(200))
+    piped = subprocess.run([sys.executable, "-c", PEAK, "-"], input=lines, capture_output=True, check=False)
 
     assert int(done.stdout) < 70 << 10, done.stderr
+    assert int(piped.stdout) < 70 << 10, piped.stderr

@@ -45,9 +45,12 @@ class Gathered:
         self._places: dict[str, tuple[int, int]] = {}
 
     def take(self, answer: Answer) -> None:
-        """Take one answer; the first of each node counts."""
+        """Take one answer; the first of each node counts, unless that is refused afterwards."""
         if answer.node in self.took_s:
-            return
+            if answer.state != "refused":
+                return
+            for known in (self.took_s, self.times, self._places):
+                known.pop(answer.node, None)
         if answer.state == "answered":
             try:
                 taken_at = _time(decode(answer).taken_at)

@@ -62,22 +62,17 @@ def _file(folder: str, node: Node) -> Answer:
 
 
 def _lines(nodes: Sequence[Node]) -> Iterator[Answer]:
-    """One record a line. Of two with one name neither is known to be the right one."""
+    """One record a line. Of two with one name neither is known to be the right one: the first is taken back."""
     expected, seen = {node.name for node in nodes}, dict[str, int]()
-    answers: list[Answer] = []
     for number, line in enumerate(_bounded_lines(), 1):
         if number > MAX_NODES:
             raise UsageError(f"more than {MAX_NODES} lines from stdin", "ask a part of the nodes at a time")
         name = _name_of(line)
         if not name:
-            answers.append(Answer(f"line-{number}", "refused", "no record of a node"))
+            yield Answer(f"line-{number}", "refused", "no record of a node")
         elif not expected or name in expected:
-            seen[name] = seen.get(name, 0) + 1
-            answers.append(Answer(name, data=line))
-    for answer in answers:
-        if seen.get(answer.node, 1) == 1:
-            yield answer
-    yield from (Answer(name, "refused", f"{count} records have its name") for name, count in seen.items() if count > 1)
+            count = seen[name] = seen.get(name, 0) + 1
+            yield Answer(name, data=line) if count == 1 else Answer(name, "refused", f"{count} records have its name")
     yield from (Answer(name, "unreachable", "no record of it") for name in sorted(expected - seen.keys()))
 
 
