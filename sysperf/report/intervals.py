@@ -39,8 +39,8 @@ def picture(label: str, rows: Sequence[Row]) -> str:
 
     bottom = ROW * len(rows) + 18
     parts = [f'<svg class="intervals" viewBox="0 0 {WIDTH} {bottom + 22}" role="img" aria-label="{text(label)}">']
-    parts.append(f'<text x="{x(1) - 8:.1f}" y="12" text-anchor="end" class="soft">slower</text>')
-    parts.append(f'<text x="{x(1) + 8:.1f}" y="12" class="soft">faster</text>')
+    parts.append(f'<text x="{x(1) - 8:.1f}" y="12" text-anchor="end" class="soft sides">slower</text>')
+    parts.append(f'<text x="{x(1) + 8:.1f}" y="12" class="soft sides">faster</text>')
     for tick in ticks(low, high):
         kind, label = ("none", "0 %") if abs(tick - 1) < 1e-9 else ("tick", f"{(tick - 1) * 100:+.4g} %")
         parts.append(f'<line class="{kind}" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="18" y2="{bottom}"/>')
@@ -51,7 +51,7 @@ def picture(label: str, rows: Sequence[Row]) -> str:
 
 
 def _row(row: Row, y: float, x: Callable[[float], float]) -> Iterator[str]:
-    yield f'<text x="0" y="{y + 4:.1f}">{text(clip(row.name, 26))}</text>'
+    yield f'<text class="row" x="0" y="{y + 4:.1f}">{text(clip(row.name, 26))}</text>'
     for number, (ratio, what, counts) in enumerate(row.dots):
         shifted = y + number * 7 % 19 - 9
         yield f'<circle{"" if counts else " class=no"} cx="{x(ratio):.1f}" cy="{shifted:.1f}" r="3.5"><title>{text(what)}</title></circle>'
@@ -59,7 +59,7 @@ def _row(row: Row, y: float, x: Callable[[float], float]) -> Iterator[str]:
         yield f'<line class="interval" x1="{x(row.low):.1f}" x2="{x(row.high):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
     if row.middle:
         yield f'<circle class="middle" cx="{x(row.middle):.1f}" cy="{y:.1f}" r="6"/>'
-    yield f'<text x="{WIDTH}" y="{y + 4:.1f}" text-anchor="end">{text(row.says)}</text>'
+    yield f'<text class="says" x="{WIDTH}" y="{y + 4:.1f}" text-anchor="end">{text(row.says)}</text>'
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -49,7 +49,7 @@ def _hypothesis(page: Page, hypothesis: Finding, verbose: bool, *, first: bool) 
     fixable = ink("good", "  [--fix]") if hypothesis.source_fix else ""
     mark = ink(hypothesis.severity, MARKS[hypothesis.severity])
     page.line(f"{mark} {neutral(place.file)}:{cell}{place.line}:{place.column}: {ink('strong', hypothesis.rule)}{fixable}")
-    page.line("    " + ink("command", clip(place.code, page.width - 4)))
+    page.line("    " + ink("command", clip(place.code, page.room - 4)))
     if not first and not verbose:
         return
     page.paragraph(neutral(hypothesis.message), indent="    ")

@@ -120,7 +120,7 @@ def page(tuning: Tuning) -> str:
     return framed(verdict(tuning), lines)
 
 
-_WIDTH = 800
+_WIDTH, _LABEL = 800, 64
 
 
 def _effects(effects: Sequence[FactorEffect]) -> str:
@@ -148,7 +148,7 @@ def _runs(tuning: Tuning) -> str:
     low, reach = min(values), (max(values) - min(values)) or 1.0
     last = max(1, runs[-1].number)
     dots = "".join(
-        f'<circle{"" if any(run.choice) else " class=plain"} cx="{10 + run.number / last * (_WIDTH - 20):.1f}" '
+        f'<circle{"" if any(run.choice) else " class=plain"} cx="{_LABEL + run.number / last * (_WIDTH - _LABEL - 10):.1f}" '
         f'cy="{130 - (value - low) / reach * 110:.1f}" r="4"><title>run {run.number}, {run.phase}: {value:.5g}</title></circle>'
         for run, value in zip(runs, values, strict=True)
     )

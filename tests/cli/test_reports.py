@@ -197,3 +197,16 @@ def test_a_table_in_a_pipe_is_not_cut() -> None:
     longest = max(map(len, sysperf("rules", "list").stdout.splitlines()))
 
     assert longest > 100
+
+
+def test_a_line_of_source_in_a_pipe_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with tables; the text around it has the width of a page."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    line = f"    total += loss.item()  # {'and so on, ' * 12}to the end"
+    (tmp_path / "train.py").write_text(
+        f"total = 0.0\nfor x, y in loader:\n    loss = f(model(x), y)\n    loss.backward()\n    optimizer.step()\n{line}\n"
+    )
+    shown = sysperf("lint", str(tmp_path / "train.py")).stdout.splitlines()
+
+    assert line in shown
+    assert max(len(other) for other in shown if other != line) <= 120

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sysperf.cli import main
-from sysperf.report import render
+from sysperf.model.comparison import Comparison, Metric, Run, Variant
+from sysperf.report import comparison_page, render
 from tests.report import reports
 from tests.trace.labelled import HERE
 
@@ -55,6 +56,49 @@ def test_a_browser_shows_the_findings_and_runs_its_own_script_only(machine: str,
     assert ">copy</button>" in dom
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 10_000
+
+
+MEASURED = """
+<script>
+addEventListener("load", () => {
+  const meets = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const covered = [...document.querySelectorAll(".command")].filter((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one.querySelector("pre"));
+    return [...range.getClientRects()].some((line) => meets(line, one.querySelector("button").getBoundingClientRect()));
+  });
+  const cut = [...document.querySelectorAll("svg")].filter((one) => one.getBoundingClientRect().right > innerWidth);
+  const small = [...document.querySelectorAll("svg text")].filter((one) => one.textContent && one.getBoundingClientRect().height < 11);
+  document.title = `covered ${covered.length} cut ${cut.length} small ${small.length} wide ${document.body.scrollWidth > innerWidth}`;
+});
+</script>
+"""
+
+
+@needs_chromium
+def test_on_a_phone_nothing_is_cut_covered_or_too_small(tmp_path: Path) -> None:
+    """The interval is the result, and a button must not hide the end of a command."""
+    argv = ("python", "train.py", "--a-long-option", "of a command that fills a line of a phone and more", "--epochs=90")
+    runs = tuple(Run(pair, arm, 10.0 + pair / 9 + 2 * (arm == "b"), 1.0, 1.0) for pair in range(7) for arm in ("a", "b"))
+    compared = Comparison(
+        a=Variant("A", argv),
+        b=Variant("B", argv),
+        metric=Metric("speed", "steps/s", True),
+        verdict="faster",
+        ratio=1.2,
+        low=1.15,
+        high=1.25,
+        median_a=10.0,
+        median_b=12.0,
+        pairs=6,
+        runs=runs,
+    )
+    html = re.sub(r"<meta http-equiv[^>]*>", "", comparison_page.page(compared))
+    (tmp_path / "page.html").write_text(html.replace("</head>", f"{MEASURED}</head>"))
+
+    dom = dumped((tmp_path / "page.html").as_uri(), tmp_path / "profile", "--window-size=500,900")
+
+    assert re.findall("<title>(.*?)</title>", dom)[0] == "covered 0 cut 0 small 0 wide false"
 
 
 @pytest.mark.slow

@@ -205,5 +205,5 @@ def render(args: argparse.Namespace, result: Lint) -> str:
     if args.format == "text":
         from sysperf.report import lint  # noqa: PLC0415 - for this format only
 
-        return lint.render(result, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+        return lint.render(result, color=_options.wants_color(args), width=_options.width(_options.WHOLE_LINES), verbose=args.verbose)
     return report.render(engine.as_report(result), args.format)
