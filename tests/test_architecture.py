@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import os
 import re
 import signal
@@ -11,6 +13,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+import grimp
 import pytest
 import tomli
 
@@ -179,3 +182,21 @@ def test_the_import_contracts_name_every_room() -> None:
     assert closed == layers - {"host", "model", "paths", "plugin", "procfs", "trace"}
     assert silent - PLUGINS == layers - {"tui"}
     assert silent >= PLUGINS
+
+
+def test_no_modules_need_each_other() -> None:
+    """In a circle nothing can be read, moved or tested alone. What only types need does not count."""
+    graph = grimp.build_graph("sysperf", exclude_type_checking_imports=True)
+    graphlib.TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
+
+
+def test_records_are_changed_by_names_that_exist() -> None:
+    """A constructor's keywords are checked by mypy; those of `msgspec.structs.replace` are not."""
+    trees = [ast.walk(ast.parse(path.read_text())) for folder in ("sysperf", "plugins") for path in (ROOT / folder).rglob("*.py")]
+    nodes = [node for tree in trees for node in tree]
+    fields = {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    changed = [call for call in calls if call.keywords and ast.unparse(call.func) == "msgspec.structs.replace"]
+
+    assert len(changed) > 100
+    assert {keyword.arg for call in changed for keyword in call.keywords if keyword.arg} <= fields

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from sysperf.collect.cgroup import Cgroup
+from sysperf.collect.process.parts import Affinity, JobPlace
 from sysperf.collect.process.records import Process
 from sysperf.engine import reading, wrap
 from sysperf.engine.wrap.facts import gather_running
@@ -64,7 +65,7 @@ def test_a_command_with_hidden_words_or_a_title_can_be_pasted(command: str) -> N
 def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine) -> None:
     """Who asks may be outside of the group that stops it."""
     host = machine({"/sys/devices/system/cpu/online": "0-7\n", "/proc/self/status": "Cpus_allowed_list:\t0-7\n"})
-    process = msgspec.structs.replace(PROCESS, allowed=CpuSet.parse("0-7"), cgroup=Cgroup("/half", 2, cpu_quota=0.5))
+    process = msgspec.structs.replace(PROCESS, affinity=Affinity(now=CpuSet.parse("0-7")), cgroup=Cgroup("/half", 2, cpu_quota=0.5))
     snapshot = Snapshot(taken_at="", areas=reading.snapshot(host, ("cpu", "numa", "cgroup")).areas)
 
     decision = wrap.decide(gather_running(host, process, ("python", "train.py"), snapshot), wrap.rules())
@@ -76,7 +77,7 @@ def test_a_program_is_judged_by_the_quota_of_its_own_group(machine: MakeMachine)
     "changes",
     [
         {"env": {"SYSPERF_WRAPPED": "program - OMP_NUM_THREADS"}},
-        {"launcher": "torchrun"},
+        {"job": JobPlace(launcher="torchrun")},
         {"command": None},
         {"command": "python 'cut off in the mid"},
     ],

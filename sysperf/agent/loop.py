@@ -220,7 +220,7 @@ class Agent:
         self._sampler.system.watch_groups(self._auditor.throttle_files)
         for process in processes:
             if announce and process.pid not in before:
-                text = f"PyTorch {process.torch_version or ''} runs"
+                text = f"PyTorch {process.torch.version or ''} runs"
                 self._announcer.tell("process", f"{process.name} (pid {process.pid})", text)
 
     def _remember(self, at: float) -> None:

@@ -155,7 +155,7 @@ def _machine(facts: MachineFacts, programs: Iterable[Program]) -> list[str]:
         gauge(
             "process_info",
             "A PyTorch process.",
-            [({**labels, "torch": process.torch_version or ""}, 1) for labels, process in running],
+            [({**labels, "torch": process.torch.version or ""}, 1) for labels, process in running],
         ),
         gauge("processes", "PyTorch processes.", [({}, len(running))]),
     ]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf import paths
-from sysperf.cli import described
 from sysperf.host import Host, files
 from sysperf.model.errors import UsageError
 
@@ -70,13 +69,13 @@ def formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=width())
 
 
-def whole_parser() -> argparse.ArgumentParser:
-    """The parser of all commands, for completion scripts."""
+def whole_parser(texts: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The parser of these commands, for completion scripts."""
     whole = argparse.ArgumentParser(prog="sysperf")
     whole.add_argument("-V", "--version", action="store_true", help="show the version")
     whole.add_argument("--debug", action="store_true", help="show the traceback of an internal error")
     commands = whole.add_subparsers(dest="command")
-    for name, text in described().items():
+    for name, text in texts.items():
         importlib.import_module(f"sysperf.cli.{name}").add_arguments(commands.add_parser(name, help=text))
     return whole
 

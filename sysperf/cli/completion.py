@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import shtab
 
 from sysperf import collect, plugin
-from sysperf.cli import _options
+from sysperf.cli import _options, described
 from sysperf.engine import judging
 from sysperf.engine.tune import space
 from sysperf.engine.verify import workload
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    whole = _options.whole_parser()
+    whole = _options.whole_parser(described())
     _complete(whole, _words())
     sys.stdout.write(shtab.complete(whole, shell=args.shell))
     return Exit.CLEAN

@@ -25,7 +25,7 @@ from sysperf.collect.readers.pressure import waited
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import HIDDEN, neutral
 from sysperf.procfs.cgroup import cpus_of_quota, group_paths, limit, stopped_us
 from sysperf.procfs.mountinfo import Mount
@@ -42,8 +42,8 @@ _FS = "/sys/fs/cgroup/*"
 class Cgroup(Record):
     """What a process's group may use, and how often it wanted more. Counters run since the group was made."""
 
-    path: Annotated[str | None, fact("the group, below the mount point of the hierarchy that limits CPU time", GROUP)]
-    version: Annotated[int | None, fact("the cgroup version that limits CPU time: 1 or 2", "/proc/self/mountinfo", "/proc/mounts")]
+    path: Annotated[str | None, fact("the group, below the mount point of the hierarchy that limits CPU time", GROUP)] = None
+    version: Annotated[int | None, fact("the cgroup version that limits CPU time: 1 or 2", "/proc/self/mountinfo", "/proc/mounts")] = None
     cpu_quota: Annotated[
         float | None,
         fact("CPUs' worth of time that the group may use; 0 is no quota", f"{_FS}cpu.max", f"{_FS}cpu.cfs_quota_us", "*/cpu.max", GROUP),
@@ -136,12 +136,11 @@ class Groups:
     def _read(self, source: str, text: str) -> Cgroup:
         paths = {controller: _around(path) for controller, path in group_paths(text).items()}
         cpu = self._levels(source, paths, "cpu")
-        return Cgroup(
-            path=neutral(paths.get("cpu", paths.get("", ""))),
-            version=cpu.version if cpu else None,
-            **_cpu(self._host, cpu),
-            **_memory(self._host, self._levels(source, paths, "memory")),
-            **_pids(self._host, self._levels(source, paths, "pids")),
+        return joined(
+            Cgroup(path=neutral(paths.get("cpu", paths.get("", ""))), version=cpu.version if cpu else None),
+            _cpu(self._host, cpu),
+            _memory(self._host, self._levels(source, paths, "memory")),
+            _pids(self._host, self._levels(source, paths, "pids")),
         )
 
     def _levels(self, source: str, paths: dict[str, str], controller: str) -> _Levels | None:
@@ -176,6 +175,18 @@ class _Levels(Record):
 
     version: int
     folders: tuple[str, ...]
+
+
+def throttled_share(before: Cgroup | None, after: Cgroup | None) -> float | None:
+    """Return the share of the quota's periods between two readings of a group in which it was stopped."""
+    if before is None or after is None or before.path != after.path:
+        return None
+    if before.nr_periods is None or after.nr_periods is None or before.nr_throttled is None or after.nr_throttled is None:
+        return None
+    periods = after.nr_periods - before.nr_periods
+    if periods > 0:
+        return (after.nr_throttled - before.nr_throttled) / periods
+    return 0.0 if after.cpu_quota == 0 else None  # of no period, only a group without a quota is known not to be stopped
 
 
 def _no_groups() -> Cgroup:
@@ -218,18 +229,18 @@ def _below(root: str, path: str) -> list[str] | None:
 # ---------------------------------------------------------------------- controllers
 
 
-def _cpu(host: Host, levels: _Levels | None) -> Fields:
+def _cpu(host: Host, levels: _Levels | None) -> Cgroup:
     if levels is None:
-        return {}
+        return Cgroup()
     quota = _quota_v2 if levels.version == V2 else _quota_v1
     quotas = [(quota(host, folder), folder) for folder in levels.folders]
     limited = [folder for cpus, folder in quotas if cpus]
-    stat = max((_throttling(host, folder) for folder in limited), key=lambda counters: counters["throttled_us"] or 0, default=_NEVER)
+    stat = max((_throttling(host, folder) for folder in limited), key=lambda group: group.throttled_us or 0, default=_NEVER)
     pressure = waited(host, f"{levels.folders[0]}/cpu.pressure")[0] if levels.version == V2 else None
-    return {"cpu_quota": _smallest([cpus for cpus, _ in quotas]), **stat, "cpu_pressure": pressure}
+    return joined(Cgroup(cpu_quota=_smallest([cpus for cpus, _ in quotas]), cpu_pressure=pressure), stat)
 
 
-_NEVER: dict[str, int | None] = {"nr_periods": 0, "nr_throttled": 0, "throttled_us": 0}
+_NEVER = Cgroup(nr_periods=0, nr_throttled=0, throttled_us=0)
 
 
 def _quota_v2(host: Host, folder: str) -> float | None:
@@ -253,42 +264,42 @@ def _quota(host: Host, path: str, quota_us: str, period_us: str) -> float | None
     return cpus
 
 
-def _throttling(host: Host, folder: str) -> dict[str, int | None]:
+def _throttling(host: Host, folder: str) -> Cgroup:
     stat = host.pairs(f"{folder}/cpu.stat", " ") or {}
-    return {"nr_periods": whole(stat.get("nr_periods")), "nr_throttled": whole(stat.get("nr_throttled")), "throttled_us": stopped_us(stat)}
+    return Cgroup(nr_periods=whole(stat.get("nr_periods")), nr_throttled=whole(stat.get("nr_throttled")), throttled_us=stopped_us(stat))
 
 
-def _memory(host: Host, levels: _Levels | None) -> Fields:
+def _memory(host: Host, levels: _Levels | None) -> Cgroup:
     if levels is None:
-        return {}
+        return Cgroup()
     name = "memory.max" if levels.version == V2 else "memory.limit_in_bytes"
     bound, folder = _binding(host, levels, name)
     if not levels.folders:
-        return {"memory_limit_bytes": 0, "memory_high_bytes": 0, "memory_oom_kills": 0, "memory_high_events": 0, "memory_max_events": 0}
+        return Cgroup(memory_limit_bytes=0, memory_high_bytes=0, memory_oom_kills=0, memory_high_events=0, memory_max_events=0)
     if levels.version == 1:
-        return {"memory_limit_bytes": bound, "memory_high_bytes": 0, **_memory_v1(host, folder)}
+        return joined(Cgroup(memory_limit_bytes=bound, memory_high_bytes=0), _memory_v1(host, folder))
     high, _ = _binding(host, levels, "memory.high")
     pressure = waited(host, f"{levels.folders[0]}/memory.pressure")[1]
-    return {"memory_limit_bytes": bound, "memory_high_bytes": high, **_memory_v2(host, folder), "memory_pressure": pressure}
+    return joined(Cgroup(memory_limit_bytes=bound, memory_high_bytes=high, memory_pressure=pressure), _memory_v2(host, folder))
 
 
-def _memory_v2(host: Host, folder: str) -> dict[str, int | None]:
+def _memory_v2(host: Host, folder: str) -> Cgroup:
     events = host.pairs(f"{folder}/memory.events", " ") or {}
-    return {
-        "memory_used_bytes": _used(host, f"{folder}/memory.current", f"{folder}/memory.stat", "inactive_file"),
-        "memory_oom_kills": whole(events.get("oom_kill")),
-        "memory_high_events": whole(events.get("high")),
-        "memory_max_events": whole(events.get("max")),
-    }
+    return Cgroup(
+        memory_used_bytes=_used(host, f"{folder}/memory.current", f"{folder}/memory.stat", "inactive_file"),
+        memory_oom_kills=whole(events.get("oom_kill")),
+        memory_high_events=whole(events.get("high")),
+        memory_max_events=whole(events.get("max")),
+    )
 
 
-def _memory_v1(host: Host, folder: str) -> dict[str, int | None]:
-    return {
-        "memory_used_bytes": _used(host, f"{folder}/memory.usage_in_bytes", f"{folder}/memory.stat", "total_inactive_file"),
-        "memory_oom_kills": whole((host.pairs(f"{folder}/memory.oom_control", " ") or {}).get("oom_kill")),
-        "memory_high_events": 0,  # v1 has no memory.high
-        "memory_max_events": host.number(f"{folder}/memory.failcnt"),
-    }
+def _memory_v1(host: Host, folder: str) -> Cgroup:
+    return Cgroup(
+        memory_used_bytes=_used(host, f"{folder}/memory.usage_in_bytes", f"{folder}/memory.stat", "total_inactive_file"),
+        memory_oom_kills=whole((host.pairs(f"{folder}/memory.oom_control", " ") or {}).get("oom_kill")),
+        memory_high_events=0,  # v1 has no memory.high
+        memory_max_events=host.number(f"{folder}/memory.failcnt"),
+    )
 
 
 def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
@@ -299,11 +310,11 @@ def _used(host: Host, usage: str, stat: str, cache: str) -> int | None:
     return max(0, used - (whole((parts or {}).get(cache)) or 0))
 
 
-def _pids(host: Host, levels: _Levels | None) -> Fields:
+def _pids(host: Host, levels: _Levels | None) -> Cgroup:
     if levels is None:
-        return {}
+        return Cgroup()
     bound, folder = _binding(host, levels, "pids.max")
-    return {"pids_limit": bound, "pids_current": host.number(f"{folder}/pids.current") if bound else None}
+    return Cgroup(pids_limit=bound, pids_current=host.number(f"{folder}/pids.current") if bound else None)
 
 
 # ---------------------------------------------------------------------- values

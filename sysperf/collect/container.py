@@ -14,7 +14,7 @@ from typing import Annotated
 
 from sysperf.collect.readers.mounts import mount_of, mounts
 from sysperf.host import Host
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import neutral
 from sysperf.procfs import environ
 from sysperf.procfs.mountinfo import Mount
@@ -60,7 +60,7 @@ _CUDA = lazy(r"cuda>=([0-9]{1,3}\.[0-9]{1,3})")
 class Container(Record):
     """The container that we run in, if any."""
 
-    inside: Annotated[bool | None, fact("whether we run in a container", *(path for path, _ in MARKERS), MANAGER, GROUP, MOUNTINFO)]
+    inside: Annotated[bool | None, fact("whether we run in a container", *(path for path, _ in MARKERS), MANAGER, GROUP, MOUNTINFO)] = None
     kind: Annotated[
         str | None,
         fact(
@@ -93,13 +93,9 @@ def collect(host: Host) -> Container:
     """Read all signs of a container; one is enough, and only the absence of all says that there is none."""
     kind = _kind(host)
     nodes = host.names("/dev")
-    return Container(
-        inside=None if kind is None else kind != "",
-        kind=kind,
-        **_rights(host),
-        gpu_nodes=None if nodes is None else sum(1 for name in nodes if _GPU_NODE.fullmatch(name)),
-        **_nvidia(host),
-    )
+    gpu_nodes = None if nodes is None else sum(1 for name in nodes if _GPU_NODE.fullmatch(name))
+    found = Container(inside=None if kind is None else kind != "", kind=kind, gpu_nodes=gpu_nodes)
+    return joined(found, _rights(host), _nvidia(host))
 
 
 def own_environment(host: Host) -> dict[str, str] | None:
@@ -170,17 +166,17 @@ def _of_manager(host: Host) -> str | None:
 # ---------------------------------------------------------------------- rights
 
 
-def _rights(host: Host) -> Fields:
+def _rights(host: Host) -> Container:
     status = Status(host.text(STATUS) or "")
     uids = (status.get("Uid") or "").split()
     foreign = _user_namespace(host)
     seccomp = {"0": False, "1": True, "2": True}.get(status.get("Seccomp") or "")
     nice = status.has_capability(CAP_SYS_NICE)
-    return {
-        "sysctl_writable": _writable(mount_of(host, "/proc/sys"), uids[1] if len(uids) > 1 else "", foreign),
-        "seccomp": seccomp,
-        "can_set_mempolicy": _mempolicy(host, True if seccomp is False or nice else None),
-    }
+    return Container(
+        sysctl_writable=_writable(mount_of(host, "/proc/sys"), uids[1] if len(uids) > 1 else "", foreign),
+        seccomp=seccomp,
+        can_set_mempolicy=_mempolicy(host, True if seccomp is False or nice else None),
+    )
 
 
 def _user_namespace(host: Host) -> bool | None:
@@ -228,15 +224,15 @@ def _get_mempolicy() -> bool:
 # ---------------------------------------------------------------------- GPUs
 
 
-def _nvidia(host: Host) -> Fields:
+def _nvidia(host: Host) -> Container:
     """What was asked of NVIDIA's container toolkit. The first requirement names the CUDA version of the image."""
     environment = own_environment(host)
     if environment is None:
-        return {}
+        return Container()
     required = _CUDA.search(environment.get("NVIDIA_REQUIRE_CUDA", ""))
-    return {
-        "nvidia_visible_devices": environment.get("NVIDIA_VISIBLE_DEVICES", ""),
-        "nvidia_driver_capabilities": environment.get("NVIDIA_DRIVER_CAPABILITIES", ""),
-        "nvidia_require_cuda": required[1] if required else "",
-        "nvidia_require_disabled": environment.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "true", "yes", "on"),
-    }
+    return Container(
+        nvidia_visible_devices=environment.get("NVIDIA_VISIBLE_DEVICES", ""),
+        nvidia_driver_capabilities=environment.get("NVIDIA_DRIVER_CAPABILITIES", ""),
+        nvidia_require_cuda=required[1] if required else "",
+        nvidia_require_disabled=environment.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "true", "yes", "on"),
+    )

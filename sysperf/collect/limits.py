@@ -16,7 +16,7 @@ from sysperf.collect.container import own_environment
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.storage.filesystems import LOCAL
 from sysperf.host import Host
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import neutral
 from sysperf.procfs.numbers import whole
 from sysperf.startup import lazy
@@ -38,7 +38,7 @@ _COUNT = lazy(r"[0-9]{1,9}")
 class Limits(Record):
     """Limits of our own process; 9223372036854775807 is unlimited."""
 
-    memlock_bytes: Annotated[int | None, fact("memory that may be locked, as RDMA needs", LIMITS)]
+    memlock_bytes: Annotated[int | None, fact("memory that may be locked, as RDMA needs", LIMITS)] = None
     nofile: Annotated[int | None, fact("files that may be open", LIMITS)] = None
     nproc: Annotated[int | None, fact("threads that our user may have; root is not bound by it", LIMITS)] = None
     user: Annotated[int | None, fact("number of our user", STATUS)] = None
@@ -62,16 +62,14 @@ def collect(host: Host) -> Limits:
     rows = _rows(host)
     environment = own_environment(host)
     user = _user(host)
-    return Limits(
+    mine = Limits(
         memlock_bytes=rows.get("Max locked memory"),
         nofile=rows.get("Max open files"),
         nproc=rows.get("Max processes"),
         user=user,
         root=None if user is None else user == 0,
-        **_machine(host),
-        **_tmp(host, environment),
-        **_slurm(environment),
     )
+    return joined(mine, _machine(host), _tmp(host, environment), _slurm(environment))
 
 
 def _rows(host: Host) -> dict[str, int]:
@@ -90,41 +88,41 @@ def _user(host: Host) -> int | None:
     return whole(uids[1]) if len(uids) > 1 else None
 
 
-def _machine(host: Host) -> Fields:
+def _machine(host: Host) -> Limits:
     load = _TASKS.search(host.word(LOAD) or "")
     threads_max, pid_max = host.number(THREADS_MAX), host.number(PID_MAX)
-    return {
-        "threads": whole(load[1]) if load else None,
-        "threads_max": None if threads_max is None or pid_max is None else min(threads_max, pid_max),
-    }
+    return Limits(
+        threads=whole(load[1]) if load else None,
+        threads_max=None if threads_max is None or pid_max is None else min(threads_max, pid_max),
+    )
 
 
-def _tmp(host: Host, environment: dict[str, str] | None) -> Fields:
+def _tmp(host: Host, environment: dict[str, str] | None) -> Limits:
     if environment is None:
-        return {}
+        return Limits()
     path = environment.get("TMPDIR", "").rstrip("/") or "/tmp"  # noqa: S108 - the default of every library
     mount = mount_of(host, path) if path.startswith("/") else None
     if mount is None:
-        return {"tmp_path": path}
+        return Limits(tmp_path=path)
     space = (host.space(path) or {}) if mount.fstype in LOCAL else {}  # a network server that is gone would never answer
-    return {
-        "tmp_path": path,
-        "tmp_fstype": neutral(mount.fstype, 40),
-        "tmp_total_bytes": space.get("total_bytes"),
-        "tmp_free_bytes": space.get("free_bytes"),
-    }
+    return Limits(
+        tmp_path=path,
+        tmp_fstype=neutral(mount.fstype, 40),
+        tmp_total_bytes=space.get("total_bytes"),
+        tmp_free_bytes=space.get("free_bytes"),
+    )
 
 
-def _slurm(environment: dict[str, str] | None) -> Fields:
+def _slurm(environment: dict[str, str] | None) -> Limits:
     if environment is None:
-        return {}
-    counts = {
-        f"slurm_{name.lower()}": int(value) if _COUNT.fullmatch(value) else None
-        for name in ("CPUS_PER_TASK", "GPUS_ON_NODE")
-        for value in (environment.get(f"SLURM_{name}", "0"),)
-    }
-    return {
-        "slurm": any(name.startswith("SLURM_") for name in environment),
-        **counts,
-        "slurm_in_step": "SLURM_PROCID" in environment,
-    }
+        return Limits()
+    return Limits(
+        slurm=any(name.startswith("SLURM_") for name in environment),
+        slurm_cpus_per_task=_count(environment.get("SLURM_CPUS_PER_TASK", "0")),
+        slurm_gpus_on_node=_count(environment.get("SLURM_GPUS_ON_NODE", "0")),
+        slurm_in_step="SLURM_PROCID" in environment,
+    )
+
+
+def _count(value: str) -> int | None:
+    return int(value) if _COUNT.fullmatch(value) else None

@@ -20,7 +20,7 @@ from sysperf.collect.network import NET, PORTS, RDMA
 from sysperf.collect.pcie import PCI, locality
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import neutral
 from sysperf.procfs.numbers import decimal, whole
 from sysperf.procfs.pci import address_in
@@ -63,8 +63,8 @@ _DOWN = lazy(r"(\S{1,40}) .{0,120}?\b([A-Za-z][A-Za-z0-9_.-]{1,31})(?:\([a-z0-9_
 class Port(Record, kw_only=True):
     """A port of an adapter that moves data without the CPU: InfiniBand, RoCE or a cloud's own."""
 
-    name: Annotated[str, fact("adapter, as NCCL_IB_HCA names it", RDMA)]
-    port: Annotated[int, fact("number of the port", PORTS)]
+    name: Annotated[str, fact("adapter, as NCCL_IB_HCA names it", RDMA)] = ""
+    port: Annotated[int, fact("number of the port", PORTS)] = 0
     link_layer: Annotated[str | None, fact("InfiniBand or Ethernet (RoCE)", f"{EACH}/link_layer")] = None
     state: Annotated[str | None, fact("ACTIVE carries data; INIT waits for a subnet manager; DOWN", f"{EACH}/state")] = None
     physical_state: Annotated[str | None, fact("LinkUp, Polling (no partner answers), Disabled, …", f"{EACH}/phys_state")] = None
@@ -172,23 +172,22 @@ def _adapter(host: Host, name: str, nodes: dict[str, bool] | None) -> list[Port]
     if numbers is None and is_unreadable(host, f"{folder}/ports"):
         return None
     address = address_in(target or "")
-    shared: Fields = {
-        "name": neutral(name, 64),
-        "firmware": _text(host.word(f"{folder}/fw_ver"), 40),
-        "model": _text(host.word(f"{folder}/hca_type"), 40),
-        "verbs_node": None if nodes is None else nodes.get(name, False),
-        "pci_address": None if target is None else address,
-        "card": address.partition(".")[0] if address else None,
-        "numa_node": locality(host, address)[0] if address else None,
-    }
-    return [
-        _port(host, f"{folder}/ports/{number}", int(number), shared) for number in (numbers or ())[:MAX_PORTS] if _PORT.fullmatch(number)
-    ]
+    adapter = Port(
+        name=neutral(name, 64),
+        firmware=_text(host.word(f"{folder}/fw_ver"), 40),
+        model=_text(host.word(f"{folder}/hca_type"), 40),
+        verbs_node=None if nodes is None else nodes.get(name, False),
+        pci_address=None if target is None else address,
+        card=address.partition(".")[0] if address else None,
+        numa_node=locality(host, address)[0] if address else None,
+    )
+    chosen = [number for number in (numbers or ())[:MAX_PORTS] if _PORT.fullmatch(number)]
+    return [joined(adapter, _port(host, f"{folder}/ports/{number}", int(number))) for number in chosen]
 
 
-def _port(host: Host, folder: str, number: int, shared: Fields) -> Port:
+def _port(host: Host, folder: str, number: int) -> Port:
     rate = _RATE.match(host.word(f"{folder}/rate") or "")
-    counters: Fields = {name: whole(host.word(f"{folder}/{file}")) for name, file in COUNTERS.items()}
+    counter = {name: whole(host.word(f"{folder}/{file}")) for name, file in COUNTERS.items()}
     return Port(
         port=number,
         link_layer=_text(host.word(f"{folder}/link_layer"), 24),
@@ -196,8 +195,16 @@ def _port(host: Host, folder: str, number: int, shared: Fields) -> Port:
         physical_state=_state(host, f"{folder}/phys_state"),
         rate_gbps=float(rate[1]) if rate else None,
         lanes=int(rate[2]) if rate and rate[2] else None,
-        **shared,
-        **counters,
+        link_downed=counter["link_downed"],
+        link_recoveries=counter["link_recoveries"],
+        symbol_errors=counter["symbol_errors"],
+        receive_errors=counter["receive_errors"],
+        send_discards=counter["send_discards"],
+        integrity_errors=counter["integrity_errors"],
+        buffer_overruns=counter["buffer_overruns"],
+        not_ready_retries=counter["not_ready_retries"],
+        slow_restarts=counter["slow_restarts"],
+        ack_timeouts=counter["ack_timeouts"],
     )
 
 

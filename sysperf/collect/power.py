@@ -21,7 +21,7 @@ from sysperf.collect.readers.cpu_topology import SYSTEM, online_cpus, packages
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -93,7 +93,7 @@ class Power(Record):
 
 def collect(host: Host) -> Power:
     """Read what governs the CPU's speed."""
-    return Power(**_frequency(host), **_boost(host), **_profile(host), **_idle(host), **_throttling(host), **_battery(host))
+    return joined(_frequency(host), _boost(host), _profile(host), _idle(host), _throttling(host), _battery(host))
 
 
 def _policies(host: Host) -> list[str]:
@@ -109,22 +109,22 @@ def _policies(host: Host) -> list[str]:
     return older if older and host.word(f"{older[0]}/scaling_driver") else []
 
 
-def _frequency(host: Host) -> Fields:
+def _frequency(host: Host) -> Power:
     """The driver and the settings of every policy; nothing where the machine does not say."""
     folders = _policies(host)
     if not folders:
         none = host.exists(f"{CPUFREQ}/policy0") is False and host.exists(f"{SYSTEM}/cpu0/cpufreq") is False
-        return {"driver": "", "policies": 0, "governors": (), "epp": ()} if none else {}
+        return Power(driver="", policies=0, governors=(), epp=()) if none else Power()
     every = [_share(host, folder) for folder in folders]
     shares = [share for share in every if share is not None] if None not in every else []
-    return {
-        "driver": _text(host.word(f"{folders[0]}/scaling_driver")),
-        "policies": len(folders),
-        "governors": _values(host, folders, "scaling_governor"),
-        "epp": _preferences(host, folders),
-        "max_freq_share": max(round(min(shares), 4), 0.0001) if shares else None,
-        "capped_policies": sum(1 for share in shares if share < 1) if shares else None,
-    }
+    return Power(
+        driver=_text(host.word(f"{folders[0]}/scaling_driver")),
+        policies=len(folders),
+        governors=_values(host, folders, "scaling_governor"),
+        epp=_preferences(host, folders),
+        max_freq_share=max(round(min(shares), 4), 0.0001) if shares else None,
+        capped_policies=sum(1 for share in shares if share < 1) if shares else None,
+    )
 
 
 def _values(host: Host, folders: list[str], name: str) -> tuple[str, ...] | None:
@@ -150,52 +150,52 @@ def _share(host: Host, folder: str) -> float | None:
     return allowed / possible if allowed is not None and possible and 0 < allowed <= possible else None
 
 
-def _boost(host: Host) -> Fields:
+def _boost(host: Host) -> Power:
     """The switch of all CPUs. Intel's says the opposite: no_turbo."""
     for path, on in ((NO_TURBO, 0), (BOOST, 1)):
         if host.exists(path):
             value = host.number(path)
-            return {"boost": None if value is None else value == on, "boost_control": True, "boost_path": path}
+            return Power(boost=None if value is None else value == on, boost_control=True, boost_path=path)
     absent = host.exists(NO_TURBO) is False and host.exists(BOOST) is False
-    return {"boost_control": False} if absent else {}
+    return Power(boost_control=False) if absent else Power()
 
 
-def _profile(host: Host) -> Fields:
+def _profile(host: Host) -> Power:
     if host.exists(PROFILE) is False:
-        return {"platform_profile": "", "platform_profiles": ()}
+        return Power(platform_profile="", platform_profiles=())
     choices = host.word(PROFILES)
-    return {
-        "platform_profile": _text(host.word(PROFILE)),
-        "platform_profiles": None if choices is None else tuple(neutral(choices).split()),
-    }
+    return Power(
+        platform_profile=_text(host.word(PROFILE)),
+        platform_profiles=None if choices is None else tuple(neutral(choices).split()),
+    )
 
 
-def _idle(host: Host) -> Fields:
+def _idle(host: Host) -> Power:
     """The deepest sleep state that is not switched off, of the first online CPU."""
     first = (online_cpus(host) or CpuSet((0,))).first()
     folder = f"{SYSTEM}/cpu{first}/cpuidle"
     states = [name for name in host.names(folder) or () if name.startswith("state")][:MAX_VALUES]
     if not states:
-        return {"cstate": "", "cstate_latency_us": 0} if host.exists(folder) is False else {}
+        return Power(cstate="", cstate_latency_us=0) if host.exists(folder) is False else Power()
     for name in reversed(states):
         off = host.number(f"{folder}/{name}/disable")
         if off is None:
-            return {}
+            return Power()
         if off == 0:
-            return {"cstate": _text(host.word(f"{folder}/{name}/name")), "cstate_latency_us": host.number(f"{folder}/{name}/latency")}
-    return {}
+            return Power(cstate=_text(host.word(f"{folder}/{name}/name")), cstate_latency_us=host.number(f"{folder}/{name}/latency"))
+    return Power()
 
 
-def _throttling(host: Host) -> Fields:
+def _throttling(host: Host) -> Power:
     """Read the package that was slowed most, asked of one CPU in each. Only Intel's CPUs count."""
     online = online_cpus(host) or CpuSet()
     if not host.names(THROTTLE.replace("*", str(online.first()))):
-        return {}
+        return Power()
     firsts = [group.first() for group in packages(host, online) or (online,)]
-    return {
-        "throttle_count": _largest(host, firsts, "package_throttle_count"),
-        "throttle_time_ms": _largest(host, firsts, "package_throttle_total_time_ms"),
-    }
+    return Power(
+        throttle_count=_largest(host, firsts, "package_throttle_count"),
+        throttle_time_ms=_largest(host, firsts, "package_throttle_total_time_ms"),
+    )
 
 
 def _largest(host: Host, cpus: list[int | None], name: str) -> int | None:
@@ -204,19 +204,19 @@ def _largest(host: Host, cpus: list[int | None], name: str) -> int | None:
     return max(known, default=None) if len(known) == len(counts) else None
 
 
-def _battery(host: Host) -> Fields:
+def _battery(host: Host) -> Power:
     """Supplies of the machine itself: a mouse's battery has the scope ``Device``."""
     names = host.names(SUPPLIES)
     if names is None:
-        return {"on_battery": False} if host.exists(SUPPLIES) is False else {}
+        return Power(on_battery=False) if host.exists(SUPPLIES) is False else Power()
     folders = [f"{SUPPLIES}/{name}" for name in names[:MAX_VALUES]]
     supplies = [(folder, host.word(f"{folder}/type")) for folder in folders if host.word(f"{folder}/scope") != "Device"]
     batteries = [folder for folder, kind in supplies if kind == "Battery"]
     if not batteries:
-        return {} if any(kind is None for _, kind in supplies) else {"on_battery": False}
+        return Power() if any(kind is None for _, kind in supplies) else Power(on_battery=False)
     plugged = [host.number(f"{folder}/online") for folder, kind in supplies if kind in ("Mains", "USB", "Wireless")]
     charging = [host.word(f"{folder}/status") for folder in batteries]
-    return {"on_battery": None if any(kind is None for _, kind in supplies) else _on_battery(plugged, charging)}
+    return Power(on_battery=None if any(kind is None for _, kind in supplies) else _on_battery(plugged, charging))
 
 
 def _on_battery(plugged: list[int | None], charging: list[str | None]) -> bool | None:

@@ -124,6 +124,66 @@ class Gpu(Record, kw_only=True):
     own_used: Annotated[float | None, fact("the same of the job's processes")] = None
 
 
+class MainThread(Record, kw_only=True):
+    """The main thread of a program, over the window."""
+
+    ran: Annotated[float | None, fact("share in which the main thread ran", SCHEDSTAT)] = None
+    waited: Annotated[float | None, fact("share in which it was ready and had no CPU", SCHEDSTAT)] = None
+    slept: Annotated[float | None, fact("share in which it slept", SCHEDSTAT)] = None
+    blocked: Annotated[float | None, fact("samples in which it waited for a disk or a server", STAT)] = None
+    suspended: Annotated[float | None, fact("samples in which a signal or a debugger had stopped it", STAT)] = None
+    syncing: Annotated[float | None, fact("samples in which it was in fsync or its like", SYSCALL)] = None
+    locked: Annotated[float | None, fact("samples in which it waited for a lock with a time limit, as for the interpreter's", SYSCALL)] = (
+        None
+    )
+    sleeping: Annotated[float | None, fact("samples in which it was in a call that sleeps for a time", SYSCALL)] = None
+    futex: Annotated[float | None, fact("samples in which it waited for a lock, a queue or a thread of its program", SYSCALL)] = None
+    polling: Annotated[float | None, fact("samples in which it waited for sockets or pipes", SYSCALL)] = None
+
+
+class Threads(Record, kw_only=True):
+    """All threads of a program, over the window."""
+
+    used_cpus: Annotated[float | None, fact("CPUs that its threads used", SCHEDSTAT)] = None
+    waited_share: Annotated[
+        float | None, fact("of the time its threads wanted a CPU, how much they had none; null where they wanted none", SCHEDSTAT)
+    ] = None
+    team: Annotated[int | None, fact("threads of the main thread's name that computed: an OpenMP team", SCHEDSTAT)] = None
+    python: Annotated[int | None, fact("threads that used CPU and waited for a lock with a time limit, by turns", SYSCALL)] = None
+    system: Annotated[float | None, fact("share of its CPU time in the kernel", STAT)] = None
+
+
+class Faults(Record, kw_only=True):
+    """Page faults, over the window."""
+
+    share: Annotated[float | None, fact("share of its CPU time for page faults without I/O, at 2 µs each", STAT)] = None
+    per_s: Annotated[float | None, fact("page faults without I/O", STAT)] = None
+    major_per_s: Annotated[float | None, fact("page faults with I/O", STAT)] = None
+
+
+class Io(Record):
+    """Reads and writes of processes, over the window."""
+
+    read_calls_per_s: Annotated[float | None, fact("calls of read(2)", IO)] = None
+    read_bytes_per_s: Annotated[float | None, fact("bytes that they gave", IO)] = None
+    write_calls_per_s: Annotated[float | None, fact("calls of write(2)", IO)] = None
+    write_bytes_per_s: Annotated[float | None, fact("bytes that they took", IO)] = None
+    disk_read_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
+    disk_write_bytes_per_s: Annotated[float | None, fact("bytes to storage", IO)] = None
+
+
+class Memory(Record, kw_only=True):
+    """The resident memory of a program."""
+
+    bytes: Annotated[int | None, fact("resident memory", STATM)] = None
+    growth_bytes_per_s: Annotated[float | None, fact("growth of its resident memory, where it is steady; 0: it is not", STATM)] = None
+    growth_since_start: Annotated[
+        float | None, fact("the same over its life, from what torch itself takes; null where it takes no more than that", STAT)
+    ] = None
+    growth_later_bytes_per_s: Annotated[float | None, fact("the same while stacks were sampled, after the window", STAT)] = None
+    limit_bytes: Annotated[int | None, fact("memory that it may use: its group's limit, or the machine's")] = None
+
+
 class Workers(Record, kw_only=True):
     """The DataLoader workers of a program, over the window."""
 
@@ -136,9 +196,7 @@ class Workers(Record, kw_only=True):
     major_faults_per_s: Annotated[float | None, fact("page faults with I/O of all workers", STAT)] = None
     threads: Annotated[int | None, fact("most threads of one worker that computed", SCHEDSTAT)] = None
     cpus: Annotated[CpuSet | None, fact("CPUs that any of them may use", "/proc/[0-9]*/status")] = None
-    read_calls_per_s: Annotated[float | None, fact("reads of all workers", IO)] = None
-    read_bytes_per_s: Annotated[float | None, fact("bytes that these reads gave", IO)] = None
-    disk_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
+    io: Annotated[Io, fact("reads and writes of all workers")] = Io()
 
 
 class LoaderPlan(Record, kw_only=True):
@@ -164,41 +222,6 @@ class Program(Record, kw_only=True):
     window_s: Annotated[float, fact("for how long it was observed")] = 0.0
     role: Annotated[str, fact("computes, waits (a launcher or parent), idle")] = "computes"
 
-    main_ran: Annotated[float | None, fact("share in which the main thread ran", SCHEDSTAT)] = None
-    main_waited: Annotated[float | None, fact("share in which it was ready and had no CPU", SCHEDSTAT)] = None
-    main_slept: Annotated[float | None, fact("share in which it slept", SCHEDSTAT)] = None
-    main_blocked: Annotated[float | None, fact("samples in which it waited for a disk or a server", STAT)] = None
-    main_suspended: Annotated[float | None, fact("samples in which a signal or a debugger had stopped it", STAT)] = None
-    main_syncing: Annotated[float | None, fact("samples in which it was in fsync or its like", SYSCALL)] = None
-    main_locked: Annotated[
-        float | None, fact("samples in which it waited for a lock with a time limit, as for the interpreter's", SYSCALL)
-    ] = None
-    main_sleeping: Annotated[float | None, fact("samples in which it was in a call that sleeps for a time", SYSCALL)] = None
-    main_futex: Annotated[float | None, fact("samples in which it waited for a lock, a queue or a thread of its program", SYSCALL)] = None
-    main_polling: Annotated[float | None, fact("samples in which it waited for sockets or pipes", SYSCALL)] = None
-    used_cpus: Annotated[float | None, fact("CPUs that its threads used", SCHEDSTAT)] = None
-    waited_share: Annotated[
-        float | None, fact("of the time its threads wanted a CPU, how much they had none; null where they wanted none", SCHEDSTAT)
-    ] = None
-    team: Annotated[int | None, fact("threads of the main thread's name that computed: an OpenMP team", SCHEDSTAT)] = None
-    python_threads: Annotated[int | None, fact("threads that used CPU and waited for a lock with a time limit, by turns", SYSCALL)] = None
-    system: Annotated[float | None, fact("share of its CPU time in the kernel", STAT)] = None
-    fault_share: Annotated[float | None, fact("share of its CPU time for page faults without I/O, at 2 µs each", STAT)] = None
-    faults_per_s: Annotated[float | None, fact("page faults without I/O", STAT)] = None
-    major_faults_per_s: Annotated[float | None, fact("page faults with I/O", STAT)] = None
-    read_calls_per_s: Annotated[float | None, fact("calls of read(2)", IO)] = None
-    read_bytes_per_s: Annotated[float | None, fact("bytes that they gave", IO)] = None
-    write_calls_per_s: Annotated[float | None, fact("calls of write(2)", IO)] = None
-    write_bytes_per_s: Annotated[float | None, fact("bytes that they took", IO)] = None
-    disk_read_bytes_per_s: Annotated[float | None, fact("bytes from storage", IO)] = None
-    disk_write_bytes_per_s: Annotated[float | None, fact("bytes to storage", IO)] = None
-    memory_bytes: Annotated[int | None, fact("resident memory", STATM)] = None
-    growth_bytes_per_s: Annotated[float | None, fact("growth of its resident memory, where it is steady; 0: it is not", STATM)] = None
-    growth_since_start: Annotated[
-        float | None, fact("the same over its life, from what torch itself takes; null where it takes no more than that", STAT)
-    ] = None
-    growth_later_bytes_per_s: Annotated[float | None, fact("the same while stacks were sampled, after the window", STAT)] = None
-    limit_bytes: Annotated[int | None, fact("memory that it may use: its group's limit, or the machine's")] = None
     allowed: Annotated[CpuSet | None, fact("CPUs that it may use", "/proc/[0-9]*/status")] = None
     quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
     throttled: Annotated[float | None, fact("share of the quota's periods in which the group was stopped")] = None
@@ -211,6 +234,11 @@ class Program(Record, kw_only=True):
     clock: Annotated[
         float | None, fact("clock of the CPU on which its main thread ran, of that CPU's highest", "/sys/devices/system/cpu/cpu*/cpufreq/*")
     ] = None
+    main: MainThread = MainThread()
+    threads: Threads = Threads()
+    faults: Faults = Faults()
+    io: Io = Io()
+    memory: Memory = Memory()
     workers: Workers = Workers()
     env: Annotated[dict[str, str] | None, fact("performance variables at its start", "/proc/[0-9]*/environ")] = None
     debug: Annotated[tuple[str, ...] | None, fact("variables for debugging that are on")] = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 import msgspec
 
 from sysperf.diagnosis.facts import Gpu
-from sysperf.model.snapshot import Facts
+from sysperf.model.record import Record
 
 EVERY_S = 0.1
 MIN_SAMPLES = 10
@@ -22,6 +22,22 @@ _BY_PROCESS = ".gpu_utilization"
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """PCI Express by generation, one way, without what its encoding takes: https://en.wikipedia.org/wiki/PCI_Express"""
 _NAMES = ("utilization", "sm_active", "tensor_active", "dram_active", "pcie_received_bytes_per_s")
+
+
+class Card(Record):
+    """What is known of a GPU beside its meters."""
+
+    index: int
+    bus_id: str | None
+    computing: frozenset[int] | None
+    """The processes that compute on it; None where it does not tell."""
+    link_bytes_per_s: float | None = None
+
+
+def link_bytes_per_s(generation: int | None, lanes: int | None) -> float | None:
+    """What a PCI Express link can carry one way."""
+    lane = _LANE_BYTES_PER_S.get(generation or 0)
+    return lane * lanes if lane and lanes else None
 
 
 class Sampler:
@@ -47,16 +63,16 @@ class Sampler:
                 return
             self._taken.append((time.monotonic(), meters))
 
-    def facts(self, devices: Sequence[Facts], own: Container[int], every: Sequence[Facts] = ()) -> Gpu | None:
+    def facts(self, devices: Sequence[Card], own: Container[int], every: Sequence[Card] = ()) -> Gpu | None:
         """What these GPUs, of all that there are, did for the processes of a job and for others; None of too few samples."""
         return of_job([meters for _, meters in self._taken], devices, own, every)
 
-    def valleys(self, devices: Sequence[Facts], timeline: Sequence[tuple[float, str]]) -> str | None:
+    def valleys(self, devices: Sequence[Card], timeline: Sequence[tuple[float, str]]) -> str | None:
         """What a main thread did while these GPUs did next to nothing."""
         return in_valleys(list(self._taken), [device.index for device in devices], timeline)
 
 
-def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Facts]) -> tuple[Facts, ...]:
+def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Card]) -> tuple[Card, ...]:
     """The GPUs on which a program has a context; a machine's only GPU where that is unknown; else none."""
     by_address = {gpu.bus_id.lower(): gpu for gpu in devices if gpu.bus_id}
     if bus_ids is None:
@@ -64,7 +80,7 @@ def used_by(bus_ids: Sequence[str] | None, devices: Iterable[Facts]) -> tuple[Fa
     return tuple(by_address[bus_id.lower()] for bus_id in bus_ids if bus_id.lower() in by_address)
 
 
-def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Facts], own: Container[int], every: Sequence[Facts] = ()) -> Gpu | None:
+def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Card], own: Container[int], every: Sequence[Card] = ()) -> Gpu | None:
     """The meters of GPUs, and how much of their time was the job's: utilisation counts the kernels of all programs."""
     meters = describe(taken, [device.index for device in devices])
     if meters is None:
@@ -83,10 +99,14 @@ def of_job(taken: Sequence[dict[str, float]], devices: Sequence[Facts], own: Con
     )
 
 
-def _computing(devices: Iterable[Facts]) -> set[int] | None:
+def _computing(devices: Iterable[Card]) -> set[int] | None:
     """The processes that compute on GPUs; None where one of these does not tell."""
-    listed = [device.processes for device in devices]
-    return None if None in listed else {process.pid for several in listed for process in several if process.kind == "compute"}
+    pids: set[int] = set()
+    for device in devices:
+        if device.computing is None:
+            return None
+        pids |= device.computing
+    return pids
 
 
 def _used(taken: Sequence[dict[str, float]], pids: set[int], elsewhere: set[int] | None, gpus: int) -> float | None:
@@ -104,21 +124,15 @@ def _used(taken: Sequence[dict[str, float]], pids: set[int], elsewhere: set[int]
     return sum(sums) / len(sums) if sums else None
 
 
-def _link_used(taken: Sequence[dict[str, float]], devices: Sequence[Facts]) -> float | None:
+def _link_used(taken: Sequence[dict[str, float]], devices: Sequence[Card]) -> float | None:
     """Return the use of the GPU's link that is used most; None where one does not tell."""
     found = []
     for device in devices:
-        link, gpu = _link_bytes_per_s(device.pcie), describe(taken, [device.index])
-        if link is None or gpu is None or gpu.received_bytes_per_s is None:
+        gpu = describe(taken, [device.index])
+        if device.link_bytes_per_s is None or gpu is None or gpu.received_bytes_per_s is None:
             return None
-        found.append(gpu.received_bytes_per_s / link)
+        found.append(gpu.received_bytes_per_s / device.link_bytes_per_s)
     return max(found, default=None)
-
-
-def _link_bytes_per_s(link: Facts) -> float | None:
-    """What a PCI Express link can carry one way, in its fastest generation: an idle one lowers it."""
-    lane = _LANE_BYTES_PER_S.get(link.max_generation or link.generation or 0)
-    return lane * link.width_lanes if lane and link.width_lanes else None
 
 
 def describe(taken: Sequence[dict[str, float]], numbers: Sequence[int]) -> Gpu | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import NamedTuple
 
 import msgspec
 
+from sysperf.diagnosis.facts import Traced
 from sysperf.model.errors import TraceError
 from sysperf.model.record import Json, from_json
 
@@ -38,19 +38,8 @@ class _Args(msgspec.Struct):
     forward_thread: Json = msgspec.field(name="Fwd thread id", default=None)
 
 
-class Details(NamedTuple):
-    """None: the trace does not tell."""
-
-    double: float | None
-    unused_graph: float | None
-    readbacks_per_step: float | None
-    reductions_per_step: float | None
-    backwards_per_step: float | None
-    operator_us: float | None
-
-
-def details(path: str) -> Details:
-    """Read them out of a trace with shapes. Raises TraceError."""
+def details(path: str) -> Traced:
+    """What the events of a trace with shapes tell. Raises TraceError."""
     try:
         if os.path.getsize(path) > MAX_BYTES:
             raise TraceError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
@@ -61,7 +50,7 @@ def details(path: str) -> Details:
     return _details([event for event in events if event.ph == "X"])
 
 
-def _details(events: list[_Event]) -> Details:
+def _details(events: list[_Event]) -> Traced:
     names: Counter[str] = Counter()
     by_type: Counter[bool] = Counter()
     forward, backward = set[int](), set[int]()
@@ -76,7 +65,7 @@ def _details(events: list[_Event]) -> Details:
     typed = sum(by_type.values())
     if backward:  # what was recorded later has its backward pass after the trace
         forward = {sequence for sequence in forward if sequence <= max(backward)}
-    return Details(
+    return Traced(
         double=by_type[True] / typed if typed else None,
         unused_graph=len(forward - backward) / len(forward) if len(forward) >= MIN_RECORDED else None,
         readbacks_per_step=names["readback"] / steps if steps else None,

@@ -13,7 +13,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sysperf.diagnosis import counters
 from sysperf.diagnosis.counters import Reading
@@ -42,20 +41,6 @@ SELECT = frozenset((23, 270) if _X86 else (72,))
 POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22, 63, 72, 73, 207, 212, 441))
 
 
-class Seen(NamedTuple):
-    """The states in which a thread was seen, and the calls in which it waited."""
-
-    looks: int
-    asked: int
-    """Looks at which the kernel told its call: it does so for those who may trace it only."""
-    blocked: int
-    syncing: int
-    locked: int
-    polling: int
-    sleeping: int
-    futex: int
-
-
 class Watched:
     """One process over the window."""
 
@@ -77,13 +62,6 @@ class Watched:
     @property
     def pid(self) -> int:
         return self.first.stat.pid
-
-    def seen(self) -> Seen:
-        """The counts of its main thread."""
-        return Seen(*(self.looks[name] for name in ("looks", "asked", "D", *CALLS)))
-
-
-CALLS = ("syncing", "locked", "polling", "sleeping", "futex")
 
 
 class Window:

@@ -15,8 +15,8 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope, Value
 from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.model.errors import RuleError
-from sysperf.model.finding import Finding, Remedy, State, Subject, Tally
-from sysperf.model.record import Fields, Record
+from sysperf.model.finding import Finding, Remedy, State, Tally
+from sysperf.model.record import Record
 from sysperf.model.rule import ITEMS, SEVERITIES, Confidence, Rule
 from sysperf.model.snapshot import Snapshot
 
@@ -181,7 +181,9 @@ class Judge:
             confidence=rule.rule.confidence,
             evidence=self._ledger.evidence(scope.touched or {}, item.value),
             unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
-            **_names(rule, subject),
+            key=f"{rule.rule.id}@{subject.identity}",
+            fingerprint=fingerprint(rule.rule.id, subject.lasting_name),
+            witness=rule.rule.witness,
         )
         self._keep(finding, rule, item)
 
@@ -207,7 +209,9 @@ class Judge:
             impact=rule.rule.impact,
             refs=rule.rule.refs,
             explains=rule.rule.explains,
-            **_names(rule, subject),
+            key=f"{rule.rule.id}@{subject.identity}",
+            fingerprint=fingerprint(rule.rule.id, subject.lasting_name),
+            witness=rule.rule.witness,
         )
 
 
@@ -215,12 +219,6 @@ def _remedies(rule: Compiled, scope: Scope) -> tuple[Remedy, ...]:
     from sysperf.evaluate.remedy import remedies  # noqa: PLC0415 - 0.7 ms, which a launch without findings need not pay
 
     return remedies(rule, scope)
-
-
-def _names(rule: Compiled, subject: Subject) -> Fields:
-    """Return this rule about this very subject, and what stays the same of that from run to run."""
-    name = fingerprint(rule.rule.id, subject.lasting_name)
-    return {"key": f"{rule.rule.id}@{subject.identity}", "fingerprint": name, "witness": rule.rule.witness}
 
 
 class _Guard(Record):

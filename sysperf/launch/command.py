@@ -10,11 +10,13 @@ torchrun https://docs.pytorch.org/docs/stable/elastic/run.html
 import re
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sysperf.launch import runners
 from sysperf.launch.runners import Runner
 from sysperf.launch.words import Words
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Fields, Record
+from sysperf.model.record import Record, joined
 from sysperf.startup import lazy
 
 PYTHON = lazy(r"(?:python|pypy)[0-9.]{0,6}t?d?")
@@ -71,23 +73,22 @@ class Command(Record):
 
 def parse(argv: Sequence[str]) -> Command:
     """Look through the tools in front of a program. Never fails: what is not understood is a plain program."""
-    fields: Fields = {"env": {}, "unset": ()}
-    words = Words(argv)
+    found, words = Command(), Words(argv)
     for _ in range(MAX_TOOLS):
         if not words.rest:
             break
         name = words.rest[0].rpartition("/")[2]
         if name in _TRANSPARENT:
             words.rest.pop(0)
-            _tool(name, words, fields)
+            found = _tool(name, words, found)
         elif name in _BINDERS:
             words.rest.pop(0)
-            _BINDERS[name](words, fields)
+            found = _BINDERS[name](words, found)
         elif _is_wrap(name, words.rest):
             del words.rest[: words.rest.index("--") + 1]
         else:
-            return _program(name, words, fields)
-    return Command(**fields)
+            return joined(found, _program(name, words, found))
+    return found
 
 
 def _is_wrap(name: str, words: Sequence[str]) -> bool:
@@ -106,55 +107,56 @@ def _runs_sysperf(how: str, value: str) -> bool:
     return value == WITHOUT_FOLDER
 
 
-def _tool(name: str, words: Words, fields: Fields) -> None:
+def _tool(name: str, words: Words, found: Command) -> Command:
     if name == "env":
-        _env(words, fields)
-        return
+        return _env(words, found)
     words.options(name)
     del words.rest[: _POSITIONALS.get(name, 0)]
+    return found
 
 
-def _env(words: Words, fields: Fields) -> None:
+def _env(words: Words, found: Command) -> Command:
+    clears, unset, env = found.clears, found.unset, dict(found.env)
     for option, value in words.options("env"):
-        if option in ("-i", "--ignore-environment"):
-            fields["clears"] = True
-        elif option in ("-u", "--unset"):
-            fields["unset"] = (*fields["unset"], value)
+        clears = clears or option in ("-i", "--ignore-environment")
+        if option in ("-u", "--unset"):
+            unset = (*unset, value)
     if words.rest and words.rest[0] == "-":
         words.rest.pop(0)
-        fields["clears"] = True
+        clears = True
     while words.rest and "=" in words.rest[0]:
         name, _, value = words.rest.pop(0).partition("=")
-        fields["env"][name] = value
+        env[name] = value
+    return joined(found, Command(clears=clears, unset=unset, env=env))
 
 
-def _taskset(words: Words, fields: Fields) -> None:
+def _taskset(words: Words, found: Command) -> Command:
     options = [name for name, _ in words.options("taskset")]
     listed = any("c" in name.lstrip("-") if not name.startswith("--") else name == "--cpu-list" for name in options)
     text = words.rest.pop(0) if words.rest else ""
-    fields["cpu_tool"] = "taskset"
-    fields["cpus"] = _cpus(text) if listed else _mask(text)
+    return msgspec.structs.replace(found, cpu_tool="taskset", cpus=_cpus(text) if listed else _mask(text))
 
 
-def _numactl(words: Words, fields: Fields) -> None:
+def _numactl(words: Words, found: Command) -> Command:
     for name, value in words.options("numactl"):
         if name in ("-C", "--physcpubind"):
-            fields.update(cpu_tool="numactl", cpus=_cpus(value))
+            found = msgspec.structs.replace(found, cpu_tool="numactl", cpus=_cpus(value))
         elif name in ("-N", "--cpunodebind"):
-            fields.update(cpu_tool="numactl", cpu_nodes=_cpus(value))
+            found = msgspec.structs.replace(found, cpu_tool="numactl", cpu_nodes=_cpus(value))
         elif name not in ("-s", "-H", "-a", "--all", "-b", "--balancing"):
-            fields["memory_tool"] = "numactl"
+            found = joined(found, Command(memory_tool="numactl"))
+    return found
 
 
-def _hwloc_bind(words: Words, fields: Fields) -> None:
+def _hwloc_bind(words: Words, found: Command) -> Command:
     """Leave the decision to hwloc: its places are a language of their own, and how many CPUs that are is not known."""
-    fields.update(cpu_tool="hwloc-bind")
     while words.rest and words.rest[0] != "--":
         words.rest.pop(0)
     del words.rest[:1]
+    return joined(found, Command(cpu_tool="hwloc-bind"))
 
 
-_BINDERS: dict[str, Callable[[Words, Fields], None]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
+_BINDERS: dict[str, Callable[[Words, Command], Command]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
 
 
 def _cpus(text: str) -> CpuSet | None:
@@ -171,27 +173,25 @@ def _mask(text: str) -> CpuSet | None:
         return None
 
 
-def _program(name: str, words: Words, fields: Fields) -> Command:
-    fields.update(program=words.rest[0], arguments=tuple(words.rest))
+def _program(name: str, words: Words, found: Command) -> Command:
+    plain = Command(program=words.rest[0], arguments=tuple(words.rest))
     words.rest.pop(0)
     if PYTHON.fullmatch(name):
-        return _python(words, fields)
+        return joined(plain, _python(words))
     if name in LAUNCHERS and (name not in _VERBS or words.rest[:1] == [_VERBS[name]]):
-        return _launcher(name, words, fields)
+        return joined(plain, _launcher(name, words))
     if name in SHELLS:
-        return Command(kind="shell", **fields)
+        return joined(plain, Command(kind="shell"))
     if runner := runners.parse(name, words.rest):
-        return _environment(*runner, fields)
-    return Command(**fields)
+        return joined(plain, _environment(*runner, found))
+    return plain
 
 
-def _python(words: Words, fields: Fields) -> Command:
+def _python(words: Words) -> Command:
     how, value = _python_options(words)
     if how == "m":
-        if value in MODULES:
-            return _launcher(MODULES[value], words, fields)
-        return Command(kind="python", module=value, **fields)
-    return Command(kind="python", script=words.rest[0] if words.rest and not how else "", **fields)
+        return _launcher(MODULES[value], words) if value in MODULES else Command(kind="python", module=value)
+    return Command(kind="python", script=words.rest[0] if words.rest and not how else "")
 
 
 def _python_options(words: Words) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def _python_options(words: Words) -> tuple[str, str]:
     return "", ""
 
 
-def _launcher(name: str, words: Words, fields: Fields) -> Command:
+def _launcher(name: str, words: Words) -> Command:
     """A program that starts ranks: they are what must be placed, and each of them can be wrapped."""
     ranks, binding = None, ""
     if name == "torchrun":
@@ -220,16 +220,25 @@ def _launcher(name: str, words: Words, fields: Fields) -> Command:
                 ranks = int(value) if re.fullmatch(r"[0-9]{1,4}", value) else None
             elif option in ("--numa-binding", "--numa_binding"):
                 binding = value
-    return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding, **fields)
+    return Command(kind="launcher", launcher=name, launcher_ranks=ranks, binds_ranks=binding)
 
 
-def _environment(runner: Runner, words: Sequence[str], fields: Fields) -> Command:
+def _environment(runner: Runner, words: Sequence[str], found: Command) -> Command:
     """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
     inner = parse(words)
-    fields["env"] = {**fields["env"], **inner.env}
-    for field in ("module", "script", "launcher", "launcher_ranks", "binds_ranks", "cpu_tool", "memory_tool", "cpus", "cpu_nodes"):
-        fields[field] = getattr(inner, field) or fields.get(field, getattr(Command(), field))
-    kind = "launcher" if inner.kind == "launcher" else "environment"
     return Command(
-        kind=kind, environment=(runner.name, runner.environment), runner=runner, **{**fields, "program": inner.program or fields["program"]}
+        kind="launcher" if inner.kind == "launcher" else "environment",
+        program=inner.program,
+        env={**found.env, **inner.env},
+        cpu_tool=inner.cpu_tool,
+        memory_tool=inner.memory_tool,
+        cpus=inner.cpus,
+        cpu_nodes=inner.cpu_nodes,
+        launcher=inner.launcher,
+        launcher_ranks=inner.launcher_ranks,
+        binds_ranks=inner.binds_ranks,
+        module=inner.module,
+        script=inner.script,
+        environment=(runner.name, runner.environment),
+        runner=runner,
     )

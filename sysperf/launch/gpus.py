@@ -5,12 +5,11 @@ CUDA    https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/enviro
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
-from sysperf.model.snapshot import Facts
 from sysperf.startup import lazy
 
 GPUS = "/proc/driver/nvidia/gpus"
@@ -47,9 +46,9 @@ class VisibleGpus(Record):
     """Why `visible` is unknown."""
 
 
-def read(host: Host, devices: Sequence[Facts] | None, env: Mapping[str, str]) -> VisibleGpus:
-    """The visible GPUs, out of the PCI devices (`pcie.devices`) and CUDA_VISIBLE_DEVICES."""
-    machine = tuple(_given(host, [_gpu(device) for device in devices or () if _is_gpu(device)]))[:MAX_GPUS]
+def read(host: Host, listed: Iterable[PlacedGpu], env: Mapping[str, str]) -> VisibleGpus:
+    """The visible GPUs, out of those of the PCI bus and CUDA_VISIBLE_DEVICES."""
+    machine = tuple(_given(host, list(listed)))[:MAX_GPUS]
     wanted = env.get(VISIBLE)
     if not machine:
         return VisibleGpus()
@@ -62,16 +61,6 @@ def read(host: Host, devices: Sequence[Facts] | None, env: Mapping[str, str]) ->
     if by_index:
         return _by_index_of_job(host, machine, words, env)
     return _by_uuid(host, machine, words)
-
-
-def _is_gpu(device: Facts) -> bool:
-    """A GPU that CUDA can use: NVIDIA's, not given to a virtual machine and not driven by nouveau."""
-    return bool(device.kind == "gpu" and device.vendor_id == NVIDIA and device.driver in (None, "nvidia"))
-
-
-def _gpu(device: Facts) -> PlacedGpu:
-    known = device.locality_known is not False
-    return PlacedGpu(device.address, device.numa_node if known else None, device.local_cpus if known else None, device.device_id or "")
 
 
 def _given(host: Host, placed: list[PlacedGpu]) -> list[PlacedGpu]:

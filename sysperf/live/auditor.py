@@ -298,7 +298,7 @@ class Auditor:
 
     def _find_running_torch(self, processes: Area) -> None:
         """An installation of PyTorch that runs may be where nobody looks."""
-        torches = frozenset((program.torch_prefix, program.torch_version) for program in processes.facts.processes)
+        torches = frozenset((program.torch.prefix, program.torch.version) for program in processes.facts.processes)
         if "torch" in self._areas and torches - self._torches:
             host = self._host("/", nvml=self._gpus)
             areas = {"torch": self._areas["torch"], "process": processes}

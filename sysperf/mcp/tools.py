@@ -209,10 +209,14 @@ def _flat_text(told: Json) -> str:
 def programs() -> Answer:
     """Programs by what they are; neither their environment nor their command line."""
     area = _asked("ps", "--json")["process"]
-    kept = ("pid", "user", "age_s", "torch_version", "cuda_used", "rank", "world_size", "threads", "workers")
     rows = [
         {
-            **{name: each[name] for name in kept if isinstance(each.get(name), int | float | bool) or name == "torch_version"},
+            **{name: each[name] for name in ("pid", "user", "age_s", "cuda_used") if isinstance(each.get(name), int | float | bool)},
+            "torch_version": each["torch"]["version"],
+            "rank": each["job"]["rank"],
+            "world_size": each["job"]["world_size"],
+            "threads": each["threads"]["count"],
+            "workers": each["workers"]["count"],
             **untrusted(name=each.get("name")),
         }
         for each in (area.get("facts") or {}).get("processes") or ()

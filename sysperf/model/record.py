@@ -23,7 +23,6 @@ T = TypeVar("T")
 TypeForm: TypeAlias = Any  # any: a class, a union, tuple[int, ...]: typing has no type for these before TypeForm (PEP 747)
 Json: TypeAlias = Any  # any: objects, lists and scalars, of which a reader takes what it knows and checks it
 JsonObject = dict[str, Json]
-Fields = dict[str, Any]  # any: some fields of a record by name; `Record(**fields)` joins those that several functions read
 _FROM_TEXT: dict[type, Callable[[str], object]] = {CpuSet: CpuSet.parse, Version: Version}
 _LEFT_OUT = (("uuid", "UUID"), ("decimal", "Decimal"))
 """Types of a plugin's records that msgspec would know if a start had imported their modules; see `startup.import_msgspec`."""
@@ -32,6 +31,21 @@ _LEFT_OUT = (("uuid", "UUID"), ("decimal", "Decimal"))
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A noun with named fields. Lists are tuples, units are in names, None means unknown."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+def joined(first: R, *others: R) -> R:
+    """One record of parts that several functions read: of each field what the last one says that differs from the default."""
+    plain = type(first)()
+    known = {
+        name: value
+        for part in (first, *others)
+        for name in part.__struct_fields__
+        if (value := getattr(part, name)) != getattr(plain, name)
+    }
+    return type(first)(**known)
 
 
 def fact(doc: str, *reads: str) -> msgspec.Meta:

@@ -51,12 +51,12 @@ def _row(process: Process, gpu_numbers: Mapping[str, str]) -> list[str]:
     return [
         str(process.pid),
         age(process.age_s),
-        neutral(process.torch_version or "?", 24).partition("+")[0],
+        neutral(process.torch.version or "?", 24).partition("+")[0],
         _gpus(process, gpu_numbers),
-        "?" if process.allowed is None else clip(neutral(str(process.allowed)), MAX_CPUS_WIDTH),
-        str(process.threads),
-        str(process.workers or NONE),
-        "?" if process.rss_bytes is None else size(process.rss_bytes),
+        "?" if process.affinity.now is None else clip(neutral(str(process.affinity.now)), MAX_CPUS_WIDTH),
+        str(process.threads.count),
+        str(process.workers.count or NONE),
+        "?" if process.memory.rss_bytes is None else size(process.memory.rss_bytes),
         _program(process),
     ]
 
@@ -94,10 +94,10 @@ def _gpus(process: Process, numbers: Mapping[str, str]) -> str:
 
 def _details(page: Page, process: Process) -> None:
     started = (
-        ("rank", f"{process.rank} of {process.world_size}" if (process.world_size or 1) > 1 else ""),
-        ("prefix", process.torch_prefix),
-        ("allocator", process.allocator),
-        ("OpenMP", ", ".join(library.name for library in process.openmp)),
+        ("rank", f"{process.job.rank} of {process.job.world_size}" if (process.job.world_size or 1) > 1 else ""),
+        ("prefix", process.torch.prefix),
+        ("allocator", process.loaded.allocator),
+        ("OpenMP", ", ".join(library.name for library in process.loaded.openmp)),
     )
     page.labelled("started", "; ".join(f"{name} {neutral(value)}" for name, value in started if value))
     if process.env is None:

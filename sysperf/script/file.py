@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
+from typing import TypedDict
 
-from sysperf.model.record import Fields
 from sysperf.script.loops import Loops, Where
 from sysperf.script.names import Names
 from sysperf.script.nodes import dotted
@@ -19,6 +19,18 @@ OPEN = "…"
 """Stands for an argument that is no constant."""
 
 
+class SiteFields(TypedDict):
+    """The fields that every record of a place has, as a `facts.Site`."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    function: str
+    often: str
+    guarded: bool
+
+
 class File:
     """One file, parsed."""
 
@@ -30,7 +42,7 @@ class File:
         self.values = Values(self.tree, self.names)
         self.loops = Loops(self.tree, self.names, self.values)
 
-    def site(self, node: ast.expr | ast.stmt, where: Where | None = None) -> Fields:
+    def site(self, node: ast.expr | ast.stmt, where: Where | None = None) -> SiteFields:
         """The fields that every record of a place has."""
         where = where or self.loops.where(node)
         line, column = self.source.place(self.source.offset(node.lineno, node.col_offset))

@@ -20,6 +20,7 @@ from sysperf.agent.sockets import Listener, bind
 from sysperf.agent.state import AgentState, Program
 from sysperf.agent.status import Cost, Status
 from sysperf.agent.store import Store
+from sysperf.collect.process.parts import LoadedTorch
 from sysperf.collect.process.records import Process
 from sysperf.live.hysteresis import FindingTracker
 from sysperf.live.metrics import METERS
@@ -48,7 +49,7 @@ class Table(AgentState):
             TrackedFinding(reports.balancing(), START, START + 60, "active", 7),
             TrackedFinding(reports.narrow_link(0), START, START + 30, "gone"),
         )
-        self.programs: tuple[Any, ...] = (Program(Process(pid=PID, ppid=1, name=NAME, torch_version="2.13.0"), {"cpu": 1.5}),)
+        self.programs: tuple[Any, ...] = (Program(Process(pid=PID, ppid=1, name=NAME, torch=LoadedTorch(version="2.13.0")), {"cpu": 1.5}),)
         self.problem = ""
 
     def snapshot(self) -> Snapshot | None:

@@ -84,7 +84,7 @@ def test_a_torch_process_comes_and_goes(tmp_path: Path) -> None:
         processes = until(
             lambda: [process for process in running.get("/v1/processes")["processes"] if process["process"]["pid"] == program.pid], 40
         )
-        assert processes[0]["process"]["torch_version"] == "9.9.9+fake"
+        assert processes[0]["process"]["torch"]["version"] == "9.9.9+fake"
         until(lambda: running.get("/v1/meters")["meters"].get(f"process.{program.pid}.cpu"))
         before = running.get("/v1/status")["samples"]
         time.sleep(1)
@@ -121,8 +121,8 @@ def test_a_real_loader_is_watched(tmp_path: Path) -> None:
         wanted = {f"process.{pid}.{name}" for name in ("workers", "main_wait", "rss_bytes")}
         meters = until(lambda: wanted <= (known := watching.get("/v1/meters")["meters"]).keys() and known)
 
-    assert processes[0]["process"]["workers"] == 2
-    assert processes[0]["process"]["torch_version"]
+    assert processes[0]["process"]["workers"]["count"] == 2
+    assert processes[0]["process"]["torch"]["version"]
     assert meters[f"process.{pid}.workers"] == 2
     assert 0 <= meters[f"process.{pid}.main_wait"] <= 1
     assert meters[f"process.{pid}.rss_bytes"] > 100 << 20

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sysperf.agent import metrics
 from sysperf.agent.state import Program
 from sysperf.agent.store import Store
+from sysperf.collect.process.parts import LoadedTorch
 from sysperf.collect.process.records import Process
 from sysperf.collect.process.workers import Worker, Workers
 from sysperf.live.metric import SHARE
@@ -171,7 +172,7 @@ def test_foreign_text_is_a_label(text: str) -> None:
     """Names of processes, GPUs and findings: quotes, newlines and escapes end nothing."""
     table = Table(Store.open(None))
     table.figures = {**every_meter(), text: 1.0}
-    table.programs = (Program(Process(pid=PID, ppid=1, name=text, torch_version=text), {}),)
+    table.programs = (Program(Process(pid=PID, ppid=1, name=text, torch=LoadedTorch(version=text)), {}),)
     table.held = (TrackedFinding(reports.brief(text, "error", text, text), START, START),)
     table.shown = reports.snapshot(gpu={"devices": [{"index": 0, "bus_id": text, "name": text}]})
     by_metric = samples(table)

@@ -41,7 +41,12 @@ def test_a_starving_team_wants_more_than_it_receives(machine: MakeMachine) -> No
     """Sixteen threads that ran for one second each and were ready for nineteen want sixteen CPUs and use 0.8."""
     process_facts = only(machine, threads(16, 1.0, 19.0))
 
-    assert (process_facts.wanted_cpus, process_facts.used_cpus, process_facts.compute_threads, process_facts.lock_sharing_threads) == (
+    assert (
+        process_facts.threads.wanted_cpus,
+        process_facts.threads.used_cpus,
+        process_facts.threads.computing,
+        process_facts.threads.sharing_lock,
+    ) == (
         16.0,
         0.8,
         16,
@@ -53,14 +58,14 @@ def test_threads_that_take_turns_are_no_team(machine: MakeMachine) -> None:
     """Eight threads of Python wait with a time limit for the interpreter's lock: one computes at a time."""
     process_facts = only(machine, threads(8, 2.5, 3.0, WAITS_WITH_LIMIT))
 
-    assert (process_facts.compute_threads, process_facts.lock_sharing_threads, process_facts.lock_waiters) == (1, 8, 8)
+    assert (process_facts.threads.computing, process_facts.threads.sharing_lock, process_facts.threads.lock_waiters) == (1, 8, 8)
 
 
 def test_an_openmp_team_that_sleeps_most_of_the_time_shares_no_lock(machine: MakeMachine) -> None:
     """An idle thread of OpenMP waits without a time limit."""
     process_facts = only(machine, threads(8, 2.5, 0.0, WAITS))
 
-    assert (process_facts.compute_threads, process_facts.lock_sharing_threads, process_facts.lock_waiters) == (8, 0, 0)
+    assert (process_facts.threads.computing, process_facts.threads.sharing_lock, process_facts.threads.lock_waiters) == (8, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,12 @@ def test_without_schedstat_nobody_knows(machine: MakeMachine) -> None:
     """Absent is unknown, not idle."""
     process_facts = only(machine, {**VERSION, **UPTIME, **process(70)})
 
-    assert (process_facts.wanted_cpus, process_facts.used_cpus, process_facts.worker_wanted_share, process_facts.read_calls) == (
+    assert (
+        process_facts.threads.wanted_cpus,
+        process_facts.threads.used_cpus,
+        process_facts.workers.wanted_share,
+        process_facts.reads.calls,
+    ) == (
         None,
         None,
         0.0,
@@ -101,8 +111,8 @@ def test_workers_that_starve_and_their_age(machine: MakeMachine) -> None:
 
     process_facts = only(machine, files)
 
-    assert (process_facts.workers, process_facts.worker_wanted_share, process_facts.worker_age_s) == (3, 0.667, 10.0)
-    assert (process_facts.read_calls, process_facts.read_call_bytes) == (10, 5000)
+    assert (process_facts.workers.count, process_facts.workers.wanted_share, process_facts.workers.age_s) == (3, 0.667, 10.0)
+    assert (process_facts.reads.calls, process_facts.reads.bytes) == (10, 5000)
 
 
 def test_children_that_ended_are_told_by_their_cpu_time(machine: MakeMachine) -> None:
@@ -110,7 +120,7 @@ def test_children_that_ended_are_told_by_their_cpu_time(machine: MakeMachine) ->
     line = stat(70).split()
     line[15], line[16] = "250", "50"
 
-    assert only(machine, {**VERSION, **UPTIME, **process(70), "/proc/70/stat": " ".join(line) + "\n"}).ended_children_cpu_s == 3.0
+    assert only(machine, {**VERSION, **UPTIME, **process(70), "/proc/70/stat": " ".join(line) + "\n"}).children.ended_cpu_s == 3.0
 
 
 def bound(main: str, other: str, *, workers: int = 0, parent: str = "0-3", mapped: tuple[str, ...] = (LIBTORCH, GOMP)) -> Files:
@@ -139,4 +149,4 @@ def test_a_binding_of_the_script_shows_in_the_masks(machine: MakeMachine, files:
     """OpenMP leaves the main thread one core; its team, its parent and its workers tell whether that is its work."""
     process_facts = only(machine, files)
 
-    assert (process_facts.openmp_bound, process_facts.allowed_at_start) == (openmp_bound, CpuSet.parse(before))
+    assert (process_facts.affinity.openmp_bound, process_facts.affinity.at_start) == (openmp_bound, CpuSet.parse(before))

@@ -59,9 +59,9 @@ def test_a_process_that_maps_libtorch_is_found_and_described(machine: MakeMachin
 
     assert (program.pid, program.ppid, program.name, program.user) == (70, 1, "python", 1000)
     assert (program.command, program.age_s, program.cpu_s) == ("python train.py", 930.5, 5.0)
-    assert (program.torch_version, program.torch_prefix) == ("2.13.0+cpu", "/venv")
+    assert (program.torch.version, program.torch.prefix) == ("2.13.0+cpu", "/venv")
     assert program.env == {"OMP_NUM_THREADS": "4"}
-    assert (program.allowed, program.rss_bytes) == (CpuSet.parse("0-3"), 300_000 << 10)
+    assert (program.affinity.now, program.memory.rss_bytes) == (CpuSet.parse("0-3"), 300_000 << 10)
 
 
 def test_ordinary_processes_cost_one_tiny_read_each(machine: MakeMachine) -> None:
@@ -89,7 +89,7 @@ def test_a_libtorch_program_without_python_is_found(machine: MakeMachine) -> Non
     library = {"/opt/libtorch/build-version": "2.12.1+cu130\n"}
     program = only(collect(machine({**process(70, "serve", mapped=("/opt/libtorch/lib/libtorch_cpu.so",)), **library})))
 
-    assert (program.torch_version, program.torch_prefix) == ("2.12.1+cu130", "")
+    assert (program.torch.version, program.torch.prefix) == ("2.12.1+cu130", "")
 
 
 def test_what_may_not_be_read_is_counted_not_ignored(machine: MakeMachine) -> None:
@@ -175,7 +175,7 @@ def test_what_was_recorded_replays_to_the_same_facts() -> None:
     replayed = Host("/test-machine", tree=Dict({}), answers=recording.answers)
 
     assert to_json(collect(replayed)) == to_json(expected)
-    assert only(expected).workers == 1
+    assert only(expected).workers.count == 1
 
 
 # ---------------------------------------------------------------------- helpers
@@ -196,16 +196,16 @@ def test_workers_are_folded_under_their_program(machine: MakeMachine) -> None:
 
     program, other = collect(machine(files(process(70), process(71), *forked, server, served))).processes
 
-    assert (program.workers, program.worker_start, program.worker_cpus, program.worker_threads) == (2, "fork", CpuSet([2]), 2)
-    assert (other.workers, other.worker_start) == (1, "forkserver")
-    assert program.worker_rss_bytes == 2 * 300_000 << 10
+    assert (program.workers.count, program.workers.start, program.workers.cpus, program.workers.threads) == (2, "fork", CpuSet([2]), 2)
+    assert (other.workers.count, other.workers.start) == (1, "forkserver")
+    assert program.workers.rss_bytes == 2 * 300_000 << 10
 
 
 def test_workers_need_no_maps_of_their_own(machine: MakeMachine) -> None:
     """64 workers with thousands of mappings each are told by name: their maps are not read."""
     host = machine(files(process(70), *(process(pid, "pt_data_worker", ppid=70) for pid in range(100, 164))))
 
-    assert only(collect(host)).workers == 64
+    assert only(collect(host)).workers.count == 64
     assert [source.path for source in host.sources if source.path.endswith("/maps")] == ["/proc/70/maps"]
 
 
@@ -216,8 +216,8 @@ def test_spawned_workers_are_told_from_ranks(machine: MakeMachine) -> None:
 
     main, rank = collect(machine(files(*parts))).processes
 
-    assert (main.workers, rank.workers, rank.worker_start) == (0, 1, "fork")  # forked by the rank: the same argv
-    assert rank.job == main.job == 70
+    assert (main.workers.count, rank.workers.count, rank.workers.start) == (0, 1, "fork")  # forked by the rank: the same argv
+    assert rank.job.id == main.job.id == 70
 
 
 def test_workers_whose_program_is_gone_are_orphans(machine: MakeMachine) -> None:
@@ -234,7 +234,7 @@ def test_forked_pools_are_folded_but_forked_ranks_are_not(machine: MakeMachine) 
 
     main, computing = collect(machine(files(process(70), *pool, rank))).processes
 
-    assert (main.forks, computing.pid, computing.gloo_group) == (2, 83, True)
+    assert (main.children.forks, computing.pid, computing.threads.gloo_group) == (2, 83, True)
 
 
 def test_a_child_that_was_started_anew_is_a_program_of_its_own(machine: MakeMachine) -> None:
@@ -243,12 +243,12 @@ def test_a_child_that_was_started_anew_is_a_program_of_its_own(machine: MakeMach
 
     main, other = collect(machine(files(process(70, stack=1000), forked, executed))).processes
 
-    assert (main.forks, other.pid, other.job) == (1, 82, 70)
+    assert (main.children.forks, other.pid, other.job.id) == (1, 82, 70)
 
 
 def test_who_may_not_see_stacks_takes_equal_command_lines_for_forks(machine: MakeMachine) -> None:
     """The kernel answers 0 to those who may not trace the process."""
-    assert only(collect(machine(files(process(70, stack=1000), process(81, ppid=70))))).forks == 1
+    assert only(collect(machine(files(process(70, stack=1000), process(81, ppid=70))))).children.forks == 1
 
 
 COPIES = """
@@ -280,7 +280,7 @@ def test_workers_of_torch_before_2_5_have_no_name(machine: MakeMachine) -> None:
     old: Files = {f"{SITE}/torch/version.py": "__version__ = '2.4.1'\n"}
     program = only(collect(machine(files(process(70), process(81, ppid=70), old))))
 
-    assert (program.workers, program.forks, program.pins_memory) == (1, 0, None)
+    assert (program.workers.count, program.children.forks, program.threads.pins_memory) == (1, 0, None)
 
 
 def test_compile_workers_are_counted_apart(machine: MakeMachine) -> None:
@@ -289,8 +289,8 @@ def test_compile_workers_are_counted_apart(machine: MakeMachine) -> None:
     head, workers = process(80, ppid=70, argv=pool), [process(pid, ppid=80, argv=pool) for pid in (81, 82)]
     program, waiting = (only(collect(machine(files(process(70), head, *more)))) for more in (workers, []))
 
-    assert (program.compile_workers, program.workers, program.forks) == (2, 0, 0)
-    assert waiting.compile_workers == 1
+    assert (program.compiling.workers, program.workers.count, program.children.forks) == (2, 0, 0)
+    assert waiting.compiling.workers == 1
 
 
 # ---------------------------------------------------------------------- affinity, threads, time
@@ -304,14 +304,14 @@ def test_the_mask_before_openmp_narrowed_it(machine: MakeMachine) -> None:
         collect(machine(files(bound, {"/proc/5/status": "Cpus_allowed_list:\t0-7\n"}, process(80, "pt_data_worker", ppid=70, allowed="0"))))
     )
 
-    assert (str(program.allowed), str(program.allowed_at_start), str(program.worker_cpus)) == ("0", "0-7", "0")
+    assert (str(program.affinity.now), str(program.affinity.at_start), str(program.workers.cpus)) == ("0", "0-7", "0")
 
 
 def test_a_taskset_is_no_narrowing(machine: MakeMachine) -> None:
     """Without such a variable a small mask is somebody's choice, and the parent is not asked."""
     host = machine(files(process(70, ppid=5, allowed="0-1"), {"/proc/5/status": "Cpus_allowed_list:\t0-7\n"}))
 
-    assert str(only(collect(host)).allowed_at_start) == "0-1"
+    assert str(only(collect(host)).affinity.at_start) == "0-1"
     assert not any(source.path == "/proc/5/status" for source in host.sources)
 
 
@@ -321,7 +321,7 @@ def test_compute_threads_are_those_that_worked(machine: MakeMachine) -> None:
     program["/proc/70/task/72/stat"] = stat(72, ticks=10)
     only_process = only(collect(machine(files(program))))
 
-    assert (only_process.threads, only_process.compute_threads, only_process.thread_names) == (4, 2, ("pt_autograd_0",))
+    assert (only_process.threads.count, only_process.threads.computing, only_process.threads.names) == (4, 2, ("pt_autograd_0",))
 
 
 def test_thread_names_tell_pinning_training_and_collectives(machine: MakeMachine) -> None:
@@ -331,22 +331,27 @@ def test_thread_names_tell_pinning_training_and_collectives(machine: MakeMachine
     older: Files = {f"{SITE}/torch/version.py": "__version__ = '2.6.0'\n"}
     old = only(collect(machine(files(process(70, threads=named), older))))
 
-    assert (program.pins_memory, program.ran_backward, program.nccl_group, program.gloo_group) == (True, True, True, False)
-    assert old.gloo_group is None
+    assert (program.threads.pins_memory, program.threads.ran_backward, program.threads.nccl_group, program.threads.gloo_group) == (
+        True,
+        True,
+        True,
+        False,
+    )
+    assert old.threads.gloo_group is None
 
 
 def test_faults_beyond_the_first_touch_cost_time(machine: MakeMachine) -> None:
     """400,000 kB were touched once; what faults beyond those 100,000 pages was given back and fetched again."""
     program = only(collect(machine(files(process(70, ticks=1000, faults=1_100_000)))))
 
-    assert program.refault_share == pytest.approx(0.2)  # 1,000,000 faults of 2 µs in 10 s of CPU time
+    assert program.faults.refault_share == pytest.approx(0.2)  # 1,000,000 faults of 2 µs in 10 s of CPU time
 
 
 def test_waiting_for_a_cpu_is_read_for_the_main_thread(machine: MakeMachine) -> None:
     """schedstat holds nanoseconds run, nanoseconds waited, and slices."""
     program = only(collect(machine(files(process(70), {"/proc/70/schedstat": "8000000000 2000000000 99\n"}))))
 
-    assert (program.main_run_s, program.main_wait_s) == (8.0, 2.0)
+    assert (program.main.run_s, program.main.wait_s) == (8.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -374,9 +379,9 @@ def test_workers_are_as_busy_as_their_cpu_time_in_their_lives(machine: MakeMachi
     lazy, busy = (process(pid, "pt_data_worker", ppid=70, ticks=ticks) for pid, ticks in ((80, 0), (81, 46_000)))
     fresh: Files = {**process(82, "pt_data_worker", ppid=70), "/proc/82/stat": stat(82, "pt_data_worker", ppid=70, start=100_000)}
 
-    assert only(collect(machine(loader(lazy, busy)))).worker_busy_share == pytest.approx(0.25, abs=0.001)
-    assert only(collect(machine(loader(fresh)))).worker_busy_share is None
-    assert only(collect(machine(loader()))).worker_busy_share == 0.0
+    assert only(collect(machine(loader(lazy, busy)))).workers.busy_share == pytest.approx(0.25, abs=0.001)
+    assert only(collect(machine(loader(fresh)))).workers.busy_share is None
+    assert only(collect(machine(loader()))).workers.busy_share == 0.0
 
 
 # ---------------------------------------------------------------------- software
@@ -396,9 +401,9 @@ def test_libraries_of_elsewhere_are_told_from_the_wheels(machine: MakeMachine) -
     shadowed = only(collect(machine(files(process(70, mapped=mapped), wheel))))
     system = only(collect(machine(files(process(70, mapped=mapped)))))
 
-    assert (shadowed.foreign_libraries, system.foreign_libraries) == (("/usr/local/cuda/lib64/libcudnn.so.9.8.0",), ())
-    assert [(library.name, library.version) for library in shadowed.libraries] == [("libcudnn", "9.8.0"), ("libcublas", "12")]
-    assert shadowed.cudnn_folders == ("/usr/local/cuda/lib64", "/x")
+    assert (shadowed.loaded.foreign_libraries, system.loaded.foreign_libraries) == (("/usr/local/cuda/lib64/libcudnn.so.9.8.0",), ())
+    assert [(library.name, library.version) for library in shadowed.loaded.libraries] == [("libcudnn", "9.8.0"), ("libcublas", "12")]
+    assert shadowed.loaded.cudnn_folders == ("/usr/local/cuda/lib64", "/x")
     assert shadowed.cuda_used
 
 
@@ -413,9 +418,9 @@ def test_two_openmp_runtimes_and_an_allocator_are_seen(machine: MakeMachine) -> 
     )
     program = only(collect(machine(files(process(70, mapped=mapped)))))
 
-    assert [library.name for library in program.openmp] == ["libgomp", "libiomp5"]
-    assert (program.allocator, program.allocators, program.sanitizers) == ("tcmalloc", ("tcmalloc",), ("asan",))
-    assert program.packages == ("sklearn", "torch")
+    assert [library.name for library in program.loaded.openmp] == ["libgomp", "libiomp5"]
+    assert (program.loaded.allocator, program.loaded.allocators, program.loaded.sanitizers) == ("tcmalloc", ("tcmalloc",), ("asan",))
+    assert program.loaded.packages == ("sklearn", "torch")
 
 
 def test_a_preload_that_was_not_loaded_is_missing(machine: MakeMachine) -> None:
@@ -424,8 +429,8 @@ def test_a_preload_that_was_not_loaded_is_missing(machine: MakeMachine) -> None:
     mapped = (LIBTORCH, "/usr/lib/libjemalloc.so.2", "/usr/lib/libtcmalloc_minimal.so.4.5.10")
     program = only(collect(machine(files(process(70, env=env, mapped=mapped)))))
 
-    assert program.preload_missing == ("/nope/libjemalloc.so.1",)
-    assert len(program.preload or ()) == 4
+    assert program.variables.preload_missing == ("/nope/libjemalloc.so.1",)
+    assert len(program.variables.preload or ()) == 4
 
 
 def test_files_of_a_container_are_seen_through_its_root(machine: MakeMachine) -> None:
@@ -434,14 +439,14 @@ def test_files_of_a_container_are_seen_through_its_root(machine: MakeMachine) ->
     links = {"/proc/70/ns/mnt": "mnt:[2]", "/proc/self/ns/mnt": "mnt:[1]"}
     program = only(collect(machine(files(process(70, env="LD_PRELOAD=/lib/mine.so"), inside), links=links)))
 
-    assert (program.torch_version, program.preload_missing, program.data_mounts) == ("2.9.1+cu128", (), None)
+    assert (program.torch.version, program.variables.preload_missing, program.files.mounts) == ("2.9.1+cu128", (), None)
 
 
 def test_a_replaced_installation_is_noticed(machine: MakeMachine) -> None:
     """The maps say that the file a program runs is no longer the one on disk."""
     program = only(collect(machine(files(process(70, mapped=(f"{LIBTORCH} (deleted)",))))))
 
-    assert program.torch_version == "2.13.0+cpu"
+    assert program.torch.version == "2.13.0+cpu"
 
 
 def test_gpus_come_from_the_driver_by_process_number(machine: MakeMachine) -> None:
@@ -520,8 +525,8 @@ def test_data_files_tell_their_file_systems(machine: MakeMachine) -> None:
     }
     program = only(collect(machine(files(process(70, mapped=(LIBTORCH, "/data/shard-0.arrow")), worker, mounts), links=links)))
 
-    assert [(mount.point, mount.fstype, mount.files) for mount in program.data_mounts or ()] == [("/", "ext4", 1), ("/data", "nfs4", 2)]
-    assert program.open_files == 4
+    assert [(mount.point, mount.fstype, mount.files) for mount in program.files.mounts or ()] == [("/", "ext4", 1), ("/data", "nfs4", 2)]
+    assert program.files.open == 4
 
 
 def test_memory_by_node_is_read_where_there_are_nodes(machine: MakeMachine) -> None:
@@ -532,8 +537,8 @@ def test_memory_by_node_is_read_where_there_are_nodes(machine: MakeMachine) -> N
     }
     program = only(collect(machine(files(process(70), numa))))
 
-    assert program.numa_policy == "bind:0"
-    assert [(pages.node, pages.bytes) for pages in program.numa_pages or ()] == [(0, (5 << 21) + 4096), (1, 8192)]
+    assert program.memory.policy == "bind:0"
+    assert [(pages.node, pages.bytes) for pages in program.memory.nodes or ()] == [(0, (5 << 21) + 4096), (1, 8192)]
 
 
 @pytest.mark.parametrize("policy", ["prefer (many):1", "prefer (many)=static:1", "weighted interleave:0-1", "prefer:1", "interleave:0-1"])
@@ -549,7 +554,7 @@ def test_memory_of_a_large_process_is_left_alone(machine: MakeMachine) -> None:
     large: Files = {"/proc/70/status": "VmRSS:\t209715200 kB\n"}
     host = machine(files(process(70), large, numa))
 
-    assert only(collect(host)).numa_pages is None
+    assert only(collect(host)).memory.nodes is None
     assert any(source.path == "/proc/70/numa_maps" and "--deep" in (source.error or "") for source in host.sources)
 
 
@@ -563,7 +568,7 @@ def test_ranks_of_one_launcher_are_one_job(machine: MakeMachine) -> None:
 
     facts = collect(machine(files(launcher, *ranks))).processes
 
-    assert [(program.launcher, program.rank, program.world_size, program.job, program.leads_job) for program in facts] == [
+    assert [(program.job.launcher, program.job.rank, program.job.world_size, program.job.id, program.job.leads) for program in facts] == [
         ("torchrun", -1, 1, 60, False),
         ("", 0, 2, 60, True),
         ("", 1, 2, 60, False),
@@ -582,7 +587,7 @@ def test_ranks_of_one_launcher_are_one_job(machine: MakeMachine) -> None:
 )
 def test_launchers_are_told_by_their_command(machine: MakeMachine, argv: str, launcher: str) -> None:
     """A program that only mentions a launcher is none."""
-    assert only(collect(machine(files(process(70, argv=argv))))).launcher == launcher
+    assert only(collect(machine(files(process(70, argv=argv))))).job.launcher == launcher
 
 
 def test_slurm_variables_make_a_rank_only_under_srun(machine: MakeMachine) -> None:
@@ -591,8 +596,8 @@ def test_slurm_variables_make_a_rank_only_under_srun(machine: MakeMachine) -> No
     step = only(collect(machine(files(process(70, ppid=50, env=env), {"/proc/50/stat": stat(50, "slurmstepd")}))))
     batch = only(collect(machine(files(process(70, ppid=50, env=env), {"/proc/50/stat": stat(50, "bash")}))))
 
-    assert (step.rank, step.local_rank, step.world_size) == (3, 1, 8)
-    assert (batch.rank, batch.world_size) == (-1, 1)
+    assert (step.job.rank, step.job.local_rank, step.job.world_size) == (3, 1, 8)
+    assert (batch.job.rank, batch.job.world_size) == (-1, 1)
 
 
 def test_unreadable_variables_are_unknown(machine: MakeMachine) -> None:
@@ -602,7 +607,7 @@ def test_unreadable_variables_are_unknown(machine: MakeMachine) -> None:
     titled = only(collect(machine(files(process(70, argv="VLLM::EngineCore", env="")), links={"/proc/70/exe": "/venv/bin/python3.12"})))
     plain = only(collect(machine(files(process(70, argv="python", env="")), links={"/proc/70/exe": "/venv/bin/python3.12"})))
 
-    assert (program.env, program.rank, program.preload_missing) == (None, None, None)
+    assert (program.env, program.job.rank, program.variables.preload_missing) == (None, None, None)
     assert titled.env is None
     assert plain.env == {}
 
@@ -678,7 +683,7 @@ def test_a_hostile_program_shows_and_leaks_nothing(tmp_path: Path) -> None:
     assert [secret for secret in hidden if secret in everything] == []
     texts = (program.name, program.command or "", *(program.env or {}).values())
     assert not any(char in text for text in texts for char in "\x1b\x07\n\u202e")
-    assert (program.torch_version, program.torch_prefix) == ("9.9.9+fake", str(tmp_path / "venv"))
+    assert (program.torch.version, program.torch.prefix) == ("9.9.9+fake", str(tmp_path / "venv"))
     assert "--password" in (program.command or "")
 
 
@@ -692,8 +697,8 @@ def test_variables_that_nothing_reads_are_found_by_deep_only(tmp_path: Path) -> 
         deep = next(program for program in collect(Host("/", deep=True)).processes if program.pid == pid)
         plain = next(program for program in collect(Host("/")).processes if program.pid == pid)
 
-    assert (deep.variables_searched, deep.unread_variables) == (True, ("NCCL_P2P_DISABEL",))
-    assert (plain.variables_searched, plain.unread_variables) == (False, None)
+    assert (deep.variables.searched, deep.variables.unread) == (True, ("NCCL_P2P_DISABEL",))
+    assert (plain.variables.searched, plain.variables.unread) == (False, None)
 
 
 def test_a_pipe_among_the_modules_of_a_program_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -704,7 +709,7 @@ def test_a_pipe_among_the_modules_of_a_program_keeps_nobody_waiting(tmp_path: Pa
         host = Host("/", deep=True)
         program = next(candidate for candidate in collect(host).processes if candidate.pid == pid)
 
-    assert (program.variables_searched, program.unread_variables) == (True, None)
+    assert (program.variables.searched, program.variables.unread) == (True, None)
     assert "not a plain file" in {source.error for source in host.sources}
 
 
@@ -756,10 +761,10 @@ def test_binding_variables_collapse_real_workers_and_the_rule_says_so() -> None:
     with running(TORCH_PYTHON, LOADER) as pid:
         free, quiet = findings(pid)
 
-    assert (bound.workers, bound.worker_start, len(bound.worker_cpus or ())) == (2, "fork", 1)
-    assert len(bound.allowed or ()) == 1 < len(bound.allowed_at_start or ())
+    assert (bound.workers.count, bound.workers.start, len(bound.workers.cpus or ())) == (2, "fork", 1)
+    assert len(bound.affinity.now or ()) == 1 < len(bound.affinity.at_start or ())
     assert "OMP_PROC_BIND" in rules["openmp.affinity-pins-workers"].message
-    assert len(free.worker_cpus or ()) == len(free.allowed or ()) > 1
+    assert len(free.workers.cpus or ()) == len(free.affinity.now or ()) > 1
     assert "openmp.affinity-pins-workers" not in quiet
 
 
@@ -772,10 +777,10 @@ def test_a_real_program_is_described(tmp_path: Path) -> None:
     with running(TORCH_PYTHON, LOADER, env={"LD_PRELOAD": "/nope/libjemalloc.so.1", "OMP_NUM_THREADS": "2"}) as pid:
         program, rules = findings(pid)
 
-    assert (program.torch_version, program.preload_missing) == (expected, ("/nope/libjemalloc.so.1",))
-    assert Path(program.torch_prefix, "bin").is_dir()
-    assert program.openmp
-    assert program.pins_memory is False
+    assert (program.torch.version, program.variables.preload_missing) == (expected, ("/nope/libjemalloc.so.1",))
+    assert Path(program.torch.prefix, "bin").is_dir()
+    assert program.loaded.openmp
+    assert program.threads.pins_memory is False
     assert "allocator.preload-missing-file" in rules
 
 

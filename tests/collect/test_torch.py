@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sysperf.collect.process.parts import LoadedTorch
+from sysperf.collect.process.records import Process
 from sysperf.collect.torch import collect, install_at, with_running
 from sysperf.collect.torch.records import Companion, Copy, Install, Package, Pin
 from sysperf.collect.torch.wheels import capabilities, wheel
@@ -139,12 +140,17 @@ def test_a_process_names_its_installation_by_a_mapped_library(machine: MakeMachi
     assert install_at(host, "not a path") is None
 
 
+def program(pid: int, prefix: str, version: str) -> Process:
+    """A running program that has loaded this PyTorch."""
+    return Process(pid=pid, ppid=1, name="python", user=1000, torch=LoadedTorch(version=version, prefix=prefix))
+
+
 def test_what_runs_is_shown_even_where_nobody_looks(machine: MakeMachine) -> None:
     """A job's own venv joins the list; a container's folder of the same name, which holds another version here, does not."""
     host = machine({**SHELL, **python_at(V), **torch_in(SITE), **python_at("/srv/job"), **cu130_in(site_of("/srv/job"))}, calls=CALLS)
     versions = [(V, "2.13.0+cpu"), ("/srv/job", "2.13.0+cu130"), ("/srv/job", "2.13.0+cu130"), ("", "2.9.0"), ("/gone", "2.9.0")]
-    running = [SimpleNamespace(pid=7, user=1000, torch_prefix=prefix, torch_version=version) for prefix, version in versions]
-    other = SimpleNamespace(pid=8, user=1000, torch_prefix="/srv/job", torch_version="2.5.1")
+    running = [program(7, prefix, version) for prefix, version in versions]
+    other = program(8, "/srv/job", "2.5.1")
 
     joined = with_running(host, collect(host), running)
     in_container = with_running(host, collect(host), [other])

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sysperf.diagnosis.facts import Diagnosis, Machine, Program
+from sysperf.diagnosis.facts import Diagnosis, Machine, Program, Threads
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine.diagnose import earlier
 from sysperf.model.finding import Finding
@@ -17,7 +17,7 @@ COMPETES = Finding("threads.programs-compete", "confirmed", "warning", "diagnosi
 
 
 def said(cause: Finding | None, others: float, pid: int = 7) -> Verdict:
-    facts = Diagnosis(programs=(Program(pid=pid, used_cpus=1.0),), machine=Machine(torch_cpus=others, others_cpus=0.0))
+    facts = Diagnosis(programs=(Program(pid=pid, threads=Threads(used_cpus=1.0)),), machine=Machine(torch_cpus=others, others_cpus=0.0))
     if cause is None:
         return Verdict(sysperf="1", pid=pid, verdict="healthy", sentence="Healthy: bound by computation.", facts=facts)
     return Verdict(sysperf="1", pid=pid, verdict="slowed", sentence=f"Confirmed: {cause.title}.", causes=(cause,), facts=facts)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from sysperf import plugin
-from sysperf.diagnosis.facts import Diagnosis, Program
+from sysperf.diagnosis.facts import Diagnosis, MainThread, Program, Threads
 from sysperf.engine import diagnose, judging
 from sysperf.engine.diagnose import Options, inside
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
@@ -135,7 +135,7 @@ def test_a_job_that_hangs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Frame("all_reduce", "/site-packages/torch/distributed/distributed_c10d.py", 9)
     samples = Samples(os.getpid(), 6, 50, (Sample(os.getpid(), "MainThread", (waits, Frame("main", "/home/me/train.py", 3)), 300),))
     monkeypatch.setattr(plugin, "stack_taker", lambda _: SimpleNamespace(sample=lambda *_: samples))
-    hung = Program(pid=os.getpid(), rank=0, world_size=2, role="idle", used_cpus=0.0, main_ran=0.0, main_waited=0.0)
+    hung = Program(pid=os.getpid(), rank=0, world_size=2, role="idle", threads=Threads(used_cpus=0.0), main=MainThread(ran=0.0, waited=0.0))
     asked = diagnoser(Options())
     asked._window.run(0.1)
     monkeypatch.setattr(asked, "_look_from_outside", lambda: Diagnosis(programs=(hung,)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, Program, Stacks, Workers
+from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, MainThread, Program, Stacks, Threads, Workers
 from sysperf.engine.diagnose.loader_plan import MAX_WORKERS, plan
 
 
@@ -20,7 +20,7 @@ def planned(program: Program, cpus: int, idle: float, *others: Program) -> Loade
 
 def inline(share: float, team: int, used: float, slept: float = 0.0, **facts: object) -> Program:
     stacks = Stacks(samples=300, inline_fetch=share, forward=1 - share)
-    return Program(pid=7, team=team, used_cpus=used, main_slept=slept, stacks=stacks, **facts)  # type: ignore[arg-type]
+    return Program(pid=7, threads=Threads(team=team, used_cpus=used), main=MainThread(slept=slept), stacks=stacks, **facts)  # type: ignore[arg-type]
 
 
 def test_decoding_on_two_cpus_wants_one_computing_thread() -> None:
@@ -60,8 +60,7 @@ def test_what_waits_for_storage_takes_no_cpu() -> None:
 
     starved = Program(
         pid=7,
-        team=1,
-        used_cpus=0.1,
+        threads=Threads(team=1, used_cpus=0.1),
         stacks=Stacks(samples=300, loader_wait=0.8, forward=0.2),
         workers=Workers(count=2, ran=0.02, waited=0.0),
     )
@@ -71,7 +70,9 @@ def test_what_waits_for_storage_takes_no_cpu() -> None:
 def test_workers_on_full_cpus_are_not_made_more() -> None:
     """Two workers decode all the time on two CPUs: a third one makes no more batches."""
     stacks = Stacks(samples=300, loader_wait=0.7, forward=0.3)
-    made = planned(Program(pid=7, team=1, used_cpus=0.3, stacks=stacks, workers=Workers(count=2, ran=0.85, waited=0.15)), 2, 0.0)
+    made = planned(
+        Program(pid=7, threads=Threads(team=1, used_cpus=0.3), stacks=stacks, workers=Workers(count=2, ran=0.85, waited=0.15)), 2, 0.0
+    )
 
     assert made.saves < 0.05
     assert "make samples cheaper" in made.advice
@@ -82,7 +83,7 @@ def test_workers_that_wait_for_one_lock_are_not_made_more() -> None:
     waits = Stacks(samples=300, locking=0.74, inline_fetch=1.0)
     stacks = Stacks(samples=300, loader_wait=0.8, forward=0.2)
     workers = Workers(count=4, ran=0.02, waited=0.0)
-    made = planned(Program(pid=7, team=1, used_cpus=0.2, stacks=stacks, workers=workers, worker_stacks=waits), 2, 1.7)
+    made = planned(Program(pid=7, threads=Threads(team=1, used_cpus=0.2), stacks=stacks, workers=workers, worker_stacks=waits), 2, 1.7)
 
     assert made.workers == 4
     assert made.saves == pytest.approx(0.73, abs=0.05)

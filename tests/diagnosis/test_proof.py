@@ -12,6 +12,7 @@ import pytest
 
 from sysperf.cli import verify
 from sysperf.cli.verify import plan as verify_plan
+from sysperf.collect.process.parts import JobPlace
 from sysperf.collect.process.records import Process
 from sysperf.diagnosis.facts import Program, Stacks
 from sysperf.engine.diagnose.proof import Proof, proof, start_of
@@ -50,8 +51,10 @@ def test_an_environment_fix_is_proven_with_the_programs_own_command() -> None:
 
 def test_a_rank_is_started_by_its_launcher() -> None:
     """Alone it would wait for the others, or has no RANK at all. What cannot be seen has no proof."""
-    torchrun = Process(pid=5, ppid=1, name="torchrun", command="torchrun --nproc-per-node 2 train.py", launcher="torchrun", job=5)
-    rank = Process(pid=7, ppid=5, name="python", command="python -u train.py", rank=0, world_size=2, job=5)
+    torchrun = Process(
+        pid=5, ppid=1, name="torchrun", command="torchrun --nproc-per-node 2 train.py", job=JobPlace(launcher="torchrun", id=5)
+    )
+    rank = Process(pid=7, ppid=5, name="python", command="python -u train.py", job=JobPlace(rank=0, world_size=2, id=5))
 
     assert start_of(rank, [torchrun, rank])[0] == "torchrun --nproc-per-node 2 train.py"
     assert start_of(rank, [rank]) == ("", "")
@@ -65,8 +68,8 @@ def test_a_launcher_is_started_as_it_was_typed(tmp_path: Path) -> None:
     torchrun.write_text("#!/usr/bin/python3\n")
     torchrun.chmod(0o755)
     started = f"/usr/bin/python3 {torchrun} --nproc-per-node 2 train.py"
-    launcher = Process(pid=5, ppid=1, name="torchrun", command=started, launcher="torchrun", job=5, env={})
-    rank = Process(pid=7, ppid=5, name="python", command="python -u train.py", rank=0, world_size=2, job=5, env={})
+    launcher = Process(pid=5, ppid=1, name="torchrun", command=started, job=JobPlace(launcher="torchrun", id=5), env={})
+    rank = Process(pid=7, ppid=5, name="python", command="python -u train.py", job=JobPlace(rank=0, world_size=2, id=5), env={})
     line = start_of(rank, [launcher, rank])[0]
 
     assert line.endswith(f"{torchrun} --nproc-per-node 2 train.py")

@@ -6,9 +6,7 @@ import contextlib
 import json
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +15,8 @@ from sysperf.collect.gpu import collect
 from sysperf.collect.gpu.records import Device, Pcie, Process
 from sysperf.diagnosis import gpu, native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks
+from sysperf.diagnosis.gpu import Card
+from sysperf.engine.diagnose import known
 from sysperf.engine.diagnose.inside import RULES
 from sysperf.host import Host
 from sysperf.host.live import Live
@@ -371,7 +371,7 @@ def test_what_others_do_on_other_gpus_is_not_the_programs() -> None:
 
 def test_the_gpus_of_a_program_are_told_by_their_addresses() -> None:
     """A machine's only GPU is the program's where NVML does not tell; of several, none is."""
-    several = [SimpleNamespace(index=number, bus_id=f"0000:0{number}:00.0") for number in range(3)]
+    several = [Card(number, f"0000:0{number}:00.0", None) for number in range(3)]
 
     assert gpu.used_by(("0000:02:00.0",), several) == (several[2],)
     assert gpu.used_by(None, several) == ()
@@ -379,8 +379,8 @@ def test_the_gpus_of_a_program_are_told_by_their_addresses() -> None:
     assert gpu.used_by((), several[:1]) == ()  # it has loaded CUDA, and computes elsewhere
 
 
-def card(*processes: Process, pcie: Pcie | None = None) -> Device:
-    return Device(index=0, bus_id="0000:01:00.0", processes=processes, pcie=pcie or Pcie())
+def card(*processes: Process, index: int = 0, pcie: Pcie | None = None) -> Card:
+    return known.card(Device(index=index, bus_id="0000:01:00.0", processes=processes, pcie=pcie or Pcie()))
 
 
 def test_a_gpu_that_several_programs_share_is_told_apart() -> None:
@@ -410,7 +410,7 @@ def test_a_gpu_of_amd_is_seen_like_others(tmp_path: Path) -> None:
     for cycle in range(20):
         plant(tmp_path, {counted: accumulated(1_000 + 100 * cycle, 0, 50 * cycle, 0, 0, 0)})
         taken.append(meters.sample())
-    devices = collect(Host(tree=Live(root))).devices or ()
+    devices = [known.card(device) for device in collect(Host(tree=Live(root))).devices or ()]
 
     described_gpu = gpu.of_job(taken, devices, {7}, devices)
 
@@ -422,7 +422,7 @@ def test_a_gpu_of_amd_is_seen_like_others(tmp_path: Path) -> None:
 
 def test_who_uses_a_gpu_is_unknown_where_nvml_does_not_tell() -> None:
     """Neither 'nobody' nor 'nothing'."""
-    described_gpu = gpu.of_job([{"gpu.0.utilization": 0.95}] * 20, [msgspec.structs.replace(card(), processes=None)], {7})
+    described_gpu = gpu.of_job([{"gpu.0.utilization": 0.95}] * 20, [Card(0, None, None)], {7})
 
     assert described_gpu is not None
     assert (described_gpu.others, described_gpu.others_used, described_gpu.own_used, described_gpu.link_used) == (None, None, None, None)
@@ -434,10 +434,9 @@ def test_what_programs_do_on_other_gpus_is_not_counted_here() -> None:
         "gpu.0.utilization": 0.45, "gpu.1.utilization": 0.9,
         "process.7.gpu_utilization": 0.4, "process.8.gpu_utilization": 0.5, "process.98.gpu_utilization": 0.4, "process.99.gpu_utilization": 0.9,
     }  # fmt: skip
-    here = msgspec.structs.replace(card(), processes=(Process(7), Process(98)))
-    there = msgspec.structs.replace(card(), index=1, processes=(Process(8),))
+    here, there = card(Process(7), Process(98)), card(Process(8), index=1)
     found = gpu.of_job([meters] * 20, [here], {7, 8}, [here, there])
-    moving = gpu.of_job([meters] * 20, [here], {7, 8}, [here, msgspec.structs.replace(there, processes=(Process(8), Process(98)))])
+    moving = gpu.of_job([meters] * 20, [here], {7, 8}, [here, card(Process(8), Process(98), index=1)])
     both = gpu.of_job([meters] * 20, [here, there], {7, 8}, [here, there])
 
     assert found is not None
@@ -463,7 +462,7 @@ def test_the_busiest_link_is_told_of_several() -> None:
         "gpu.0.utilization": 0.5, "gpu.0.pcie_received_bytes_per_s": 12e9, "gpu.1.utilization": 0.5, "gpu.1.pcie_received_bytes_per_s": 1e9,
     }  # fmt: skip
     wide = card(Process(7), pcie=Pcie(width_lanes=16, max_generation=4))
-    narrow = msgspec.structs.replace(card(Process(7), pcie=Pcie(width_lanes=4, max_generation=3)), index=1)
+    narrow = card(Process(7), index=1, pcie=Pcie(width_lanes=4, max_generation=3))
     found = gpu.of_job([meters] * 20, [wide, narrow], {7})
 
     assert found is not None

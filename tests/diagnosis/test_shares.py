@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from sysperf.collect.process.parts import Affinity, JobPlace
 from sysperf.collect.process.records import Process
 from sysperf.diagnosis import facts as diagnosis
 from sysperf.diagnosis.facts import Share
@@ -25,7 +26,9 @@ from tests.conftest import captured
 from tests.diagnosis.test_verdict import judged, program
 
 TWO_NODES = "64amd64-4s2n4ca2co"
-OTHER = Process(pid=8, ppid=1, name="python", command="python other.py 'a b'", allowed=CpuSet.parse("0-63"), job=8)
+OTHER = Process(
+    pid=8, ppid=1, name="python", command="python other.py 'a b'", affinity=Affinity(now=CpuSet.parse("0-63")), job=JobPlace(id=8)
+)
 
 
 class _Processes(msgspec.Struct):
@@ -50,7 +53,7 @@ def test_two_programs_get_half_of_the_cores_each() -> None:
 
 def test_what_only_one_may_use_stays_its_own() -> None:
     """The other may use eight CPUs: those are divided, and no more."""
-    parts = divided("0-63", msgspec.structs.replace(OTHER, allowed=CpuSet.parse("0-7")))
+    parts = divided("0-63", msgspec.structs.replace(OTHER, affinity=Affinity(now=CpuSet.parse("0-7"))))
 
     assert parts == {7: "0-3,8-63", 8: "4-7"}
 
@@ -59,8 +62,8 @@ def test_more_programs_than_cores_are_not_divided() -> None:
     """Nor where a program's CPUs are unknown."""
     core = CpuSet.parse("0-1")
     assert len(CoreMap(_machine(), core).cores(core)) == 1
-    assert divided("0-1", msgspec.structs.replace(OTHER, allowed=core)) == {}
-    assert divided("0-63", msgspec.structs.replace(OTHER, allowed=None)) == {}
+    assert divided("0-1", msgspec.structs.replace(OTHER, affinity=Affinity(now=core))) == {}
+    assert divided("0-63", msgspec.structs.replace(OTHER, affinity=Affinity())) == {}
 
 
 def _machine() -> Machine:
@@ -70,8 +73,10 @@ def _machine() -> Machine:
 
 def test_the_ranks_of_a_job_are_one_program() -> None:
     """Its launcher's command starts them all."""
-    ranks = [msgspec.structs.replace(OTHER, pid=pid, command="python rank.py", job=20) for pid in (21, 22, 23, 24)]
-    launcher = msgspec.structs.replace(OTHER, pid=20, command="torchrun --nproc-per-node 4 rank.py", job=20, launcher="torchrun")
+    ranks = [msgspec.structs.replace(OTHER, pid=pid, command="python rank.py", job=JobPlace(id=20)) for pid in (21, 22, 23, 24)]
+    launcher = msgspec.structs.replace(
+        OTHER, pid=20, command="torchrun --nproc-per-node 4 rank.py", job=JobPlace(id=20, launcher="torchrun")
+    )
     host = captured("hwloc", TWO_NODES)
     facts = reading.snapshot(host, ("cpu", "numa", "cgroup"))
     taken = Snapshot(taken_at="", areas={**facts.areas, "process": Area(_Processes((launcher, *ranks)))})
@@ -88,7 +93,7 @@ def test_who_computes_elsewhere_or_hardly_competes_with_nobody() -> None:
     after = [
         msgspec.structs.replace(OTHER, pid=8, cpu_s=4.0),
         msgspec.structs.replace(OTHER, pid=9, cpu_s=0.2),
-        msgspec.structs.replace(OTHER, pid=10, cpu_s=4.0, allowed=CpuSet.parse("32-63")),
+        msgspec.structs.replace(OTHER, pid=10, cpu_s=4.0, affinity=Affinity(now=CpuSet.parse("32-63"))),
     ]
     competing = diagnose_shares.competing(before, after, window, CpuSet.parse("0-31"))
 
@@ -102,7 +107,7 @@ def test_the_lines_start_each_program_on_its_own_cpus() -> None:
         Share(pid=8, command="python other.py; reboot", cpus=CpuSet.parse("4-7")),
     )
     around = diagnosis.Machine(cpus=9, other_programs=1, torch_cpus=3.0, idle_cpus=0.0, shares=shares)
-    (cause,) = judged(program(waited_share=0.5, command=shares[0].command), machine=around).causes
+    (cause,) = judged(program(threads={"waited_share": 0.5}, command=shares[0].command), machine=around).causes
 
     assert cause.rule == "threads.programs-compete"
     assert [shlex.split(fix.command) for fix in cause.fixes if fix.kind == "bind"] == [
@@ -120,8 +125,8 @@ def test_what_is_pasted_starts_where_the_program_runs() -> None:
         Share(pid=8, command="python other.py", cpus=CpuSet.parse("4-7")),
     )
     around = diagnosis.Machine(cpus=8, other_programs=1, torch_cpus=3.0, idle_cpus=0.0, shares=shares)
-    (bound,) = judged(program(waited_share=0.5), machine=around).causes
-    (faults,) = judged(program(folder="/srv/my job", fault_share=0.5, faults_per_s=90_000.0)).causes
+    (bound,) = judged(program(threads={"waited_share": 0.5}), machine=around).causes
+    (faults,) = judged(program(folder="/srv/my job", faults={"share": 0.5, "per_s": 90_000.0})).causes
 
     assert [fix.command for fix in bound.fixes if fix.kind == "bind"] == [
         "cd '/srv/my job' && sysperf wrap --cpus 0-3 -- python train.py",
@@ -143,6 +148,9 @@ def test_the_folder_is_that_of_the_running_program(tmp_path: Path) -> None:
 
 def test_where_the_cpus_cannot_be_divided_no_line_pretends_to() -> None:
     """One after the other is what is left."""
-    (cause,) = judged(program(waited_share=0.5), machine=diagnosis.Machine(cpus=2, other_programs=3, others_cpus=1.5, idle_cpus=0.0)).causes
+    (cause,) = judged(
+        program(threads={"waited_share": 0.5}),
+        machine=diagnosis.Machine(cpus=2, other_programs=3, others_cpus=1.5, idle_cpus=0.0),
+    ).causes
 
     assert [fix.kind for fix in cause.fixes] == ["advice"]

@@ -15,18 +15,39 @@ import pytest
 
 from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs, verdict
-from sysperf.diagnosis.facts import Diagnosis, Gpu, Hit, Machine, Native, Program, Ranks, Stacks, Traced, Workers
+from sysperf.diagnosis.facts import (
+    Diagnosis,
+    Faults,
+    Gpu,
+    Hit,
+    Io,
+    Machine,
+    MainThread,
+    Memory,
+    Native,
+    Program,
+    Ranks,
+    Stacks,
+    Threads,
+    Traced,
+    Workers,
+)
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine import diagnose, judging
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.finding import Finding, Place, Subject
+from sysperf.model.record import convert
 from sysperf.report import as_json, diagnosis
 from tests.golden import Golden
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RUNNING = {"main_ran": 0.9, "main_waited": 0.05, "main_slept": 0.05, "used_cpus": 1.9, "waited_share": 0.02, "team": 2}
+RUNNING: dict[str, dict[str, object]] = {
+    "main": {"ran": 0.9, "waited": 0.05, "slept": 0.05},
+    "threads": {"used_cpus": 1.9, "waited_share": 0.02, "team": 2},
+}
+PARTS = {"main": MainThread, "threads": Threads, "faults": Faults, "io": Io, "memory": Memory}
 EVIL = "</title><script>alert(1)</script>\x1b[31m"
 
 
@@ -44,9 +65,16 @@ def program(**facts: object) -> Program:
         "rank": -1,
         "world_size": 1,
         "debug": (),
-        **RUNNING,
     }
-    return Program(**{**known, **facts})  # type: ignore[arg-type]
+    parts = {name: convert({**RUNNING.get(name, {}), **given(facts, name)}, part) for name, part in PARTS.items()}
+    return Program(**{**known, **facts, **parts})
+
+
+def given(facts: dict[str, object], name: str) -> dict[str, object]:
+    """The facts of a part that a test gives."""
+    part = facts.get(name, {})
+    assert isinstance(part, dict)
+    return part
 
 
 def judged(*programs: Program, machine: Machine | None = None, ranks: Ranks | None = None) -> diagnose_verdict.Judged:
@@ -67,16 +95,19 @@ def test_two_sources_confirm_and_one_makes_likely() -> None:
     """Two signals of one source are one witness."""
     waits = Stacks(samples=300, locking=0.3, forward=0.3, backward=0.2)
 
-    assert states(judged(program(stacks=waits, main_slept=0.3, main_futex=0.3))) == {"program.waits-for-threads": "confirmed"}
+    assert states(judged(program(stacks=waits, main={"slept": 0.3, "futex": 0.3}))) == {"program.waits-for-threads": "confirmed"}
     assert states(judged(program(debug=("CUDA_LAUNCH_BLOCKING=1", "PYTHONDEVMODE=1")))) == {"program.debugging-on": "likely"}
 
 
 def test_a_leak_and_a_sleep_beside_it_are_told_apart() -> None:
     """The line that sleeps, where most of the time goes, keeps nothing; and a leak has no speed to compare."""
-    grows = {"age_s": 100.0, "growth_bytes_per_s": 5e7, "growth_later_bytes_per_s": 5e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    grows = {
+        "age_s": 100.0,
+        "memory": {"growth_bytes_per_s": 5e7, "growth_later_bytes_per_s": 5e7, "limit_bytes": 8 << 30, "bytes": 2 << 30},
+    }
     sleep = Place("train.py", 14, "main", "time.sleep(0.02)", "sleeping", 0.8)
     waits = Stacks(samples=300, sleeping=0.8, other=0.95, forward=0.01, backward=0.02, optimizer=0.02, lines=(sleep,))
-    found = judged(program(stacks=waits, main_ran=0.15, main_slept=0.8, main_waited=0.05, main_sleeping=0.8, **grows))
+    found = judged(program(stacks=waits, main={"ran": 0.15, "slept": 0.8, "waited": 0.05, "sleeping": 0.8}, **grows))
 
     assert states(found) == {"memory.grows": "likely", "program.sleeps": "confirmed"}
     assert {cause.rule: [place.line for place in cause.places] for cause in found.causes} == {"memory.grows": [], "program.sleeps": [14]}
@@ -96,11 +127,14 @@ def test_what_only_stacks_show_is_likely() -> None:
     fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)
     sleeps = Stacks(samples=300, sleeping=0.5, forward=0.3)
     waits = Stacks(samples=300, locking=0.5, forward=0.3)
-    grows = {"age_s": 100.0, "growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    grows = {
+        "age_s": 100.0,
+        "memory": {"growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "limit_bytes": 8 << 30, "bytes": 2 << 30},
+    }
 
     assert states(judged(program(stacks=fetches))) == {"dataloader.inline": "likely"}
-    assert states(judged(program(stacks=sleeps, main_slept=0.5))) == {"program.sleeps": "likely"}
-    assert states(judged(program(stacks=waits, main_slept=0.5))) == {"program.waits-for-threads": "likely"}
+    assert states(judged(program(stacks=sleeps, main={"slept": 0.5}))) == {"program.sleeps": "likely"}
+    assert states(judged(program(stacks=waits, main={"slept": 0.5}))) == {"program.waits-for-threads": "likely"}
     assert states(judged(program(**grows))) == {"memory.grows": "likely"}
 
 
@@ -108,12 +142,15 @@ def test_what_the_kernel_saw_too_is_confirmed() -> None:
     """A sleep in a call that sleeps, fetching outside of PyTorch's libraries, memory that all of the machine loses."""
     fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)
     sleeps = Stacks(samples=300, sleeping=0.5, forward=0.3)
-    grows = {"age_s": 100.0, "growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "memory_bytes": 2 << 30, "limit_bytes": 8 << 30}
+    grows = {
+        "age_s": 100.0,
+        "memory": {"growth_bytes_per_s": 5e7, "growth_since_start": 4e7, "limit_bytes": 8 << 30, "bytes": 2 << 30},
+    }
     shrinks = Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, other_programs=0, available_growth_bytes_per_s=-6e7)
 
     elsewhere = Native(samples=300, python=0.5, torch=0.3, math=0.3)
     assert states(judged(program(stacks=fetches, native=elsewhere))) == {"dataloader.inline": "confirmed"}
-    assert states(judged(program(stacks=sleeps, main_slept=0.5, main_sleeping=0.48))) == {"program.sleeps": "confirmed"}
+    assert states(judged(program(stacks=sleeps, main={"slept": 0.5, "sleeping": 0.48}))) == {"program.sleeps": "confirmed"}
     assert states(judged(program(**grows), machine=shrinks)) == {"memory.grows": "confirmed"}
 
 
@@ -164,8 +201,8 @@ def test_of_two_causes_that_share_their_time_the_larger_is_named(interpreter: fl
 def test_a_small_checkpoint_does_not_hide_page_faults() -> None:
     """Each of them costs what it costs."""
     stacks = Stacks(samples=300, checkpoint=0.07, forward=0.3, backward=0.3, optimizer=0.2)
-    faults = {"fault_share": 0.4, "faults_per_s": 9e4, "system": 0.4, "main_ran": 0.9, "main_waited": 0.1}
-    verdict = judged(program(stacks=stacks, main_syncing=0.05, **faults))
+    faults = {"faults": {"share": 0.4, "per_s": 9e4}, "threads": {"system": 0.4}}
+    verdict = judged(program(stacks=stacks, main={"ran": 0.9, "waited": 0.1, "syncing": 0.05}, **faults))
 
     assert list(states(verdict)) == ["allocator.page-fault-storm", "program.checkpoint-in-step"]
 
@@ -226,7 +263,7 @@ def test_a_fix_is_for_this_program() -> None:
     """Its own command line in it, and what lint can change in its source as a diff."""
     hit = Hit(rule="dataloader.workers-made-again", place=Place("/home/me/my train.py", 3), fixable=True)
     made_again = program(stacks=Stacks(samples=300, loader_start=0.4), workers=Workers(count=2, started=4), hits=(hit.rule,), places=(hit,))
-    storm = program(fault_share=0.3, faults_per_s=2e5, system=0.4, allocator="glibc", started="python train.py --name 'a b'")
+    storm = program(faults={"share": 0.3, "per_s": 2e5}, threads={"system": 0.4}, allocator="glibc", started="python train.py --name 'a b'")
 
     (again,), (faults,) = judged(made_again).causes, judged(storm).causes
     assert "sysperf lint '/home/me/my train.py' --select dataloader.workers-made-again --fix" in [fix.command for fix in again.fixes]
@@ -260,16 +297,21 @@ def test_a_third_of_the_time_in_kernels_is_not_healthy() -> None:
 
 def test_what_waits_for_work_is_idle() -> None:
     """A server without requests, a notebook at its prompt."""
-    idle = {"role": "idle", "used_cpus": 0.0, "main_ran": 0.0, "main_slept": 1.0}
+    idle = {"role": "idle", "threads": {"used_cpus": 0.0}, "main": {"ran": 0.0, "slept": 1.0}}
 
     assert "wait for work" in judged(program(**idle)).sentence
-    suspended = judged(program(**idle, main_suspended=1.0))
+    suspended = judged(program(**{**idle, "main": {"ran": 0.0, "slept": 1.0, "suspended": 1.0}}))
     assert (suspended.word, "python (pid 7) is suspended" in suspended.sentence) == ("idle", True)
 
 
 def test_who_waits_for_a_loader_is_not_idle() -> None:
     """Main thread and workers sleep while far storage reads; only stacks tell that from a notebook that keeps its workers."""
-    asleep = {"role": "idle", "used_cpus": 0.0, "main_ran": 0.0, "main_slept": 1.0, "workers": Workers(count=2, ran=0.0, waited=0.0)}
+    asleep = {
+        "role": "idle",
+        "threads": {"used_cpus": 0.0},
+        "main": {"ran": 0.0, "slept": 1.0},
+        "workers": Workers(count=2, ran=0.0, waited=0.0),
+    }
     waits, kept = Stacks(samples=300, loader_wait=1.0), Stacks(samples=300, other=1.0, serving=1.0)
     seen, prompt = (programs.with_role_by_stacks(program(**asleep, stacks=stacks)) for stacks in (waits, kept))
 
@@ -280,7 +322,7 @@ def test_who_waits_for_a_loader_is_not_idle() -> None:
 
 def test_who_trains_on_what_comes_through_a_socket_waits_for_it() -> None:
     """However small the step is beside the wait; a debugger's prompt within the model's forward is no step."""
-    asleep = {"role": "idle", "used_cpus": 0.01, "main_ran": 0.01, "main_slept": 0.99, "main_polling": 0.98}
+    asleep = {"role": "idle", "threads": {"used_cpus": 0.01}, "main": {"ran": 0.01, "slept": 0.99, "polling": 0.98}}
     fed = Stacks(samples=600, other=0.985, serving=0.98, backward=0.01, optimizer=0.005)
     prompt, asked = Stacks(samples=600, forward=1.0, serving=1.0), Stacks(samples=600, other=0.99, serving=0.98, forward=0.01)
 
@@ -313,7 +355,7 @@ def test_the_end_of_an_epoch_is_no_evaluation_in_each_step() -> None:
 def test_a_rank_that_waits_for_others_is_not_promoted() -> None:
     """A backward pass without CPU time is a rank that hangs; its loader is a loader."""
     hangs, loads = Stacks(samples=300, backward=1.0), Stacks(samples=300, loader_wait=0.9)
-    rank = {"rank": 1, "world_size": 2, "role": "idle", "used_cpus": 0.0}
+    rank = {"rank": 1, "world_size": 2, "role": "idle", "threads": {"used_cpus": 0.0}}
 
     assert [programs.with_role_by_stacks(program(**rank, stacks=one)).role for one in (hangs, loads)] == ["idle", "computes"]
 
@@ -321,7 +363,7 @@ def test_a_rank_that_waits_for_others_is_not_promoted() -> None:
 def test_a_program_that_waits_in_its_own_code_is_not_called_idle() -> None:
     """It may wait for data that come over a socket, which it reads itself."""
     streams = Stacks(samples=300, other=1.0, python=1.0)
-    verdict = judged(program(role="idle", used_cpus=0.0, main_ran=0.0, main_slept=1.0, stacks=streams))
+    verdict = judged(program(role="idle", threads={"used_cpus": 0.0}, main={"ran": 0.0, "slept": 1.0}, stacks=streams))
 
     assert (verdict.word, verdict.next) == ("cannot-tell", "sysperf stacks 7")
 
@@ -329,7 +371,7 @@ def test_a_program_that_waits_in_its_own_code_is_not_called_idle() -> None:
 def test_a_run_of_sysperf_beside_the_job_is_said() -> None:
     """Its own runs are no neighbours, and yet they take CPUs."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.0, torch_cpus=0.0, trials_cpus=1.0, trials="sysperf (pid 9) 1.0")
-    verdict = judged(program(waited_share=0.5), machine=around)
+    verdict = judged(program(threads={"waited_share": 0.5}), machine=around)
 
     assert (states(verdict), "a run of sysperf takes 1.0 CPUs" in verdict.sentence) == ({}, True)
 
@@ -337,7 +379,9 @@ def test_a_run_of_sysperf_beside_the_job_is_said() -> None:
 def test_neighbours_of_both_kinds_share_what_is_lost() -> None:
     """Each answer keeps its kind: one does not become the other when a build begins beside a training."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.9, torch_cpus=0.9, others_steady=1.0, other_programs=1)
-    gains = {cause.rule: cause.gain.middle for cause in judged(program(used_cpus=0.5, waited_share=0.5), machine=around).causes}
+    gains = {
+        cause.rule: cause.gain.middle for cause in judged(program(threads={"used_cpus": 0.5, "waited_share": 0.5}), machine=around).causes
+    }
 
     assert gains == {"threads.programs-compete": 25.0, "threads.neighbour": 25.0}
 
@@ -364,7 +408,10 @@ def test_names_keep_their_capitals_in_the_sentence() -> None:
 
 def test_threads_of_a_server_that_wait_for_work_are_no_team() -> None:
     """They use next to nothing of the CPUs that somebody else fills."""
-    waits = {"main_ran": 0.01, "main_waited": 0.02, "main_slept": 0.97, "used_cpus": 0.04, "waited_share": 0.64, "team": 5}
+    waits = {
+        "main": {"ran": 0.01, "waited": 0.02, "slept": 0.97},
+        "threads": {"used_cpus": 0.04, "waited_share": 0.64, "team": 5},
+    }
     full = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.9, other_programs=0, cpu_pressure=0.96)
 
     assert states(judged(program(**waits, stacks=Stacks(samples=300, serving=1.0)), machine=full)) == {}
@@ -382,7 +429,7 @@ def test_a_trace_without_a_backward_pass_is_no_evaluation() -> None:
 
 def test_a_program_that_computes_in_another_thread_is_told_how_to_see_it() -> None:
     """Of such a thread the signals say nothing."""
-    verdict = judged(program(main_ran=0.0, main_waited=0.0, main_slept=1.0, stacks=Stacks(samples=300, locking=1.0, other=1.0)))
+    verdict = judged(program(main={"ran": 0.0, "waited": 0.0, "slept": 1.0}, stacks=Stacks(samples=300, locking=1.0, other=1.0)))
 
     assert (verdict.word, verdict.next) == ("cannot-tell", "sysperf stacks 7")
     assert "another thread" in verdict.sentence
@@ -412,7 +459,7 @@ def test_ranks_with_the_same_trouble_are_one_cause() -> None:
 
 def test_the_rank_that_is_waited_for_is_named() -> None:
     """Not those that wait."""
-    fast = program(pid=1, rank=0, world_size=2, main_slept=0.6, main_ran=0.4, stacks=Stacks(samples=300, collective=0.6))
+    fast = program(pid=1, rank=0, world_size=2, main={"slept": 0.6, "ran": 0.4}, stacks=Stacks(samples=300, collective=0.6))
     slow = program(pid=2, rank=1, world_size=2, stacks=Stacks(samples=300, forward=0.9))
     verdict = judged(fast, slow, ranks=Ranks(count=2, slowest=1, wanted_ratio=2.2, waiting_gap=0.6))
 
@@ -422,7 +469,7 @@ def test_the_rank_that_is_waited_for_is_named() -> None:
 
 def test_throttling_explains_waiting_threads() -> None:
     """The quota is the cause, the number of threads its consequence."""
-    verdict = judged(program(team=8, waited_share=0.6, throttled=0.7, quota=2.0))
+    verdict = judged(program(threads={"team": 8, "waited_share": 0.6}, throttled=0.7, quota=2.0))
 
     assert list(states(verdict)) == ["cgroup.cpu-throttled"]
 
@@ -430,7 +477,7 @@ def test_throttling_explains_waiting_threads() -> None:
 def test_workers_on_one_cpu_are_not_too_few() -> None:
     """More of them would not help."""
     workers = Workers(count=2, started=0, ran=0.5, waited=0.5, cpus=CpuSet([0]))
-    verdict = judged(program(workers=workers, main_slept=0.5, stacks=Stacks(samples=300, loader_wait=0.5)))
+    verdict = judged(program(workers=workers, main={"slept": 0.5}, stacks=Stacks(samples=300, loader_wait=0.5)))
 
     assert list(states(verdict)) == ["dataloader.workers-pinned"]
     assert "dataloader.program-waits" in {cause.rule for cause in verdict.dropped}
@@ -458,7 +505,7 @@ def test_communication_may_have_a_cause_that_only_a_trace_shows() -> None:
 
 def test_of_many_ranks_two_are_looked_into() -> None:
     """The one that uses most CPU time, and the one that uses least."""
-    ranks = [program(pid=pid, rank=pid, world_size=256, used_cpus=1.0 + pid / 1000) for pid in range(1, 257)]
+    ranks = [program(pid=pid, rank=pid, world_size=256, threads={"used_cpus": 1.0 + pid / 1000}) for pid in range(1, 257)]
 
     assert [program_seen.pid for program_seen in diagnose.sampled(ranks)] == [256, 1]
 
@@ -533,8 +580,8 @@ def test_what_the_page_leaves_to_other_commands_is_there() -> None:
 
 def test_ranks_that_only_wait_are_looked_into() -> None:
     """A job that hangs uses no CPU, as one that waits for work does: only its stacks tell them apart."""
-    hung = [program(pid=pid, rank=pid, world_size=4, role="idle", used_cpus=0.0) for pid in range(4)]
-    server = [program(pid=9, role="idle", used_cpus=0.0)]
+    hung = [program(pid=pid, rank=pid, world_size=4, role="idle", threads={"used_cpus": 0.0}) for pid in range(4)]
+    server = [program(pid=9, role="idle", threads={"used_cpus": 0.0})]
 
     assert [one.pid for one in diagnose.sampled([*hung, *server])] == [0, 1]
     assert diagnose.sampled(server) == []
@@ -553,12 +600,14 @@ def test_valleys_of_a_gpu_are_no_second_witness_of_themselves() -> None:
 
 def test_ranks_share_their_groups_quota() -> None:
     """Each of four with all of its four CPUs would be stopped as before."""
-    four = [program(pid=pid, rank=pid, world_size=4, team=4, waited_share=0.3, throttled=0.7, quota=4.0) for pid in range(1, 5)]
+    four = [
+        program(pid=pid, rank=pid, world_size=4, threads={"team": 4, "waited_share": 0.3}, throttled=0.7, quota=4.0) for pid in range(1, 5)
+    ]
     found = judged(*four, machine=Machine(cpus=16, idle_cpus=4.0, others_cpus=0.0, other_programs=0))
 
     assert found.causes[0].rule == "cgroup.cpu-throttled"
     assert "OMP_NUM_THREADS=1 " in found.causes[0].fixes[0].command
-    assert "OMP_NUM_THREADS=2 " in judged(program(team=8, throttled=0.7, quota=1.5)).causes[0].fixes[0].command
+    assert "OMP_NUM_THREADS=2 " in judged(program(threads={"team": 8}, throttled=0.7, quota=1.5)).causes[0].fixes[0].command
 
 
 def test_a_full_link_promises_what_half_of_the_bytes_save() -> None:
@@ -578,10 +627,10 @@ def test_what_nearly_every_python_program_shows_is_no_second_witness() -> None:
     compiles = Stacks(samples=300, compiling=0.06, forward=0.8)
 
     for native in (usual, compiled, interpreter):
-        assert states(judged(program(stacks=fetches, native=native, main_slept=0.1)))["dataloader.inline"] == "likely"
+        assert states(judged(program(stacks=fetches, native=native, main={"slept": 0.1})))["dataloader.inline"] == "likely"
         assert states(judged(program(stacks=collates, native=native)))["dataloader.slow-collate"] == "likely"
         assert states(judged(program(stacks=compiles, native=native)))["compile.recompiles"] == "likely"
-    backward = program(uses_gpu=True, main_slept=0.5, main_futex=0.5, stacks=Stacks(samples=300, backward=0.5, locking=0.2, forward=0.3))
+    backward = program(uses_gpu=True, main={"slept": 0.5, "futex": 0.5}, stacks=Stacks(samples=300, backward=0.5, locking=0.2, forward=0.3))
     assert states(judged(backward)) == {"program.waits-for-threads": "likely"}
 
 
@@ -610,7 +659,7 @@ def test_a_gpu_that_is_busy_all_the_time_speaks_against_its_host() -> None:
 )
 def test_acting_on_the_host_gains_no_more_than_the_gpu_is_idle(meters: Gpu, gain: float) -> None:
     """What the main thread does while its kernels run costs nothing."""
-    verdict = judged(program(uses_gpu=True, gpu=meters, main_sleeping=0.6, stacks=Stacks(samples=300, sleeping=0.6, forward=0.2)))
+    verdict = judged(program(uses_gpu=True, gpu=meters, main={"sleeping": 0.6}, stacks=Stacks(samples=300, sleeping=0.6, forward=0.2)))
 
     assert {cause.rule: cause.gain.middle for cause in verdict.causes}["program.sleeps"] == gain
 
@@ -634,7 +683,7 @@ def test_a_full_gpu_speaks_against_every_cause_of_the_host(stacks: Stacks) -> No
 
 def test_a_gpu_that_exchanges_gradients_is_busy_with_it() -> None:
     """NCCL's kernels count as use: communication is not hidden by them."""
-    ranks = {"uses_gpu": True, "world_size": 2, "rank": 0, "main_slept": 0.5, "main_ran": 0.5}
+    ranks = {"uses_gpu": True, "world_size": 2, "rank": 0, "main": {"slept": 0.5, "ran": 0.5}}
     verdict = judged(program(**ranks, gpu=Gpu(utilization=1.0), stacks=Stacks(samples=300, collective=0.5, forward=0.1)))
 
     assert [(cause.rule, cause.gain.middle) for cause in verdict.causes] == [("ddp.communication", 50.0)]
@@ -666,7 +715,8 @@ def test_only_variables_that_are_set_are_unset() -> None:
 def test_a_job_that_hangs_has_no_speed_to_compare() -> None:
     """What is run next looks where it is; a hang in DDP's reducer is one, too."""
     hung = [
-        program(pid=pid, rank=pid, world_size=2, role="idle", used_cpus=0.0, stacks=Stacks(samples=300, backward=1.0)) for pid in (0, 1)
+        program(pid=pid, rank=pid, world_size=2, role="idle", threads={"used_cpus": 0.0}, stacks=Stacks(samples=300, backward=1.0))
+        for pid in (0, 1)
     ]
     found = judged(*hung)
     whole = Verdict(sysperf="1", pid=1, verdict=found.word, sentence=found.sentence, causes=found.causes, next=found.next)
@@ -683,10 +733,17 @@ def test_a_job_that_hangs_has_no_speed_to_compare() -> None:
 def test_one_rank_that_does_nothing_while_others_spin_for_it_is_looked_into() -> None:
     """NCCL's ranks compute while they wait: the one that does not is the one to look at."""
     spins = [
-        program(pid=pid, rank=pid, world_size=4, stacks=Stacks(samples=300, collective=1.0), main_ran=1.0, used_cpus=1.0)
+        program(
+            pid=pid,
+            rank=pid,
+            world_size=4,
+            stacks=Stacks(samples=300, collective=1.0),
+            main={"ran": 1.0},
+            threads={"used_cpus": 1.0},
+        )
         for pid in (1, 2, 3)
     ]
-    waits = program(pid=9, rank=0, world_size=4, role="idle", used_cpus=0.0, stacks=Stacks(samples=300, other=1.0))
+    waits = program(pid=9, rank=0, world_size=4, role="idle", threads={"used_cpus": 0.0}, stacks=Stacks(samples=300, other=1.0))
 
     assert [looked.pid for looked in diagnose.sampled([*spins, waits])] == [1, 9]
     verdict = judged(*spins, waits)
@@ -697,8 +754,12 @@ def test_one_rank_that_does_nothing_while_others_spin_for_it_is_looked_into() ->
 def test_of_a_program_that_sleeps_others_take_little() -> None:
     """It waits two fifths of the time that it wants a CPU, which is half of its step: a fifth of the step is waiting."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.5, others_steady=1.0, other_programs=0)
-    half = {"main_ran": 0.3, "main_waited": 0.2, "main_slept": 0.5, "used_cpus": 0.3, "waited_share": 0.4, "team": 1}
-    little = {**half, "main_ran": 0.09, "main_waited": 0.06, "main_slept": 0.85, "used_cpus": 0.09}
+    half = {"main": {"ran": 0.3, "waited": 0.2, "slept": 0.5}, "threads": {"used_cpus": 0.3, "waited_share": 0.4, "team": 1}}
+    little = {
+        **half,
+        "main": {"ran": 0.09, "waited": 0.06, "slept": 0.85},
+        "threads": {"used_cpus": 0.09, "waited_share": 0.4, "team": 1},
+    }
     (cause,) = judged(program(**half), machine=around).causes
 
     assert (cause.rule, cause.gain.middle) == ("threads.neighbour", 20.0)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.collect.cgroup import Cgroup
-from sysperf.diagnosis import counters, machine, neighbours, programs, rates, throttling
-from sysperf.diagnosis.facts import Program
+from sysperf.collect.cgroup import Cgroup, throttled_share
+from sysperf.diagnosis import counters, machine, measured, neighbours, programs, rates
+from sysperf.diagnosis.facts import MainThread, Program, Threads
 from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
@@ -77,27 +77,27 @@ def test_a_busy_program_wants_a_cpu_all_the_time(start) -> None:  # type: ignore
     pid = start(BUSY)
     seen = Window(pid)
     seen.run(1.0)
-    facts = programs._scheduling(seen.processes[pid])
+    main, threads = measured.scheduling(seen.processes[pid])
 
-    assert facts["main_ran"] + facts["main_waited"] > 0.7
-    assert facts["team"] == 1
+    assert (main.ran or 0.0) + (main.waited or 0.0) > 0.7
+    assert threads.team == 1
 
 
 @needs_system_calls
 def test_who_hands_batches_over_is_no_member_of_a_team() -> None:
     """Where others have the CPUs, it waits as long as who computes."""
-    main, computes = programs._Thread(1, "python", 0.03, 0.26), programs._Thread(2, "python", 0.03, 0.2)
-    feeders = [programs._Thread(tid, "python", 0.001, 0.1) for tid in (3, 4)]
+    main, computes = measured._Thread(1, "python", 0.03, 0.26), measured._Thread(2, "python", 0.03, 0.2)
+    feeders = [measured._Thread(tid, "python", 0.001, 0.1) for tid in (3, 4)]
     every = [main, computes, *feeders]
 
-    assert [programs._is_member(thread, every, main) for thread in (computes, *feeders)] == [True, False, False]
-    assert [programs._is_member(thread, [main, *feeders], main) for thread in feeders] == [False, False]
+    assert [measured._is_member(thread, every, main) for thread in (computes, *feeders)] == [True, False, False]
+    assert [measured._is_member(thread, [main, *feeders], main) for thread in feeders] == [False, False]
 
 
 @pytest.mark.parametrize(("started", "role"), [(0, "waits"), (4, "computes")])
 def test_who_makes_processes_again_and_again_is_no_launcher(started: int, role: str) -> None:
     """It sleeps as one that waits for its ranks does."""
-    sleeps = Program(pid=7, used_cpus=0.0, main_ran=0.0, main_waited=0.0, children_started=started)
+    sleeps = Program(pid=7, threads=Threads(used_cpus=0.0), main=MainThread(ran=0.0, waited=0.0), children_started=started)
 
     assert programs._with_role(sleeps, is_parent=True).role == role
 
@@ -107,11 +107,11 @@ def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-de
     pid = until_it_sleeps(start("import time; time.sleep(60)"))
     seen = Window(pid)
     seen.run(0.6)
-    facts = programs._scheduling(seen.processes[pid])
+    main, _ = measured.scheduling(seen.processes[pid])
 
-    assert facts["main_slept"] > 0.9
-    assert facts["main_locked"] == 0.0
-    assert facts["main_sleeping"] > 0.9, "the kernel sees it in a call that sleeps"
+    assert (main.slept or 0.0) > 0.9
+    assert main.locked == 0.0
+    assert (main.sleeping or 0.0) > 0.9, "the kernel sees it in a call that sleeps"
     assert {what for _, what in seen.processes[pid].timeline} == {"sleeps"}
 
 
@@ -120,10 +120,11 @@ def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-unt
     pid = until_it_sleeps(start("import time; time.sleep(60)"))
     seen = Window(pid)
     seen.run(0.6)
-    facts = {**programs._scheduling(seen.processes[pid]), **programs._moved(seen.processes[pid])}
+    _, threads = measured.scheduling(seen.processes[pid])
 
-    assert facts["used_cpus"] < 0.01
-    assert (facts["waited_share"], facts["system"], facts["fault_share"]) == (None, None, None)
+    assert threads.used_cpus is not None
+    assert threads.used_cpus < 0.01
+    assert (threads.waited_share, threads.system, measured.faults(seen.processes[pid]).share) == (None, None, None)
 
 
 @needs_system_calls
@@ -132,10 +133,10 @@ def test_a_thread_that_waits_for_another_is_seen_in_a_futex(start) -> None:  # t
     pid = until_it_sleeps(start("import threading; threading.Lock().acquire() and threading.Event().wait()"))
     seen = Window(pid)
     seen.run(0.6)
-    facts = programs._scheduling(seen.processes[pid])
+    main, _ = measured.scheduling(seen.processes[pid])
 
-    assert facts["main_futex"] > 0.9
-    assert facts["main_locked"] == facts["main_sleeping"] == 0.0
+    assert (main.futex or 0.0) > 0.9
+    assert main.locked == main.sleeping == 0.0
 
 
 def test_calls_that_the_kernel_does_not_tell_are_unknown(start) -> None:  # type: ignore[no-untyped-def]
@@ -144,9 +145,9 @@ def test_calls_that_the_kernel_does_not_tell_are_unknown(start) -> None:  # type
     seen = Window(pid)
     seen.run(0.3)
     seen.processes[pid].looks["asked"] = 0
-    facts = programs._scheduling(seen.processes[pid])
+    main, threads = measured.scheduling(seen.processes[pid])
 
-    assert (facts["main_syncing"], facts["main_locked"], facts["python_threads"]) == (None, None, None)
+    assert (main.syncing, main.locked, threads.python) == (None, None, None)
 
 
 def test_children_are_found_where_the_kernel_does_not_list_them(start, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -188,9 +189,10 @@ def test_a_suspended_program_is_no_trouble(start) -> None:  # type: ignore[no-un
     seen = Window(pid)
     seen.run(0.5)
 
-    facts = programs._scheduling(seen.processes[pid])
-    assert facts["main_ran"] < 0.2
-    assert facts["main_suspended"] == 1.0
+    main, _ = measured.scheduling(seen.processes[pid])
+    assert main.ran is not None
+    assert main.ran < 0.2
+    assert main.suspended == 1.0
     reading = counters.process(pid, 0.0)
     assert reading is not None
     assert reading.stat.state == "T"
@@ -208,7 +210,7 @@ def test_a_number_that_is_nobody_has_no_window() -> None:
 def test_steady_growth_is_found_and_nothing_else(sizes: list[int]) -> None:
     """What falls back in between is no growth."""
     looks = [(index * 0.05, size) for index, size in enumerate(sizes)]
-    rate = programs.growth(looks)
+    rate = measured.growth(looks)
 
     assert rate is None or rate == 0.0 or sizes[-1] > min(sizes[: len(sizes) // 4])
 
@@ -217,8 +219,8 @@ def test_a_leak_is_growth() -> None:
     """40 MB a second for 5 s."""
     looks = [(index * 0.05, 1_000_000_000 + index * 2_000_000) for index in range(100)]
 
-    assert programs.growth(looks) == pytest.approx(40e6, rel=0.05)
-    assert programs.growth([(at, 1_000_000_000) for at, _ in looks]) == 0.0
+    assert measured.growth(looks) == pytest.approx(40e6, rel=0.05)
+    assert measured.growth([(at, 1_000_000_000) for at, _ in looks]) == 0.0
 
 
 def test_switches_for_finding_faults_are_known() -> None:
@@ -231,16 +233,16 @@ def test_a_group_that_does_not_tell_its_throttling_is_unknown() -> None:
     """Not 'never stopped'."""
     first, last = Cgroup(version=2, path="/job", nr_periods=10), Cgroup(version=2, path="/job", nr_periods=90, nr_throttled=20)
 
-    assert throttling.share(first, last) is None
-    assert throttling.share(msgspec.structs.replace(first, nr_throttled=12), last) == 0.1
+    assert throttled_share(first, last) is None
+    assert throttled_share(msgspec.structs.replace(first, nr_throttled=12), last) == 0.1
 
 
 def test_a_group_with_a_quota_in_no_period_is_unknown() -> None:
     """It did not run; one without a quota is never stopped."""
     still = Cgroup(version=2, path="/job", nr_periods=10, nr_throttled=2, cpu_quota=2.0)
 
-    assert throttling.share(still, still) is None
-    assert throttling.share(still, msgspec.structs.replace(still, cpu_quota=0.0)) == 0.0
+    assert throttled_share(still, still) is None
+    assert throttled_share(still, msgspec.structs.replace(still, cpu_quota=0.0)) == 0.0
 
 
 def test_a_cpu_that_came_meanwhile_is_not_counted() -> None:

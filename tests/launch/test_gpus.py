@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from sysperf.collect.pcie import Device
-from sysperf.launch.gpus import GPUS, VisibleGpus, part, read, sysfs_address
+from sysperf.engine.wrap.facts import placed
+from sysperf.host import Host
+from sysperf.launch import gpus
+from sysperf.launch.gpus import GPUS, VisibleGpus, part, sysfs_address
 from tests.conftest import MakeMachine
 
 A, B, C = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0"
@@ -15,6 +18,11 @@ A, B, C = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0"
 
 def device(address: str, node: int | None = 0, model: str = "2330", **other: Any) -> Device:
     return Device(address, "gpu", **{"vendor_id": "10de", "device_id": model, "driver": "nvidia", "numa_node": node, **other})
+
+
+def read(host: Host, devices: list[Device], env: dict[str, str]) -> VisibleGpus:
+    """Those that a program sees on a machine with these devices."""
+    return gpus.read(host, placed(devices), env)
 
 
 THREE = [device(A, 0), device(B, 0), device(C, 1)]

@@ -306,7 +306,7 @@ def test_a_strictly_bound_program_on_a_full_node_is_found(seen: dict[str, Done])
     assert state(seen["audit beside strict"], "numa.membind-oom-risk") == "finding", seen["audit beside strict"].err
     assert state(seen["audit beside preferred"], "numa.membind-oom-risk") != "finding"
     policies = [
-        process["numa_policy"]
+        process["memory"]["policy"]
         for name in ("audit beside strict", "audit beside preferred")
         for process in json.loads(seen[name].out)["snapshot"]["areas"]["process"]["facts"]["processes"]
     ]

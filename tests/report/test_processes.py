@@ -25,20 +25,17 @@ TRAIN: dict[str, Any] = {
     "pid": 4242,
     "name": "python",
     "age_s": 11_100.0,
-    "torch_version": "2.13.0+cu130",
-    "torch_prefix": "/opt/conda/envs/train",
+    "torch": {"version": "2.13.0+cu130", "prefix": "/opt/conda/envs/train"},
     "cuda_used": True,
     "gpu_bus_ids": ["0000:60:00.0", "0000:61:00.0"],
-    "allowed": "0-47",
-    "threads": 52,
-    "workers": 2,
-    "rss_bytes": 13_207_000_000,
+    "affinity": {"now": "0-47"},
+    "threads": {"count": 52},
+    "workers": {"count": 2},
+    "memory": {"rss_bytes": 13_207_000_000},
     "command": "python train.py --model gpt2 --data /data/openwebtext --batch-size 32 --compile",
     "env": {"OMP_NUM_THREADS": "8"},
-    "allocator": "glibc",
-    "openmp": [{"name": "libgomp.so.1"}],
-    "rank": 0,
-    "world_size": 2,
+    "loaded": {"allocator": "glibc", "openmp": [{"name": "libgomp.so.1"}]},
+    "job": {"rank": 0, "world_size": 2},
 }
 SERVE: dict[str, Any] = {
     **TRAIN,
@@ -46,7 +43,7 @@ SERVE: dict[str, Any] = {
     "age_s": 61,
     "cuda_used": False,
     "gpu_bus_ids": None,
-    "workers": 0,
+    "workers": {"count": 0},
     "command": "serve",
     "env": None,
 }
@@ -79,7 +76,7 @@ def render(facts: Snapshot, outcomes: tuple[Finding, ...], rewraps: tuple[Rewrap
 OUTCOMES = (
     about(4242),
     reports.unknown(
-        "process.remote-memory", Gap("proc.numa_pages", "only read with --deep"), subject=Subject("process", "python", pid=4242)
+        "process.remote-memory", Gap("proc.memory.nodes", "only read with --deep"), subject=Subject("process", "python", pid=4242)
     ),
 )
 
@@ -163,8 +160,8 @@ def test_gpus_are_numbers_where_they_are_known() -> None:
 @settings(max_examples=20)
 def test_foreign_text_is_printable(text: str) -> None:
     """A process chooses its name, command line and environment itself."""
-    program = {**TRAIN, **dict.fromkeys(("name", "command", "torch_version", "torch_prefix", "allocator"), text)}
-    program |= {"env": {text: text}, "gpu_bus_ids": [text], "openmp": [{"name": text}]}
+    program = {**TRAIN, "name": text, "command": text, "torch": {"version": text, "prefix": text}}
+    program |= {"env": {text: text}, "gpu_bus_ids": [text], "loaded": {"allocator": text, "openmp": [{"name": text}]}}
 
     again = Rewrap(4242, text, (text,))
     rendered = render(snapshot(program), (about(4242, message=text, rule=text),), (again,), verbose=True)

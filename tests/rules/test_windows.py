@@ -6,12 +6,33 @@ import re
 
 import pytest
 
-from sysperf.collect.process.second_look import FIELDS
+from sysperf.collect.process.records import Process
+from sysperf.collect.process.window import Window, over
+from sysperf.model.record import plain
 from sysperf.model.rule import Rule
 from tests.shipped import rules
 
-WINDOWED = set(FIELDS) - {"window_s", "started_children"}
-NAMED = re.compile(r"\b(?:proc|one)\.(\w+)")
+PROGRAM = Process(pid=7, ppid=1, name="python")
+COMMON = {"window_s", "children.started"}
+"""Facts of a window that no rule judges by themselves."""
+NAMED = re.compile(r"\b(?:proc|one)\.([\w.]+)")
+
+
+def leaves(value: object, path: str = "") -> dict[str, object]:
+    """Each fact by its path."""
+    if not isinstance(value, dict):
+        return {path: value}
+    return {leaf: fact for name, part in value.items() for leaf, fact in leaves(part, f"{path}.{name}".lstrip(".")).items()}
+
+
+def windowed() -> set[str]:
+    """The facts that a window changes."""
+    full = Window(**dict.fromkeys(Window.__struct_fields__, 1))
+    before, after = leaves(plain(PROGRAM)), leaves(plain(over(PROGRAM, full)))
+    return {path for path in after if after[path] != before.get(path)} - COMMON
+
+
+WINDOWED = windowed()
 RULES = [rule for rule in rules() if rule.scope == "process"]
 
 

@@ -63,16 +63,24 @@ class Still:
         return History(dict.fromkeys(names, curve), marks, START - span_s, START)
 
 
+PARTS = ("torch", "loaded", "memory", "affinity", "threads", "job", "workers")
+
+
 def process(pid: int, **more: Any) -> dict[str, Any]:
     """The facts of a PyTorch program, as an agent tells them."""
-    return {
-        "pid": pid, "ppid": 1, "name": "python", "command": "/opt/venv/bin/python train.py --epochs 90", "age_s": 3_600.0, "torch_version": "2.13.0+cu130",
-        "torch_prefix": "/opt/venv", "allocator": "glibc", "threads": 24, "compute_threads": 8, "workers": 4, "worker_start": "fork",
-        "worker_cpus": "0-7", "allowed": "0-47", "rss_bytes": 9 * GIB, "peak_rss_bytes": 10 * GIB, "nice": 0, "user": 4999, "rank": -1, "world_size": 1,
-        "openmp": [{"name": "libgomp", "path": "/opt/venv/lib/libgomp.so.1", "version": "1"}], "env": {"OMP_NUM_THREADS": "8", "NCCL_DEBUG": "WARN"},
-        "libraries": [{"name": "libcudnn", "path": "/opt/venv/lib/libcudnn.so.9", "version": "9"}], "thread_names": ["pt_data_pin"],
-        "numa_pages": [{"node": 0, "bytes": 6 * GIB}, {"node": 1, "bytes": 3 * GIB}], **more,
+    loaded = {
+        "allocator": "glibc", "openmp": [{"name": "libgomp", "path": "/opt/venv/lib/libgomp.so.1", "version": "1"}],
+        "libraries": [{"name": "libcudnn", "path": "/opt/venv/lib/libcudnn.so.9", "version": "9"}],
     }  # fmt: skip
+    memory = {"rss_bytes": 9 * GIB, "peak_bytes": 10 * GIB, "nodes": [{"node": 0, "bytes": 6 * GIB}, {"node": 1, "bytes": 3 * GIB}]}
+    facts: dict[str, Any] = {
+        "pid": pid, "ppid": 1, "name": "python", "command": "/opt/venv/bin/python train.py --epochs 90", "age_s": 3_600.0, "user": 4999, "nice": 0,
+        "torch": {"version": "2.13.0+cu130", "prefix": "/opt/venv"}, "loaded": loaded, "memory": memory, "affinity": {"now": "0-47"},
+        "threads": {"count": 24, "computing": 8, "names": ["pt_data_pin"]}, "job": {"rank": -1, "world_size": 1},
+        "workers": {"count": 4, "start": "fork", "cpus": "0-7"}, "env": {"OMP_NUM_THREADS": "8", "NCCL_DEBUG": "WARN"},
+    }  # fmt: skip
+    parts = {name: {**facts[name], **value} for name, value in more.items() if name in PARTS}
+    return {**facts, **more, **parts}
 
 
 def cores(count: int, threads: int, first: int = 0) -> list[str]:
@@ -135,7 +143,7 @@ def server() -> Report:
         "memory": {"total_bytes": 2_007 * GIB, "available_bytes": 1_605 * GIB, "swap_total_bytes": 0, "swap_free_bytes": 0},
         "process": {
             "processes": [
-                process(4242 + rank, rank=rank, world_size=4, gpu_bus_ids=[gpus.bus_id(rank)], cuda_used=True, command=f"python train.py --rank {rank}")
+                process(4242 + rank, job={"rank": rank, "world_size": 4}, gpu_bus_ids=[gpus.bus_id(rank)], cuda_used=True, command=f"python train.py --rank {rank}")
                 for rank in range(4)
             ],
             "scanned": 612, "unreadable": 0,
@@ -178,7 +186,7 @@ def box() -> Report:
         gpu={"devices": []}, pcie={"nvidia_gpus": 0, "devices": []}, driver={"nvidia_version": ""},
         network={"interfaces": [{"name": "eno1", "pci_address": "0000:01:00.0", "numa_node": -1}]},
         memory={"total_bytes": 512 * GIB, "available_bytes": 350 * GIB, "swap_total_bytes": 8 * GIB, "swap_free_bytes": 7 * GIB},
-        process={"processes": [process(77, allowed="0-15", torch_version="2.13.0+cpu")], "scanned": 301, "unreadable": 2},
+        process={"processes": [process(77, affinity={"now": "0-15"}, torch={"version": "2.13.0+cpu"})], "scanned": 301, "unreadable": 2},
         torch={"installs": [{"prefix": "/opt/venv", "version": "2.13.0+cpu", "release": "2.13.0", "cuda": "", "hip": "", "active": True}]},
     )  # fmt: skip
     wrong = (reports.balancing(), reports.brief("omp.threads-default", "hint", "OMP_NUM_THREADS is not set."))

@@ -39,8 +39,8 @@ def machine(text: str) -> Any:
             numa={"nodes_with_cpus": 1, "nodes": [{"id": 0, "cpus": "0-3", "mem_total_bytes": 1 << 30}]},
             network={"interfaces": [{"name": text, "pci_address": text, "numa_node": 0}]},
             gpu={"devices": [{"index": 0, "name": text, "bus_id": text}]},
-            process={"processes": [process(7, name=text, command=text, torch_version=text, torch_prefix=text, allocator=text, env={text: text},
-                                           thread_names=[text], libraries=[{"name": text, "path": text, "version": text}])]},
+            process={"processes": [process(7, name=text, command=text, torch={"version": text, "prefix": text}, env={text: text},
+                                           threads={"names": [text]}, loaded={"allocator": text, "libraries": [{"name": text, "path": text, "version": text}]})]},
         ),
     )  # fmt: skip
 

@@ -44,7 +44,7 @@ def now_of(report: Report) -> Now:
 def crowd() -> Report:
     """Five hundred ranks, all of which have too few workers."""
     machine = snapshot(
-        process={"processes": [process(1_000 + rank, rank=rank, world_size=500) for rank in range(500)], "scanned": 900},
+        process={"processes": [process(1_000 + rank, job={"rank": rank, "world_size": 500}) for rank in range(500)], "scanned": 900},
         gpu={"devices": []}, pcie={"nvidia_gpus": 0, "devices": []},
     )  # fmt: skip
     return reports.report(*(few_workers(1_000 + rank) for rank in range(500)), reports.balancing(), machine=machine)

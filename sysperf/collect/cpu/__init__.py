@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from sysperf.collect.cpu.second_opinion import COMMAND, SecondOpinion, second_opinion
 from sysperf.collect.readers import cpu_topology
 from sysperf.collect.readers.allowed_cpus import ALLOWED, allowed
@@ -23,7 +25,7 @@ from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import neutral, parse_size
 from sysperf.procfs import cpu_ticks
 from sysperf.procfs.cpu_topology import Groups
@@ -46,7 +48,7 @@ KINDS = ("/sys/devices/cpu_*/cpus", CPUINFO, f"{EACH}/cpu_capacity", f"{EACH}/cp
 class Cpu(Record):
     """The processors of the machine; counts are of what is online."""
 
-    online: Annotated[CpuSet, fact("CPUs that run", ONLINE, f"{EACH}/online", CPUINFO)]
+    online: Annotated[CpuSet, fact("CPUs that run", ONLINE, f"{EACH}/online", CPUINFO)] = msgspec.field(default_factory=CpuSet)
     offline: Annotated[CpuSet | None, fact("CPUs that are there and switched off", PRESENT, SYSTEM)] = None
     allowed: Annotated[CpuSet | None, fact("online CPUs that sysperf, and so what it starts, may use", *ALLOWED)] = None
     packages: Annotated[int | None, fact("processor packages (sockets)", *PACKAGES)] = None
@@ -95,23 +97,21 @@ def collect(host: Host) -> Cpu:
     cores = cpu_topology.cores(host, online)
     kinds = cpu_topology.kinds(host, online, cores, None if not info.text and is_unreadable(host, CPUINFO) else info.designs())
     best = kinds[-1].first() if kinds else None
-    return Cpu(
+    found = Cpu(
         online=online,
         offline=_offline(host, online),
-        **_use(host, online, cores),
-        **(_kinds(kinds, cores) if kinds else {}),
         least_capacity=_least_capacity(host, kinds) if kinds else None,
         l3_domains=cpu_topology.l3_domains(host, online, cores),
         l3_bytes=None if best is None else _l3_bytes(host, best),
         isolated=host.cpus(ISOLATED),
         smt_control=_text(host.word(SMT_CONTROL)),
-        **_identity(info),
         max_mhz=None if best is None else _max_mhz(host, best),
         mitigated=_mitigated(host),
         steal_share=_steal_share(host),
         pressure_some=waited(host, PRESSURE)[0],
         second_opinion=second_opinion(host),
     )
+    return joined(found, _use(host, online, cores), _kinds(kinds, cores) if kinds else Cpu(), _identity(info))
 
 
 def _offline(host: Host, online: CpuSet) -> CpuSet | None:
@@ -119,37 +119,37 @@ def _offline(host: Host, online: CpuSet) -> CpuSet | None:
     return there - online if there else None
 
 
-def _use(host: Host, online: CpuSet, cores: Groups | None) -> Fields:
+def _use(host: Host, online: CpuSet, cores: Groups | None) -> Cpu:
     """How many packages and cores there are, and what of them may be used."""
     packages = cpu_topology.packages(host, online)
     mine, _ = allowed(host)
     mine = mine & online if mine else None
     threads = max(map(len, cores)) if cores else None
-    return {
-        "allowed": mine or None,
-        "packages": len(packages) if packages else None,
-        "cores": len(cores) if cores else None,
-        "core_cpus": cores,
-        "package_cpus": packages,
-        "threads_per_core": threads,
-        "cores_allowed": sum(1 for core in cores if core & mine) if cores and mine else None,
-        "smt": None if threads is None else threads > 1,
-    }
+    return Cpu(
+        allowed=mine or None,
+        packages=len(packages) if packages else None,
+        cores=len(cores) if cores else None,
+        core_cpus=cores,
+        package_cpus=packages,
+        threads_per_core=threads,
+        cores_allowed=sum(1 for core in cores if core & mine) if cores and mine else None,
+        smt=None if threads is None else threads > 1,
+    )
 
 
-def _kinds(kinds: Groups, cores: Groups | None) -> Fields:
+def _kinds(kinds: Groups, cores: Groups | None) -> Cpu:
     """The most capable kind computes; a lone prime core, as phones have, is joined by the kind below it."""
     _least, *others, fast = (CpuSet(), *kinds)
     if len(fast) == 1 and others[1:]:
         fast |= others[-1]
     every = CpuSet.union(kinds)
-    return {
-        "kinds": kinds,
-        "hybrid": len(kinds) > 1,
-        "performance_cpus": fast,
-        "efficiency_cpus": every - fast,
-        "performance_cores": sum(1 for core in cores if core & fast) if cores else None,
-    }
+    return Cpu(
+        kinds=kinds,
+        hybrid=len(kinds) > 1,
+        performance_cpus=fast,
+        efficiency_cpus=every - fast,
+        performance_cores=sum(1 for core in cores if core & fast) if cores else None,
+    )
 
 
 def _least_capacity(host: Host, kinds: Groups) -> float | None:
@@ -185,16 +185,16 @@ def _size(host: Host, path: str) -> int | None:
         return None
 
 
-def _identity(info: Cpuinfo) -> Fields:
-    return {
-        "vendor": _text(info.vendor()),
-        "model_name": _text(info.model_name()),
-        "family": info.number("cpu family"),
-        "model": info.number("model"),
-        "microcode": _text(info.get("microcode")),
-        "isa": info.isa(),
-        "current_mhz": info.mhz(),
-    }
+def _identity(info: Cpuinfo) -> Cpu:
+    return Cpu(
+        vendor=_text(info.vendor()),
+        model_name=_text(info.model_name()),
+        family=info.number("cpu family"),
+        model=info.number("model"),
+        microcode=_text(info.get("microcode")),
+        isa=info.isa(),
+        current_mhz=info.mhz(),
+    )
 
 
 def _text(word: str | None) -> str | None:

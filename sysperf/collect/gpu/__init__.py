@@ -15,12 +15,12 @@ from typing import Annotated
 from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu import drm
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
-from sysperf.collect.gpu.kernel_log import Fault, Xid, read_log
+from sysperf.collect.gpu.kernel_log import Fault, Log, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.records import KFD, PCI, Device, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs.pci import hex_id
 from sysperf.startup import lazy
@@ -87,9 +87,15 @@ def collect(host: Host) -> Gpu:
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
         devices = _with_others(host, devices)
-        drawing = _graphics_targets(host)
+        log = _log(host, bool(devices or functions), bool(functions))
         return Gpu(
-            devices, nvml=False, functions=functions, graphics_targets=drawing, **_log(host, bool(devices or functions), bool(functions))
+            devices,
+            nvml=False,
+            functions=functions,
+            graphics_targets=_graphics_targets(host),
+            xids=log.xids,
+            sxids=log.sxids,
+            faults=log.faults,
         )
     from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
 
@@ -97,7 +103,7 @@ def collect(host: Host) -> Gpu:
     held = [function.bus_id for function in functions or () if function.driver == "nvidia"]
     places = held if len(held) == count else []
     devices = tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
-    nvidia = len(devices)
+    nvidia, log = len(devices), _log(host, has_gpu=True, nvidia=True)
     return Gpu(
         devices=_with_others(host, devices),
         nvml=True,
@@ -106,7 +112,9 @@ def collect(host: Host) -> Gpu:
         forbidden=_forbidden(host) if nvidia < len(functions or ()) else 0,
         confidential=_confidential(host),
         graphics_targets=_graphics_targets(host),
-        **_log(host, has_gpu=True, nvidia=True),
+        xids=log.xids,
+        sxids=log.sxids,
+        faults=log.faults,
     )
 
 
@@ -172,17 +180,16 @@ def _confidential(host: Host) -> bool | None:
     return None if feature is None else feature != 0
 
 
-def _log(host: Host, has_gpu: bool, nvidia: bool) -> Fields:
+def _log(host: Host, has_gpu: bool, nvidia: bool) -> Log:
     """The drivers' errors. Reading the kernel log takes --deep and often root.
 
     Where there is no GPU for computing one may have failed at its start; what is reset there draws a screen.
     """
-    none: Fields = {} if nvidia else {"xids": (), "sxids": ()}
     log = host.run("dmesg") if host.deep else None
     if log is None:
-        return none if has_gpu else {**none, "faults": ()}
+        return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if has_gpu else ())
     read = read_log(log)
-    return read if has_gpu else {**read, "faults": tuple(fault for fault in read["faults"] if fault.lost)}
+    return read if has_gpu else Log(read.xids, read.sxids, tuple(fault for fault in read.faults or () if fault.lost))
 
 
 def nvidia_functions(host: Host) -> tuple[Function, ...] | None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import structs
 
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
 from sysperf.startup import lazy
@@ -77,7 +77,15 @@ class Fault(Record):
     lost: Annotated[bool, fact("whether the GPU is lost or broken, and not only reset", "run:dmesg")] = True
 
 
-def read_log(log: str) -> Fields:
+class Log(Record):
+    """What the kernel log has of GPUs."""
+
+    xids: tuple[Xid, ...] | None = None
+    sxids: tuple[Xid, ...] | None = None
+    faults: tuple[Fault, ...] | None = None
+
+
+def read_log(log: str) -> Log:
     """Return errors of GPUs, of NVSwitches, and other lines about lost GPUs, each once a device and kind."""
     xids: dict[tuple[str, int], Xid] = {}
     sxids: dict[tuple[str, int], Xid] = {}
@@ -91,7 +99,7 @@ def read_log(log: str) -> Fields:
             _add_fault(faults, match, lost=True)
         elif match := _OTHERS.match(line):
             _add_fault(faults, match, lost=match[3] is not None)
-    return {"xids": tuple(xids.values()), "sxids": tuple(sxids.values()), "faults": tuple(faults.values())}
+    return Log(tuple(xids.values()), tuple(sxids.values()), tuple(faults.values()))
 
 
 def _joined(log: str) -> list[str]:

@@ -18,7 +18,7 @@ from sysperf.collect.memory.dimms import DMIDECODE, Dimm, parse_dimms
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.readers.pressure import waited
 from sysperf.host import Host
-from sysperf.model.record import Fields, Record, fact
+from sysperf.model.record import Record, fact, joined
 from sysperf.model.text import neutral
 from sysperf.procfs import meminfo, vmstat
 from sysperf.procfs.numbers import decimal, whole
@@ -42,7 +42,7 @@ _OURS = lazy(r"torch_([0-9]{1,10})_|psm_[0-9a-f]|nccl-")
 class Memory(Record):
     """Memory of the machine. Counters run since boot, for `counted_s` seconds."""
 
-    total_bytes: Annotated[int | None, fact("memory that the kernel manages", MEMINFO)]
+    total_bytes: Annotated[int | None, fact("memory that the kernel manages", MEMINFO)] = None
     available_bytes: Annotated[int | None, fact("memory that programs can get without swapping", MEMINFO)] = None
     free_bytes: Annotated[int | None, fact("memory that holds nothing at all", MEMINFO)] = None
     swap_total_bytes: Annotated[int | None, fact("size of all swap areas", MEMINFO)] = None
@@ -116,36 +116,27 @@ class Memory(Record):
 
 def collect(host: Host) -> Memory:
     """Read everything; what cannot be read stays unknown."""
-    return Memory(
-        **_meminfo(host),
-        **_vm(host),
-        **_thp(host),
-        **_shm(host),
-        **_counters(host),
-        **_edac(host),
-        **_slots(host),
-    )
+    return joined(_meminfo(host), _vm(host), _thp(host), _shm(host), _counters(host), _edac(host), _slots(host))
 
 
 # ---------------------------------------------------------------------- sizes
 
 
-def _meminfo(host: Host) -> Fields:
+def _meminfo(host: Host) -> Memory:
     sizes = meminfo.sizes(host.text(MEMINFO) or "")
-    facts = {field: sizes.get(name) for field, name in _SIZES.items()}
-    return {**facts, "swap_zram_only": _zram_only(host, facts["swap_total_bytes"]), **_hugetlb(host, sizes)}
-
-
-_SIZES = {
-    "total_bytes": "MemTotal",
-    "available_bytes": "MemAvailable",
-    "free_bytes": "MemFree",
-    "swap_total_bytes": "SwapTotal",
-    "swap_free_bytes": "SwapFree",
-    "committed_bytes": "Committed_AS",
-    "commit_limit_bytes": "CommitLimit",
-    "hugepage_bytes": "Hugepagesize",
-}
+    swap_total_bytes = sizes.get("SwapTotal")
+    found = Memory(
+        total_bytes=sizes.get("MemTotal"),
+        available_bytes=sizes.get("MemAvailable"),
+        free_bytes=sizes.get("MemFree"),
+        swap_total_bytes=swap_total_bytes,
+        swap_free_bytes=sizes.get("SwapFree"),
+        swap_zram_only=_zram_only(host, swap_total_bytes),
+        committed_bytes=sizes.get("Committed_AS"),
+        commit_limit_bytes=sizes.get("CommitLimit"),
+        hugepage_bytes=sizes.get("Hugepagesize"),
+    )
+    return joined(found, _hugetlb(host, sizes))
 
 
 def _zram_only(host: Host, swap_total_bytes: int | None) -> bool | None:
@@ -159,16 +150,16 @@ def _zram_only(host: Host, swap_total_bytes: int | None) -> bool | None:
     return bool(areas) and all(area.startswith("/dev/zram") for area in areas)
 
 
-def _hugetlb(host: Host, sizes: dict[str, int]) -> Fields:
+def _hugetlb(host: Host, sizes: dict[str, int]) -> Memory:
     """Explicit huge pages. meminfo counts those of the default size, ``Hugetlb`` in it (from 4.16 on) those of all."""
     default, total = sizes.get("Hugepagesize"), sizes.get("HugePages_Total")
     if sizes.get("Hugetlb") == 0 or (sizes and default is None):  # the latter: a kernel without them
-        return {"hugetlb_bytes": 0, "hugetlb_free_bytes": 0}
+        return Memory(hugetlb_bytes=0, hugetlb_free_bytes=0)
     pools = [_pool(host, path) for path in host.glob(POOLS)]
     if not pools and default is not None and total is not None:
         free, reserved = sizes.get("HugePages_Free"), sizes.get("HugePages_Rsvd")
-        return {"hugetlb_bytes": total * default, "hugetlb_free_bytes": None if free is None else max(0, free - (reserved or 0)) * default}
-    return {"hugetlb_bytes": _sum(size for size, _ in pools), "hugetlb_free_bytes": _sum(free for _, free in pools)}
+        return Memory(hugetlb_bytes=total * default, hugetlb_free_bytes=None if free is None else max(0, free - (reserved or 0)) * default)
+    return Memory(hugetlb_bytes=_sum(size for size, _ in pools), hugetlb_free_bytes=_sum(free for _, free in pools))
 
 
 def _pool(host: Host, path: str) -> tuple[int | None, int | None]:
@@ -193,28 +184,28 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # ---------------------------------------------------------------------- settings
 
 
-def _vm(host: Host) -> Fields:
-    return {
-        "swappiness": host.number(f"{VM}swappiness"),
-        "zone_reclaim_mode": host.number(f"{VM}zone_reclaim_mode"),
-        "overcommit_memory": host.number(f"{VM}overcommit_memory"),
-        "max_map_count": host.number(f"{VM}max_map_count"),
-        "dirty_ratio": host.number(f"{VM}dirty_ratio"),
-        "dirty_background_ratio": host.number(f"{VM}dirty_background_ratio"),
-        "dirty_limit_bytes": host.number(f"{VM}dirty_bytes"),
-        "dirty_background_limit_bytes": host.number(f"{VM}dirty_background_bytes"),
-    }
+def _vm(host: Host) -> Memory:
+    return Memory(
+        swappiness=host.number(f"{VM}swappiness"),
+        zone_reclaim_mode=host.number(f"{VM}zone_reclaim_mode"),
+        overcommit_memory=host.number(f"{VM}overcommit_memory"),
+        max_map_count=host.number(f"{VM}max_map_count"),
+        dirty_ratio=host.number(f"{VM}dirty_ratio"),
+        dirty_background_ratio=host.number(f"{VM}dirty_background_ratio"),
+        dirty_limit_bytes=host.number(f"{VM}dirty_bytes"),
+        dirty_background_limit_bytes=host.number(f"{VM}dirty_background_bytes"),
+    )
 
 
-def _thp(host: Host) -> Fields:
+def _thp(host: Host) -> Memory:
     enabled = _chosen(host, f"{THP}enabled")
     if enabled is None and host.exists(THP.rstrip("/")) is False:
-        return {"thp_enabled": ""}
-    return {
-        "thp_enabled": enabled,
-        "thp_defrag": _chosen(host, f"{THP}defrag"),
-        "thp_shmem": _chosen(host, f"{THP}shmem_enabled"),
-    }
+        return Memory(thp_enabled="")
+    return Memory(
+        thp_enabled=enabled,
+        thp_defrag=_chosen(host, f"{THP}defrag"),
+        thp_shmem=_chosen(host, f"{THP}shmem_enabled"),
+    )
 
 
 def _chosen(host: Host, path: str) -> str | None:
@@ -229,31 +220,33 @@ def _chosen(host: Host, path: str) -> str | None:
 # ---------------------------------------------------------------------- shared memory
 
 
-def _shm(host: Host) -> Fields:
+def _shm(host: Host) -> Memory:
     space = host.space(SHM) or {}
     mount = mount_of(host, SHM)
-    return {
-        "shm_fstype": neutral(mount.fstype, 40) if mount else None,
-        "shm_total_bytes": space.get("total_bytes"),
-        "shm_free_bytes": space.get("free_bytes"),
-        **_shm_files(host),
-    }
+    return joined(
+        Memory(
+            shm_fstype=neutral(mount.fstype, 40) if mount else None,
+            shm_total_bytes=space.get("total_bytes"),
+            shm_free_bytes=space.get("free_bytes"),
+        ),
+        _shm_files(host),
+    )
 
 
-def _shm_files(host: Host) -> Fields:
+def _shm_files(host: Host) -> Memory:
     """Files that PyTorch, Python and NCCL leave behind when they are killed.
 
     PyTorch names them ``torch_<pid of the maker>_…`` (ATen/MapAllocator.cpp).
     """
     names = host.names(SHM)
     if names is None:
-        return {}
+        return Memory()
     ours = {name: match for name in names if (match := _OURS.match(name))}
     sizes = {name: _allocated_bytes(host.owner(f"{SHM}/{name}") or {}) for name in list(ours)[:MAX_FILES]}
     makers = {match[1] for name, match in ours.items() if name in sizes and match[1]}
     gone = {pid for pid in makers if host.exists(f"/proc/{pid}") is False}
     orphans = sum(size for name, size in sizes.items() if ours[name][1] in gone)
-    return {"shm_files": len(ours), "shm_files_bytes": sum(sizes.values()), "shm_orphan_bytes": orphans}
+    return Memory(shm_files=len(ours), shm_files_bytes=sum(sizes.values()), shm_orphan_bytes=orphans)
 
 
 def _allocated_bytes(owner: dict[str, int]) -> int:
@@ -264,38 +257,37 @@ def _allocated_bytes(owner: dict[str, int]) -> int:
 # ---------------------------------------------------------------------- counters
 
 
-def _counters(host: Host) -> Fields:
+def _counters(host: Host) -> Memory:
     some, full = waited(host, PRESSURE)
-    counts = vmstat.counts(host.text(VMSTAT), _COUNTERS.values())
-    counters = {field: counts[name] for field, name in _COUNTERS.items()}
+    counts = vmstat.counts(host.text(VMSTAT), ("oom_kill", "compact_stall"))
     uptime = (host.word("/proc/uptime") or "").split(" ")[0]
-    return {**counters, "pressure_some": some, "pressure_full": full, "counted_s": decimal(uptime)}
+    return Memory(
+        pressure_some=some,
+        pressure_full=full,
+        counted_s=decimal(uptime),
+        oom_kills=counts["oom_kill"],
+        compact_stalls=counts["compact_stall"],
+    )
 
 
-_COUNTERS = {
-    "oom_kills": "oom_kill",
-    "compact_stalls": "compact_stall",
-}
-
-
-def _edac(host: Host) -> Fields:
+def _edac(host: Host) -> Memory:
     if host.exists(CONTROLLERS.rpartition("/")[0]) is False:
-        return {"edac_controllers": 0}
+        return Memory(edac_controllers=0)
     controllers = host.glob(CONTROLLERS)
-    return {
-        "edac_controllers": len(controllers) if host.sources[-1].error is None else None,
-        "corrected_errors": _sum(host.number(f"{path}/ce_count") for path in controllers),
-        "uncorrected_errors": _sum(host.number(f"{path}/ue_count") for path in controllers),
-        "edac_counted_s": min((host.number(f"{path}/seconds_since_reset") or 0 for path in controllers), default=None),
-    }
+    return Memory(
+        edac_controllers=len(controllers) if host.sources[-1].error is None else None,
+        corrected_errors=_sum(host.number(f"{path}/ce_count") for path in controllers),
+        uncorrected_errors=_sum(host.number(f"{path}/ue_count") for path in controllers),
+        edac_counted_s=min((host.number(f"{path}/seconds_since_reset") or 0 for path in controllers), default=None),
+    )
 
 
-def _slots(host: Host) -> Fields:
+def _slots(host: Host) -> Memory:
     text = host.run("dmidecode-memory") if host.deep else None
     dimms = parse_dimms(text or "")
     if not dimms:
-        return {}
+        return Memory()
     labels = [dimm.channel for dimm in dimms]
     if None in labels or any(dimm.size_bytes is None for dimm in dimms):
-        return {"dimms": dimms}
-    return {"dimms": dimms, "channels": len(set(labels)), "channels_used": len({dimm.channel for dimm in dimms if dimm.size_bytes})}
+        return Memory(dimms=dimms)
+    return Memory(dimms=dimms, channels=len(set(labels)), channels_used=len({dimm.channel for dimm in dimms if dimm.size_bytes}))

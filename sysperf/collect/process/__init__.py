@@ -41,7 +41,8 @@ def _described(host: Host, search: ProcessSearch) -> list[Process]:
 
     machine = Machine(host, search)
     described = (describe(machine, family) for family in in_time(host, search.families.values()))
-    return second_look.of_programs(host, [process for process in described if process is not None])
+    found = [process for process in described if process is not None]
+    return second_look.of_programs(host, found, lambda: collect(Host("/")).processes)
 
 
 def _hides(host: Host) -> bool | None:
@@ -56,6 +57,10 @@ def with_leaders(processes: list[Process]) -> tuple[Process, ...]:
     """The same with the first computing process of each job marked."""
     leaders: dict[int, int] = {}
     for process in processes:
-        if not process.launcher:
-            leaders.setdefault(process.job, process.pid)
-    return tuple(msgspec.structs.replace(process, leads_job=leaders.get(process.job) == process.pid) for process in processes)
+        if not process.job.launcher:
+            leaders.setdefault(process.job.id, process.pid)
+    return tuple(_with_place(process, leads=leaders.get(process.job.id) == process.pid) for process in processes)
+
+
+def _with_place(process: Process, *, leads: bool) -> Process:
+    return msgspec.structs.replace(process, job=msgspec.structs.replace(process.job, leads=leads))

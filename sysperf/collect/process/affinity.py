@@ -4,26 +4,26 @@ Reads   /proc/[pid]/status  /sys/devices/system/cpu/cpu*/topology/thread_sibling
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
+from sysperf.collect.process.parts import Affinity
 from sysperf.collect.process.subject import Subject
 from sysperf.collect.process.threads import all_allowed, allowed_in
 from sysperf.host import Host
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.record import Fields
 from sysperf.procfs import cpulist
 from sysperf.procfs.maps import OPENMP
 
 _BINDING = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
 
 
-def affinity(subject: Subject) -> Fields:
+def affinity(subject: Subject) -> Affinity:
     """The CPUs of the program now and before OpenMP bound it."""
     now = subject.allowed
     asked = None if subject.env is None else any(subject.env.get(name) for name in _BINDING)
     if now is None:
-        return {"allowed": None, "allowed_at_start": None, "openmp_bound": asked or None}
+        return Affinity(openmp_bound=asked or None)
     before = _before_binding(subject, now) if asked or _may_be_bound(subject, now) else now
     found_bound = len(before) > len(now) and _is_one_core(subject.host, now)
-    return {"allowed": now, "allowed_at_start": before, "openmp_bound": bool(asked) or found_bound}
+    return Affinity(now=now, at_start=before, openmp_bound=bool(asked) or found_bound)
 
 
 def _may_be_bound(subject: Subject, now: CpuSet) -> bool:

@@ -6,7 +6,7 @@ NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 
 from sysperf.collect.driver import NO_DRIVER, nvml_problem
 from sysperf.collect.process.environment import MAX_VARIABLES
-from sysperf.collect.process.records import GPU_PROCESSES
+from sysperf.collect.process.parts import GPU_PROCESSES
 from sysperf.collect.readers import kfd
 from sysperf.host import Host
 from sysperf.host.namespaces import counts_processes_as_the_kernel

@@ -4,9 +4,8 @@ Reads   /proc/[pid]/{status,numa_maps}
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
-from sysperf.collect.process.records import NodePages
+from sysperf.collect.process.parts import NodePages, ProgramMemory
 from sysperf.collect.process.subject import Subject
-from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.procfs.numa_maps import NumaMaps
 
@@ -14,19 +13,19 @@ MAX_NUMA_RSS_BYTES = 4 << 30
 """The kernel walks all pages to answer numa_maps, while the process cannot map memory: larger ones only with `--deep`."""
 
 
-def memory(subject: Subject) -> Fields:
+def memory(subject: Subject) -> ProgramMemory:
     """Resident and swapped memory, and the NUMA nodes that hold it."""
     rss = subject.status.size_bytes("VmRSS")
     policy, pages = _numa_memory(subject, rss)
-    return {
-        "rss_bytes": rss,
-        "peak_rss_bytes": subject.status.size_bytes("VmHWM"),
-        "anonymous_bytes": subject.status.size_bytes("RssAnon"),
-        "file_bytes": subject.status.size_bytes("RssFile"),
-        "swap_bytes": subject.status.size_bytes("VmSwap"),
-        "numa_policy": policy,
-        "numa_pages": pages,
-    }
+    return ProgramMemory(
+        rss_bytes=rss,
+        peak_bytes=subject.status.size_bytes("VmHWM"),
+        anonymous_bytes=subject.status.size_bytes("RssAnon"),
+        file_bytes=subject.status.size_bytes("RssFile"),
+        swap_bytes=subject.status.size_bytes("VmSwap"),
+        policy=policy,
+        nodes=pages,
+    )
 
 
 def _numa_memory(subject: Subject, rss_bytes: int | None) -> tuple[str | None, tuple[NodePages, ...] | None]:

@@ -6,10 +6,9 @@ Kernel  https://docs.kernel.org/filesystems/proc.html
 
 import re
 
-from sysperf.collect.process.records import DataMount
+from sysperf.collect.process.parts import DataMount, OpenFiles
 from sysperf.collect.process.subject import Subject
 from sysperf.collect.readers.mounts import mount_of
-from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.procfs.maps import holds_data
 from sysperf.startup import lazy
@@ -19,15 +18,15 @@ MAX_LINKS = 256
 _OPEN_FILES = lazy(r"^Max open files\s+([0-9]{1,18}|unlimited)", re.MULTILINE)
 
 
-def open_files(subject: Subject) -> Fields:
+def open_files(subject: Subject) -> OpenFiles:
     """The number of open files, its limit, and the file systems of open data files."""
     names = subject.host.names(f"/proc/{subject.pid}/fd", MAX_FDS)
     limits = _OPEN_FILES.search(subject.host.text(f"/proc/{subject.pid}/limits", 64 << 10) or "")
-    return {
-        "open_files": None if names is None else len(names),
-        "open_files_limit": None if limits is None else 0 if limits[1] == "unlimited" else int(limits[1]),
-        "data_mounts": None if names is None else _data_mounts(subject, names),
-    }
+    return OpenFiles(
+        open=None if names is None else len(names),
+        limit=None if limits is None else 0 if limits[1] == "unlimited" else int(limits[1]),
+        mounts=None if names is None else _data_mounts(subject, names),
+    )
 
 
 def _data_mounts(subject: Subject, names: tuple[str, ...]) -> tuple[DataMount, ...] | None:

@@ -3,12 +3,10 @@
 Reads   /proc/[pid]/{environ,cmdline,stat}
 """
 
-import msgspec
-
 from sysperf.collect.process.process_tree import read_stat
 from sysperf.collect.process.threads import Threads
 from sysperf.host import Host
-from sysperf.procfs.rank_variables import SLURM, TORCHRUN, global_rank
+from sysperf.procfs.rank_variables import SLURM, TORCHRUN, GlobalRank, global_rank
 from sysperf.startup import lazy
 
 _PROGRAM = lazy(r"(?:.*/)?(torchrun|accelerate|deepspeed)")
@@ -25,11 +23,9 @@ def launcher(argv: tuple[str, ...] | None, threads: Threads | None) -> str:
     return "torchrun" if threads is not None and threads.any("pt_elastic") else ""
 
 
-def given(host: Host, env: dict[str, str] | None, ppid: int) -> dict[str, int | None]:
-    """{rank, local_rank, world_size} at its start: None when its variables are unknown, -1 and 1 when it is no rank."""
-    if env is None:
-        return {"rank": None, "local_rank": None, "world_size": None}
-    return msgspec.structs.asdict(global_rank(env, started_by_srun=_is_started_by_srun(host, env, ppid)))
+def given(host: Host, env: dict[str, str] | None, ppid: int) -> GlobalRank | None:
+    """Rank at its start; None when its variables are unknown."""
+    return None if env is None else global_rank(env, started_by_srun=_is_started_by_srun(host, env, ppid))
 
 
 def _is_started_by_srun(host: Host, env: dict[str, str], ppid: int) -> bool:

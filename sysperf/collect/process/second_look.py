@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from sysperf.collect.process import collect, window
 from sysperf.collect.process.records import Process
+from sysperf.collect.process.window import Window, measure, over
 from sysperf.host import Host
 from sysperf.host.descendants import children
-from sysperf.model.record import Fields
+from sysperf.model.record import Json, convert, plain
 
 CALL = "second-look"
 WINDOW_S = 4.0
@@ -32,33 +32,23 @@ SYNC_CALLS = {
 }
 """msync, fsync, fdatasync, sync, sync_file_range and syncfs: arch/x86/entry/syscalls/syscall_64.tbl, asm-generic/unistd.h."""
 COMPILERS = frozenset((b"g++", b"gcc", b"c++", b"cc1plus", b"clang", b"clang++", b"nvcc", b"cicc", b"ptxas", b"hipcc"))
-FIELDS = (*window.FIELDS, "sync_share", "compiling_share", "started_children")
 
 
-def of_programs(host: Host, programs: list[Process]) -> list[Process]:
+def of_programs(host: Host, programs: list[Process], look_again: Callable[[], Iterable[Process]]) -> list[Process]:
     """Return these programs, with shares of the seconds until they are looked at again; as they are without `--deep`."""
     if not host.deep or not programs:
         return programs
-    answer = host.call(CALL, lambda: _wait_and_look(programs), dict[str, dict[str, float | None]]) or {}
-    return [msgspec.structs.replace(program, **_known(answer.get(str(program.pid)))) for program in programs]
+    answer = host.call(CALL, lambda: _wait_and_look(programs, look_again), dict[str, Window])
+    windows: dict[str, Window] = convert(answer or {}, dict[str, Window])
+    return [over(program, windows[str(program.pid)]) if str(program.pid) in windows else program for program in programs]
 
 
-def _known(fields: dict[str, float | None] | None) -> Fields:
-    """Only what a second look says, whatever a capture holds."""
-    return {name: value for name, value in (fields or {}).items() if name in FIELDS and value is not None}
-
-
-def _wait_and_look(programs: Sequence[Process]) -> dict[str, dict[str, float | None]]:
+def _wait_and_look(programs: Sequence[Process], look_again: Callable[[], Iterable[Process]]) -> Json:
     samples = sample([program.pid for program in programs[:MAX_PROGRAMS]])
-    later = {program.pid: program for program in collect(Host("/")).processes}
+    later = {program.pid: program for program in look_again()}
     pairs = [(program, later[program.pid]) for program in programs if program.pid in later]
-    return {
-        str(before.pid): {
-            **window.fields_of(window.between(before, after)),
-            **(samples[before.pid].facts() if before.pid in samples else {}),
-        }
-        for before, after in pairs
-    }
+    windows = {str(before.pid): measure(before, after) or Window() for before, after in pairs}
+    return plain({pid: samples[int(pid)].seen(window) if int(pid) in samples else window for pid, window in windows.items()})
 
 
 def sample(pids: Sequence[int]) -> dict[int, Samples]:
@@ -94,15 +84,16 @@ class Samples:
         self._compiles += any(_read(f"/proc/{child}/comm").strip() in COMPILERS for child in children)
         self._started |= children - self._first
 
-    def facts(self) -> dict[str, float | None]:
-        """Shares of the looks; nothing where they are too few."""
+    def seen(self, window: Window) -> Window:
+        """The window with the shares of the looks; as it is where they are too few."""
         if self._samples < MIN_SAMPLES:
-            return {}
-        return {
-            "sync_share": round(self._syncs / self._told, 3) if self._calls and self._told >= MIN_SAMPLES else None,
-            "compiling_share": round(self._compiles / self._samples, 3),
-            "started_children": len(self._started),
-        }
+            return window
+        return msgspec.structs.replace(
+            window,
+            sync_share=round(self._syncs / self._told, 3) if self._calls and self._told >= MIN_SAMPLES else None,
+            compiling_share=round(self._compiles / self._samples, 3),
+            started_children=len(self._started),
+        )
 
     def _children(self) -> set[int]:
         return set(children(self._pid, MAX_THREADS)[:MAX_CHILDREN])

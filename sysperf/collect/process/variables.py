@@ -1,28 +1,37 @@
-"""The variables with which a program was started, and what they say: its rank, and what was to be preloaded.
+"""What the variables of a program say: its place in a job, and what was to be preloaded.
 
 Reads   /proc/[pid]/{environ,cmdline,exe}
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from sysperf.collect.process import loaded_torch, ranks, unknown_variables
+from sysperf.collect.process.parts import JobPlace, Variables
 from sysperf.collect.process.subject import Subject
-from sysperf.model.record import Fields
 
 
-def variables(subject: Subject) -> Fields:
-    """The environment of the program, its launcher, its ranks and its job."""
-    host, env, mapped, stat = subject.host, subject.env, subject.mapped, subject.stat
-    launcher = ranks.launcher(subject.family.argv, subject.threads)
-    given = ranks.given(host, env, stat.ppid)
-    is_child = stat.ppid in subject.machine.families or (not launcher and (given["rank"] or 0) >= 0 and env is not None)
-    preload = None if env is None else tuple(env.get("LD_PRELOAD", "").replace(":", " ").split())
-    return {
-        "env": env,
-        "preload": preload,
-        "preload_missing": None if preload is None else loaded_torch.not_loaded(host, preload, mapped, subject.root),
-        "variables_searched": env is not None and host.deep,
-        "unread_variables": unknown_variables.unread(host, env, mapped, subject.root) if env is not None and host.deep else None,
-        "launcher": launcher,
-        **given,
-        "job": stat.ppid if is_child else stat.pid,
-    }
+def variables(subject: Subject) -> Variables:
+    """What its variables ask for, as far as it did not happen."""
+    host, env, mapped = subject.host, subject.env, subject.mapped
+    if env is None:
+        return Variables()
+    preload = tuple(env.get("LD_PRELOAD", "").replace(":", " ").split())
+    return Variables(
+        preload=preload,
+        preload_missing=loaded_torch.not_loaded(host, preload, mapped, subject.root),
+        searched=host.deep,
+        unread=unknown_variables.unread(host, env, mapped, subject.root) if host.deep else None,
+    )
+
+
+def job(subject: Subject) -> JobPlace:
+    """Place of the program in a job: its launcher and its rank."""
+    host, env, stat = subject.host, subject.env, subject.stat
+    launcher, given = ranks.launcher(subject.family.argv, subject.threads), ranks.given(host, env, stat.ppid)
+    is_rank = not launcher and given is not None and (given.rank or 0) >= 0
+    return JobPlace(
+        launcher=launcher,
+        rank=given.rank if given else None,
+        local_rank=given.local_rank if given else None,
+        world_size=given.world_size if given else None,
+        id=stat.ppid if is_rank or stat.ppid in subject.machine.families else stat.pid,
+    )

@@ -8,7 +8,7 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 from sysperf.collect.python import active_prefix, discover, environment_at, shell_of
 from sysperf.collect.torch.install import read_install
@@ -16,6 +16,9 @@ from sysperf.collect.torch.place import Place, copies_in
 from sysperf.collect.torch.records import VERSION, Install
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
+
+if TYPE_CHECKING:  # programs are read elsewhere
+    from sysperf.collect.process.records import Process
 
 MAX_PROBED = 3
 MAX_RUNNING = 16
@@ -51,20 +54,7 @@ def _known_installs(host: Host) -> dict[str, Install]:
     return host.once("installations of PyTorch", dict[str, Install])
 
 
-class Program(Protocol):
-    """What is to be known of a running program: `sysperf.collect.process.records.Process` says it."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def user(self) -> int | None: ...
-    @property
-    def torch_prefix(self) -> str: ...
-    @property
-    def torch_version(self) -> str | None: ...
-
-
-def with_running(host: Host, torch: Torch, programs: Iterable[Program]) -> Torch:
+def with_running(host: Host, torch: Torch, programs: Iterable[Process]) -> Torch:
     """The same with the installations that programs run from and that lie where nobody looks.
 
     A program in a container names a folder that may be another one here: its version tells. Each folder is read with the
@@ -72,9 +62,9 @@ def with_running(host: Host, torch: Torch, programs: Iterable[Program]) -> Torch
     """
     known = {"", *(install.prefix for install in torch.installs)}
     missing = {
-        (program.torch_prefix, program.torch_version, program.user): program.pid
+        (program.torch.prefix, program.torch.version, program.user): program.pid
         for program in programs
-        if program.torch_prefix not in known
+        if program.torch.prefix not in known
     }
     read: list[tuple[Install | None, str | None]] = []
     for (prefix, version, _), pid in list(missing.items())[:MAX_RUNNING]:

@@ -6,11 +6,10 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 
 import re
 
-from sysperf.collect.torch.records import Deep, Pin
+from sysperf.collect.torch.records import Deep, Install, Pin
 from sysperf.collect.torch.site_packages import Site
 from sysperf.host import Host
 from sysperf.host.gpu_code import gpu_code
-from sysperf.model.record import Fields
 from sysperf.model.requirement import fits
 from sysperf.model.text import neutral
 from sysperf.procfs import torch_version
@@ -28,26 +27,26 @@ def version_file(host: Host, root: str) -> dict[str, str]:
     return {name: neutral(value, 200) for name, value in torch_version.assignments(text).items()}
 
 
-def build(site: Site, version_fields: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> Fields:
+def build(site: Site, version_fields: dict[str, str], version: str | None, *, editable: bool, alone: bool) -> Install:
     """Version, origin and integrity of the build."""
     local = None if version is None else version.partition("+")[2]
     channel = _channel(site)
     metadata = _metadata_folder(site, version)
-    return {
-        "version": version,
-        "release": None if version is None else version.partition("+")[0],
-        "local": local,
-        "cuda": version_fields.get("cuda"),
-        "hip": version_fields.get("hip", "" if version_fields else None),
-        "xpu": version_fields.get("xpu", "" if version_fields else None),
-        "debug": {"True": True, "False": False}.get(version_fields.get("debug", "")),
-        "official": _official(local, channel, editable),
-        "editable": editable if site.readable else None,
-        "installer": site.installer("torch", "pytorch", metadata),
-        "conda_channel": channel,
-        "pin_mismatches": _pin_mismatches(site, metadata, alone=alone),
-        "stale_dists": _stale(site, metadata),
-    }
+    return Install(
+        version=version,
+        release=None if version is None else version.partition("+")[0],
+        local=local,
+        cuda=version_fields.get("cuda"),
+        hip=version_fields.get("hip", "" if version_fields else None),
+        xpu=version_fields.get("xpu", "" if version_fields else None),
+        debug={"True": True, "False": False}.get(version_fields.get("debug", "")),
+        official=_official(local, channel, editable),
+        editable=editable if site.readable else None,
+        installer=site.installer("torch", "pytorch", metadata),
+        conda_channel=channel,
+        pin_mismatches=_pin_mismatches(site, metadata, alone=alone),
+        stale_dists=_stale(site, metadata),
+    )
 
 
 def _metadata_folder(site: Site, version: str | None) -> str:
@@ -107,11 +106,11 @@ def _stale(site: Site, kept: str) -> tuple[str, ...] | None:
     return tuple(neutral(name, 200) for name in (*others, *(name for name in site.names or () if name.startswith("~orch"))))[:16]
 
 
-def gpu_code_in(site: Site, root: str, fields: Fields, answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
+def gpu_code_in(site: Site, root: str, found: Install, answers: Deep | None) -> tuple[tuple[str, ...] | None, str | None]:
     """The GPU code in the build: as torch says, else as its library has it; nothing in a build for CPUs."""
     if answers is not None and answers.arch_list is not None:
         return answers.arch_list, "probe"
-    if fields["cuda"] == "" and fields["hip"] == "":
+    if found.cuda == "" and found.hip == "":
         return (), "version"
     library = f"{root}/lib/libtorch_python.so"
     targets: list[str] | None = site.host.call(f"gpu-code:{library}", lambda: gpu_code(library), list[str])

@@ -15,7 +15,7 @@ from sysperf.collect.torch.site_packages import Site
 from sysperf.collect.torch.surroundings import surroundings
 from sysperf.collect.torch.wheels import capabilities, wheel
 from sysperf.host import Host
-from sysperf.model.record import Fields
+from sysperf.model.record import joined
 
 
 def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) -> Install:
@@ -30,39 +30,37 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
     root = f"{source or place.site}/torch"
     version_fields = version_file(host, root)
     version = version_fields.get("__version__") or site.dist("torch") or None
-    fields: Fields = {
-        **_interpreter(host, environment, site),
-        **build(site, version_fields, version, editable=bool(source), alone=len(environment.site_packages) == 1),
-        **libraries(site, host.names(f"{root}/lib"), version_fields, answers),
-        **packages(site, version),
-        **surroundings(host, shell, place),
-    }
-    code, code_source = gpu_code_in(site, root, fields, answers)
-    return Install(
-        **{
-            **fields,
-            "manager": "user" if place.is_users else environment.manager,
-            "active": environment.active and place.wins,
-            "interpreter": interpreter,
-            "compiler": _compiler(shell, site),
-            "arch_list": code,
-            "arch_source": code_source,
-            "wheel": wheel(version or "", fields["cuda"] or "", site.machine) if fields["official"] else "",
-            "sass": capabilities(code, "sm_"),
-            "ptx": capabilities(code, "compute_"),
-            "deep": answers,
-        }
+    found = joined(
+        _interpreter(host, environment, site),
+        build(site, version_fields, version, editable=bool(source), alone=len(environment.site_packages) == 1),
+        libraries(site, host.names(f"{root}/lib"), version_fields, answers),
+        packages(site, version),
+        surroundings(host, shell, place),
     )
+    code, code_source = gpu_code_in(site, root, found, answers)
+    rest = Install(
+        manager="user" if place.is_users else environment.manager,
+        active=environment.active and place.wins,
+        interpreter=interpreter,
+        compiler=_compiler(shell, site),
+        arch_list=code,
+        arch_source=code_source,
+        wheel=wheel(version or "", found.cuda or "", site.machine) if found.official else "",
+        sass=capabilities(code, "sm_"),
+        ptx=capabilities(code, "compute_"),
+        deep=answers,
+    )
+    return joined(found, rest)
 
 
-def _interpreter(host: Host, environment: Environment, site: Site) -> Fields:
+def _interpreter(host: Host, environment: Environment, site: Site) -> Install:
     base, library = environment.base, environment.library
-    return {
-        "python_version": site.conda.get("python", (environment.python_version,))[0],
-        "free_threaded": environment.free_threaded,
-        "py_debug": _py_debug(host, environment, site.machine),
-        "headers": host.exists(f"{base}/include/{library}/Python.h") if base and library else None,
-    }
+    return Install(
+        python_version=site.conda.get("python", (environment.python_version,))[0],
+        free_threaded=environment.free_threaded,
+        py_debug=_py_debug(host, environment, site.machine),
+        headers=host.exists(f"{base}/include/{library}/Python.h") if base and library else None,
+    )
 
 
 def _py_debug(host: Host, environment: Environment, machine: str) -> bool | None:

@@ -4,28 +4,27 @@ Reads   */site-packages/torch/lib  */site-packages/*.libs  /etc/alternatives/lib
 """
 
 from sysperf.collect.torch.build import OFFICIAL
-from sysperf.collect.torch.records import Deep
+from sysperf.collect.torch.records import Deep, Install
 from sysperf.collect.torch.site_packages import Site, conda_blas, openmp_runtimes
-from sysperf.model.record import Fields
 from sysperf.startup import lazy
 
 _CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
 
-def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str], answers: Deep | None) -> Fields:
+def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str], answers: Deep | None) -> Install:
     """Versions and kinds of the libraries that the build loads."""
     shipped = None if names is None else openmp_runtimes(names)
-    return {
-        "cudnn": _cuda_library(site, version_fields, "cudnn", answers.cudnn if answers else None),
-        "nccl": _cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
-        "triton": site.version_of("triton", "pytorch-triton", "triton-rocm"),
-        "cuda_majors": _cuda_majors(site),
-        "openmp_runtime": _openmp_runtime(site, shipped),
-        "other_openmp": _other_openmp(site),
-        "blas": (answers.blas if answers else None) or _blas(site, names, version_fields),
-        "numpy_blas": _numpy_blas(site) or (answers.numpy_blas if answers else None),
-    }
+    return Install(
+        cudnn=_cuda_library(site, version_fields, "cudnn", answers.cudnn if answers else None),
+        nccl=_cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
+        triton=site.version_of("triton", "pytorch-triton", "triton-rocm"),
+        cuda_majors=_cuda_majors(site),
+        openmp_runtime=_openmp_runtime(site, shipped),
+        other_openmp=_other_openmp(site),
+        blas=(answers.blas if answers else None) or _blas(site, names, version_fields),
+        numpy_blas=_numpy_blas(site) or (answers.numpy_blas if answers else None),
+    )
 
 
 def _cuda_library(site: Site, version_fields: dict[str, str], name: str, asked: str | None) -> str | None:

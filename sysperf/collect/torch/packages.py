@@ -4,9 +4,8 @@ Reads   */site-packages/*.dist-info/METADATA
 Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
-from sysperf.collect.torch.records import Companion, Package
+from sysperf.collect.torch.records import Companion, Install, Package
 from sysperf.collect.torch.site_packages import Site
-from sysperf.model.record import Fields
 from sysperf.model.requirement import fits
 from sysperf.startup import lazy
 
@@ -30,19 +29,19 @@ IMAGE_DECODERS = (
 _BUILT_FOR = lazy(r"torch([0-9]\.[0-9]{1,2})|(?:^|\.)pt([0-9])([0-9]{1,2})cu")
 
 
-def packages(site: Site, version: str | None) -> Fields:
+def packages(site: Site, version: str | None) -> Install:
     """Versions of the packages that training uses beside torch."""
     there = site.readable
-    return {
-        "companions": tuple(_companion(site, name, version) for name in COMPANIONS if name in site.folders) if there else None,
-        "extensions": tuple(Package(name, site.dist(name)) for name in EXTENSIONS if name in site.folders) if there else None,
-        "numpy": site.version_of("numpy"),
-        "numpy_installer": site.installer("numpy", "numpy"),
-        "ipex": site.version_of("intel-extension-for-pytorch"),
-        "torchvision": site.version_of("torchvision"),
-        "pillow": site.version_of("pillow", "pillow-simd"),
-        "image_decoders": tuple(name for name in IMAGE_DECODERS if name in site.folders) if there else None,
-    }
+    return Install(
+        companions=tuple(_companion(site, name, version) for name in COMPANIONS if name in site.folders) if there else None,
+        extensions=tuple(Package(name, site.dist(name)) for name in EXTENSIONS if name in site.folders) if there else None,
+        numpy=site.version_of("numpy"),
+        numpy_installer=site.installer("numpy", "numpy"),
+        ipex=site.version_of("intel-extension-for-pytorch"),
+        torchvision=site.version_of("torchvision"),
+        pillow=site.version_of("pillow", "pillow-simd"),
+        image_decoders=tuple(name for name in IMAGE_DECODERS if name in site.folders) if there else None,
+    )
 
 
 def _companion(site: Site, name: str, torch_version: str | None) -> Companion:

@@ -83,10 +83,10 @@ class Deep(Record):
 class Install(Record):
     """One PyTorch that an interpreter of this machine imports."""
 
-    prefix: Annotated[str, fact("folder of the environment", "/*/pyvenv.cfg", CONDA)]
-    site_packages: Annotated[str, fact("folder that holds torch", VERSION)]
-    manager: Annotated[str, fact("who made the environment: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", CONDA)]
-    python_version: Annotated[str | None, fact("version of the interpreter", "/*/pyvenv.cfg", "/*/bin/python3")]
+    prefix: Annotated[str, fact("folder of the environment", "/*/pyvenv.cfg", CONDA)] = ""
+    site_packages: Annotated[str, fact("folder that holds torch", VERSION)] = ""
+    manager: Annotated[str, fact("who made the environment: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", CONDA)] = ""
+    python_version: Annotated[str | None, fact("version of the interpreter", "/*/pyvenv.cfg", "/*/bin/python3")] = None
     active: Annotated[bool, fact("what the shell that started sysperf would import", "/proc/self/environ", "PATH")] = False
     interpreter: Annotated[str | None, fact("the program to start", "/*/bin/python3")] = None
     free_threaded: Annotated[bool | None, fact("an interpreter built to run without the GIL", "/*/bin/python3")] = None

@@ -10,9 +10,8 @@ from sysperf.collect.python import Shell
 from sysperf.collect.readers.mounts import mount_of
 from sysperf.collect.torch.build import version_file
 from sysperf.collect.torch.place import Place
-from sysperf.collect.torch.records import LOCKS, Copy
+from sysperf.collect.torch.records import LOCKS, Copy, Install
 from sysperf.host import Host
-from sysperf.model.record import Fields
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -21,20 +20,20 @@ PROJECT_FILES = ("pyproject.toml", "requirements.txt", "pixi.toml")
 _PINNED_TORCH = lazy(r"^torch[ \t]*(?:\[[^\]\n]{0,40}\])?[ \t]*===?[ \t]*[0-9]", re.MULTILINE)
 
 
-def surroundings(host: Host, shell: Shell, place: Place) -> Fields:
+def surroundings(host: Host, shell: Shell, place: Place) -> Install:
     """Prefix, file system, other copies and project of an installation."""
     mount = mount_of(host, place.site)
     project = _project(host, place.prefix)
-    return {
-        "prefix": place.prefix,
-        "site_packages": place.site,
-        "duplicates": _duplicates(host, place),
-        "prefix_fstype": None if mount is None else neutral(mount.fstype, 40),
-        "jit_extensions": host.exists(f"{shell.home}/.cache/torch_extensions") if shell.home else None,
-        "project": project,
-        "lock_file": _lock_file(host, project),
-        "requirements_pinned": _requirements_pinned(host, project),
-    }
+    return Install(
+        prefix=place.prefix,
+        site_packages=place.site,
+        duplicates=_duplicates(host, place),
+        prefix_fstype=None if mount is None else neutral(mount.fstype, 40),
+        jit_extensions=host.exists(f"{shell.home}/.cache/torch_extensions") if shell.home else None,
+        project=project,
+        lock_file=_lock_file(host, project),
+        requirements_pinned=_requirements_pinned(host, project),
+    )
 
 
 def _duplicates(host: Host, place: Place) -> tuple[Copy, ...]:

@@ -10,20 +10,18 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from sysperf import __version__
 from sysperf.collect import AREAS
+from sysperf.collect.cgroup import throttled_share
 from sysperf.collect.machine_facts import MachineFacts
-from sysperf.diagnosis import gpu, programs, throttling
+from sysperf.diagnosis import gpu, measured, programs
 from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share, Stacks
-from sysperf.diagnosis.programs import Known
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
-from sysperf.engine.audit import judge_snapshot
-from sysperf.engine.diagnose import earlier, inside, loader_plan, proof, shares
+from sysperf.engine.diagnose import earlier, inside, known, loader_plan, proof, shares
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.engine.judging import Terms
@@ -33,10 +31,6 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.record import Record
 from sysperf.model.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from sysperf.collect.gpu.records import Device
-    from sysperf.collect.process.records import Process
 
 WINDOW_S, STACKS_S, NATIVE_S = 5.0, 6, 3
 LIMIT_S = 27.0
@@ -125,54 +119,53 @@ class _Diagnoser:
         if self._root not in self._window.processes:
             raise SysperfError(f"process {self._asked} ended before it could be observed", "`sysperf ps` lists the programs that run")
         after = self._read() if self._window.alive() else self._machine
-        known = self._known(after)
-        if not known and self._host.text(f"/proc/{self._asked}/maps", 16 << 20) is None and self._window.alive():
+        described = self._known(after)
+        if not described and self._host.text(f"/proc/{self._asked}/maps", 16 << 20) is None and self._window.alive():
             if os.geteuid():
                 raise SysperfError(f"process {self._asked} belongs to somebody else", f"sudo sysperf diagnose {self._asked}")
             raise SysperfError(
                 f"the kernel does not let anybody inspect process {self._asked} from here",
                 "a container without CAP_SYS_PTRACE does so: look from the host",
             )
-        if not known:
+        if not described:
             raise SysperfError(
                 f"neither process {self._asked} nor any below it runs PyTorch",
                 "`sysperf ps` lists the PyTorch programs; one that has just been started has not loaded it yet",
             )
-        described = tuple(self._finished(program, after) for program in programs.programs(self._window, known))
-        return self._around(Diagnosis(programs=described), after)
+        finished = tuple(self._finished(program, after) for program in programs.programs(self._window, described))
+        return self._around(Diagnosis(programs=finished), after)
 
-    def _known(self, after: Snapshot) -> list[Known]:
+    def _known(self, after: Snapshot) -> list[Program]:
         """The PyTorch programs in the tree, as they were before or are after the window."""
-        processes = {
+        several = {
             candidate.pid: candidate
-            for candidate in (*_processes(self._machine), *_processes(after))
+            for candidate in (*known.processes(self._machine), *known.processes(after))
             if candidate.pid in self._window.processes
         }
-        judged = _judged(after, self._terms)
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return [Known(process, _limit(process, total), judged.get(pid, ())) for pid, process in processes.items()]
+        return known.programs(list(several.values()), after, self._terms)
 
     def _finished(self, program: Program, after: Snapshot) -> Program:
         first, last = (
-            next((process.cgroup for process in _processes(taken) if process.pid == program.pid), None) for taken in (self._machine, after)
+            next((process.cgroup for process in known.processes(taken) if process.pid == program.pid), None)
+            for taken in (self._machine, after)
         )
         meters = self._gpu(program.pid, after) if program.uses_gpu else None
         started, folder = self._started(program.pid)
-        return msgspec.structs.replace(program, throttled=throttling.share(first, last), gpu=meters, started=started, folder=folder)
+        return msgspec.structs.replace(program, throttled=throttled_share(first, last), gpu=meters, started=started, folder=folder)
 
     def _started(self, pid: int) -> tuple[str, str]:
         """(line, folder) of what started a program's job."""
-        known = _processes(self._machine)
-        process = next((process for process in known if process.pid == pid), None)
-        return ("", "") if process is None else proof.start_of(process, known)
+        several = known.processes(self._machine)
+        process = next((process for process in several if process.pid == pid), None)
+        return ("", "") if process is None else proof.start_of(process, several)
 
     def _gpu(self, pid: int, after: Snapshot) -> Gpu:
         """The meters of the GPUs on which a program has a context."""
-        bus_ids = next((process.gpu_bus_ids for process in _processes(after) if process.pid == pid), None)
-        devices = gpu.used_by(bus_ids, _devices(after))
+        bus_ids = next((process.gpu_bus_ids for process in known.processes(after) if process.pid == pid), None)
+        devices = gpu.used_by(bus_ids, known.cards(after))
         if self._gpus is not None and not devices:
             self._notes.append(f"GPU of process {pid}: the driver does not report on which one it computes")
-        meters = self._gpus.facts(devices, self._window.processes, _devices(after)) if self._gpus is not None else None
+        meters = self._gpus.facts(devices, self._window.processes, known.cards(after)) if self._gpus is not None else None
         if meters is not None and meters.others and meters.others_used is None:
             self._notes.append(f"GPU of process {pid}: the driver does not report which of {meters.others + 1} programs keeps it busy")
         if meters is None or self._gpus is None:
@@ -182,10 +175,10 @@ class _Diagnoser:
     def _around(self, facts: Diagnosis, after: Snapshot) -> Diagnosis:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
         job = Share(pid=self._asked, command=_command(self._machine, facts, self._asked), cpus=cpus or CpuSet())
-        others = shares.competing(_processes(self._machine), _processes(after), self._window, cpus)
+        others = shares.competing(known.processes(self._machine), known.processes(after), self._window, cpus)
         power = MachineFacts(after).power
         around = programs.machine(
-            self._window, cpus, torch=[process.pid for process in _processes(after) if process.pid not in self._window.processes],
+            self._window, cpus, torch=[process.pid for process in known.processes(after) if process.pid not in self._window.processes],
             other_programs=len(others), governor=power.governors[0] if power and power.governors else None,
             shares=shares.shares(self._host, after, job, others) if cpus else (),
         )  # fmt: skip
@@ -213,8 +206,9 @@ class _Diagnoser:
             looked = {what: result for (pid, what), result in results.items() if pid == program.pid}
             places = look.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
             hits = tuple(sorted({hit.rule for hit in places}))
-            later = programs.growth_later(self._window, program.pid)
-            looked_into = msgspec.structs.replace(program, hits=hits, places=places, growth_later_bytes_per_s=later, **looked)
+            later = measured.growth_later(self._window, program.pid)
+            memory = msgspec.structs.replace(program.memory, growth_later_bytes_per_s=later)
+            looked_into = msgspec.structs.replace(program, hits=hits, places=places, memory=memory, **looked)
             seen.append(self._alternating(programs.with_role_by_stacks(looked_into)))
         sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
@@ -231,7 +225,7 @@ class _Diagnoser:
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""
         mine = [process for process in self._window.processes.values() if self._window.parents.get(process.pid) == pid]
-        workers = [process for process in mine if process.first.stat.comm == programs.WORKER and process.last is not process.first]
+        workers = [process for process in mine if process.first.stat.comm == measured.WORKER and process.last is not process.first]
         return max(workers, key=_used_ticks).pid if workers else None
 
     def _trace(self, facts: Diagnosis) -> Diagnosis:
@@ -289,47 +283,17 @@ def sampled(candidates: Sequence[Program]) -> list[Program]:
 
 def computing(candidates: Sequence[Program]) -> list[Program]:
     """The programs that compute, those that use most CPU time first."""
-    return sorted((program for program in candidates if program.role == "computes"), key=lambda program: -(program.used_cpus or 0.0))
-
-
-def _processes(taken: Snapshot) -> Sequence[Process]:
-    known = MachineFacts(taken).process
-    return known.processes if known else ()
+    return sorted(
+        (program for program in candidates if program.role == "computes"), key=lambda program: -(program.threads.used_cpus or 0.0)
+    )
 
 
 def _root(pid: int, taken: Snapshot) -> int:
     """Return, for a rank, the process that started all ranks, so that they are seen together."""
-    process = next((candidate for candidate in _processes(taken) if candidate.pid == pid), None)
-    if process is None or (process.world_size or 1) < 2 or process.job in (0, pid, 1):
+    process = next((candidate for candidate in known.processes(taken) if candidate.pid == pid), None)
+    if process is None or (process.job.world_size or 1) < 2 or process.job.id in (0, pid, 1):
         return pid
-    return int(process.job)
-
-
-def _limit(process: Process, total: int) -> int:
-    limit = process.cgroup.memory_limit_bytes if process.cgroup is not None else None
-    return min(limit, total) if limit else total
-
-
-def _devices(taken: Snapshot) -> Sequence[Device]:
-    gpu = MachineFacts(taken).gpu
-    return gpu.devices or () if gpu else ()
-
-
-def _judged(taken: Snapshot, terms: Terms) -> dict[int, tuple[str, ...]]:
-    """The rules of the audit that found something in a process, in its GPUs, or in the machine, by process."""
-    rules: dict[object, list[str]] = {}
-    for finding in judge_snapshot(taken, terms).outcomes:
-        if finding.state == "finding":
-            of = {"process": finding.subject.pid, "gpu": finding.subject.bus_id.lower()}
-            rules.setdefault(of.get(finding.scope, finding.scope), []).append(finding.rule)
-    return {
-        process.pid: tuple(
-            rule
-            for subject in (process.pid, *(bus_id.lower() for bus_id in process.gpu_bus_ids or ()), "host")
-            for rule in rules.get(subject, ())
-        )
-        for process in _processes(taken)
-    }
+    return int(process.job.id)
 
 
 def _used_ticks(watched: Watched) -> int:
@@ -338,4 +302,4 @@ def _used_ticks(watched: Watched) -> int:
 
 def _command(taken: Snapshot, facts: Diagnosis, pid: int) -> str:
     named = [program.command for program in facts.programs if program.pid == pid] or [program.command for program in facts.programs]
-    return named[0] if named else next((program.command or "" for program in _processes(taken) if program.pid == pid), "")
+    return named[0] if named else next((program.command or "" for program in known.processes(taken) if program.pid == pid), "")

@@ -72,11 +72,11 @@ def since(before: Answer, now: Answer) -> str:
 
 def _figures(facts: Diagnosis) -> dict[str, float]:
     machine = facts.machine
-    computing = max((program for program in facts.programs), key=lambda program: program.used_cpus or 0.0, default=Program(pid=0))
+    computing = max((program for program in facts.programs), key=lambda program: program.threads.used_cpus or 0.0, default=Program(pid=0))
     stacks = computing.stacks
     figures = {
         "CPUs of other PyTorch programs": machine.torch_cpus, "CPUs of other programs": machine.others_cpus, "idle CPUs": machine.idle_cpus,
-        "its CPUs": computing.used_cpus, "its main thread's wait for a CPU": computing.main_waited,
+        "its CPUs": computing.threads.used_cpus, "its main thread's wait for a CPU": computing.main.waited,
         "GPU": computing.gpu.utilization if computing.gpu is not None else None,
         "its wait for the loader": stacks.loader_wait if stacks is not None else None,
         "in its own Python": stacks.python if stacks is not None else None,

@@ -28,8 +28,10 @@ from sysperf.host.commands import sysperf_command
 from sysperf.host.plain_files import open_found
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
+from sysperf.model.record import joined
 from sysperf.script.reached import MODULE, SeenFile, reached
 from sysperf.trace import phases
+from sysperf.trace.facts import Cpu
 
 MAX_SOURCE_BYTES = 4 << 20
 MAX_SOURCES = 64
@@ -254,18 +256,21 @@ def _open_trace(folder: int, owner: int) -> int:
 
 def _facts(path: str, ruleset: Ruleset) -> Traced:
     analysis = analyze.analyze([path], ruleset).analysis
-    rank, more = analysis.trace.ranks[0], traced.details(path)
-    cpu, figures = rank.cpu, rank.figures
-    shares: dict[str, float | None] = {}
-    if cpu is not None:
-        shares = {
-            "operators": cpu.operator_pct / 100, "loader": cpu.loader_pct / 100, "communication": cpu.communication_pct / 100,
-            "python": cpu.python_pct / 100, "copies": cpu.copy_pct / 100, "optimizer": cpu.optimizer_pct / 100,
-            "tiny": cpu.tiny_operator_share / 100, "operators_per_step": cpu.operators_per_step, "matmul": cpu.matmul_pct / 100,
-        }  # fmt: skip
-    return Traced(
-        verdict=analysis.trace.verdict, **shares, **more._asdict(),
-        gpu_busy=None if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean / 100,
+    rank = analysis.trace.ranks[0]
+    figures = rank.figures
+    found = Traced(
+        verdict=analysis.trace.verdict, gpu_busy=None if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean / 100,
         sync=None if figures.sync_exposed_pct is None else figures.sync_exposed_pct / 100,
         findings=tuple(sorted({finding.rule for finding in analysis.findings})),
+    )  # fmt: skip
+    return joined(found, _shares(rank.cpu), traced.details(path))
+
+
+def _shares(cpu: Cpu | None) -> Traced:
+    if cpu is None:
+        return Traced()
+    return Traced(
+        operators=cpu.operator_pct / 100, loader=cpu.loader_pct / 100, communication=cpu.communication_pct / 100,
+        python=cpu.python_pct / 100, copies=cpu.copy_pct / 100, optimizer=cpu.optimizer_pct / 100,
+        tiny=cpu.tiny_operator_share / 100, operators_per_step=cpu.operators_per_step, matmul=cpu.matmul_pct / 100,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def plan(program: Program, facts: Diagnosis) -> LoaderPlan | None:
     if program.stacks is None or not cpus or idle is None or (work := _work(program)) is None:
         return None
     computing = [one for one in facts.programs if one.role == "computes"] or [program]
-    used = sum((one.used_cpus or 0.0) + one.workers.count * (one.workers.ran or 0.0) for one in computing)
+    used = sum((one.threads.used_cpus or 0.0) + one.workers.count * (one.workers.ran or 0.0) for one in computing)
     limit = program.quota or cpus
     available = max(1.0, min(idle + used, cpus, limit) / len(computing))
     if (locked := _locked(program)) >= LOCKED:
@@ -77,9 +77,9 @@ def _without_lock(program: Program, work: _Work, available: float, locked: float
 def _work(program: Program) -> _Work | None:
     taken, workers = program.stacks, program.workers
     assert taken is not None  # noqa: S101 - the caller has looked
-    team = 1 if program.uses_gpu else max(1, program.team or 1)
+    team = 1 if program.uses_gpu else max(1, program.threads.team or 1)
     if not workers.count:
-        waits = min(taken.inline_fetch, program.main_slept or 0.0)
+        waits = min(taken.inline_fetch, program.main.slept or 0.0)
         return _Work(taken.inline_fetch - waits, waits, 1 - taken.inline_fetch, team) if taken.inline_fetch else None
     if workers.ran is None or workers.waited is None:
         return None

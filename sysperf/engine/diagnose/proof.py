@@ -44,8 +44,8 @@ def start_of(process: Process, all_of_them: Sequence[Process]) -> tuple[str, str
     empty where it is ours.
     """
     starter = process
-    if (process.world_size or 1) > 1:
-        starter = next((other for other in all_of_them if other.pid == process.job and other.pid != process.pid), None) or process
+    if (process.job.world_size or 1) > 1:
+        starter = next((other for other in all_of_them if other.pid == process.job.id and other.pid != process.pid), None) or process
         if starter is process:  # what started it is not seen, and a rank alone cannot run
             return "", ""
     program = _as_typed(for_shell(starter.command or ""))

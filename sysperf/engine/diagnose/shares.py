@@ -36,7 +36,7 @@ def competing(before: Sequence[Process], after: Sequence[Process], window: Windo
 
 
 def _overlaps(process: Process, cpus: CpuSet | None) -> bool:
-    return cpus is None or process.allowed is None or bool(process.allowed & cpus)
+    return cpus is None or process.affinity.now is None or bool(process.affinity.now & cpus)
 
 
 def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Process]) -> tuple[Share, ...]:
@@ -66,12 +66,12 @@ def _programs(taken: Snapshot, others: Sequence[Process]) -> list[Share]:
     commands = {process.pid: process.command for process in (known.processes if known else ())}
     by_job: dict[int, list[Process]] = {}
     for process in others:
-        by_job.setdefault(process.job or process.pid, []).append(process)
+        by_job.setdefault(process.job.id or process.pid, []).append(process)
     return [
         Share(
             pid=several[0].pid,
             command=(several[0].command if len(several) == 1 else commands.get(job)) or "",
-            cpus=CpuSet.union(process.allowed or CpuSet() for process in several),
+            cpus=CpuSet.union(process.affinity.now or CpuSet() for process in several),
         )
         for job, several in by_job.items()
     ]

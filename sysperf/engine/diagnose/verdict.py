@@ -98,7 +98,7 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[
         first = causes[0]
         return "slowed", _slowed(facts, causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
     computing = [program for program in facts.programs if program.role == "computes"]
-    suspended = [program for program in facts.programs if (program.main_suspended or 0.0) >= MOSTLY]
+    suspended = [program for program in facts.programs if (program.main.suspended or 0.0) >= MOSTLY]
     if suspended and not computing:
         return "idle", f"It does nothing now: {subject_of(suspended[0]).text} is suspended, by a signal or a debugger.", ""
     if not computing:
@@ -113,7 +113,7 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[
 
 
 def _busiest(candidates: Sequence[Program]) -> Program:
-    return max(candidates, key=lambda program: program.used_cpus or 0.0)
+    return max(candidates, key=lambda program: program.threads.used_cpus or 0.0)
 
 
 def _beside(program: Program) -> str:
@@ -159,7 +159,7 @@ def _computes(program: Program) -> str:
         return f"operators run {traced.operators:.0%} of the time"
     if program.uses_gpu:
         return ""
-    wanted = (program.main_ran or 0.0) + (program.main_waited or 0.0)
+    wanted = (program.main.ran or 0.0) + (program.main.waited or 0.0)
     # kernels of PyTorch's libraries count as both, those that were compiled at run time as math only
     if native is not None and wanted >= HEALTHY_SHARE and (own := max(native.torch, native.math) + native.openmp) >= HEALTHY_SHARE:
         return f"its main thread is in PyTorch's own code {min(1.0, own):.0%} of its CPU time"

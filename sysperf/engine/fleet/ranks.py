@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from sysperf import paths
-from sysperf.collect.cgroup import Cgroup, read_group
-from sysperf.diagnosis import throttling
+from sysperf.collect.cgroup import Cgroup, read_group, throttled_share
 from sysperf.engine.analyze import account_for
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
@@ -103,11 +102,11 @@ def traced(host: Host, found: Sequence[Found], trace_all: TraceAll, window_s: fl
                 for each in found
             ]
             traces = trace_all(host, requests, lambda _: None)
-            treated = {each.pid: _since(before[each.pid], _treated(host, each.pid)) for each in found}
+            treated = [_with_treatment(each, before[each.pid], _treated(host, each.pid)) for each in found]
             # A busy rank can miss the beginning. No other node waits for a job that is all here, so it is asked again.
             missed = any(isinstance(trace, SysperfError) for trace in traces)
             if not (missed and alone) or end - time.monotonic() < 2 * (time.monotonic() - begun):
-                return [_record(each, trace, treated[each.pid]) for each, trace in zip(found, traces, strict=True)]
+                return [_record(each, trace) for each, trace in zip(treated, traces, strict=True)]
 
 
 def _begin(asked_ms: int) -> int:
@@ -128,19 +127,25 @@ def _treated(host: Host, pid: int) -> _Treated:
     )
 
 
-def _since(before: _Treated, after: _Treated) -> dict[str, float | int | None]:
-    """The part of both readings that lies between them."""
+def _with_treatment(found: Found, before: _Treated, after: _Treated) -> RankRecord:
+    """A rank, and how the kernel treated it between two readings."""
     waits = None
     if None not in (before.run_ns, before.wait_ns, after.run_ns, after.wait_ns):
         ran, waited = after.run_ns - before.run_ns, after.wait_ns - before.wait_ns  # type: ignore[operator]  # none is None
         waits = round(100 * waited / (ran + waited), 1) if ran >= 0 <= waited and ran + waited else None
-    stopped = throttling.share(before.group, after.group)
-    return {"waits_pct": waits, "throttled_pct": None if stopped is None else round(100 * stopped, 1), "nice": after.nice}
+    stopped = throttled_share(before.group, after.group)
+    return RankRecord(
+        rank=found.rank,
+        pid=found.pid,
+        world_size=found.world_size,
+        waits_pct=waits,
+        throttled_pct=None if stopped is None else round(100 * stopped, 1),
+        nice=after.nice,
+    )
 
 
-def _record(found: Found, trace: Trace | SysperfError, treated: Mapping[str, float | int | None]) -> RankRecord:
+def _record(plain: RankRecord, trace: Trace | SysperfError) -> RankRecord:
     """What of one rank travels; the trace stays, and goes."""
-    plain = RankRecord(rank=found.rank, pid=found.pid, world_size=found.world_size, **treated)  # type: ignore[arg-type]  # named as its fields
     if isinstance(trace, SysperfError):
         return msgspec.structs.replace(plain, problem=neutral(str(trace), 200))
     try:

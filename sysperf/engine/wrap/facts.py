@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +14,7 @@ from sysperf.collect.readers.cpu_topology import SYSTEM, cache_domains, cores
 from sysperf.host import Host
 from sysperf.launch import environment, gpus, interpreter, load, ranks
 from sysperf.launch.command import Command, parse
-from sysperf.launch.gpus import VisibleGpus
+from sysperf.launch.gpus import PlacedGpu, VisibleGpus
 from sysperf.launch.interpreter import ProgramFile
 from sysperf.launch.machine import CoreKind, Machine, MemoryNode
 from sysperf.launch.ranks import Ranks
@@ -25,6 +25,7 @@ from sysperf.model.snapshot import Area, Facts, Snapshot
 
 if TYPE_CHECKING:
     from sysperf.collect.numa import Node
+    from sysperf.collect.pcie import Device
     from sysperf.collect.process.records import Process
 
 TICKLESS = f"{SYSTEM}/nohz_full"
@@ -107,7 +108,7 @@ def gather_running(host: Host, process: Process, argv: tuple[str, ...], snapshot
     if process.cgroup is not None:  # its limits, not those of whoever asks
         areas.known["cgroup"] = Area(process.cgroup)
     # What it was allowed before anything bound its threads.
-    mask = process.allowed_at_start or process.allowed or (areas.cpu.online if areas.cpu else None)
+    mask = process.affinity.at_start or process.affinity.now or (areas.cpu.online if areas.cpu else None)
     place = ranks.of_running(deciding)
     machine = _machine(areas, mask, request, place)
     known = Known(host, request, None, command, reaching, deciding, program, areas, machine, place, VisibleGpus(), False, 0, process.pid)
@@ -132,8 +133,20 @@ def _with_gpus(known: Known) -> Known:
     near = sum(1 for node in known.machine.nodes if node.cpus and not node.gpu_memory) < 2
     if near and not (known.instance is not None or host.exists(gpus.GPUS)):
         return msgspec.structs.replace(known, gpus=_other_gpus(known))
-    nvidia = gpus.read(host, areas.pcie.devices if areas.pcie else None, known.deciding)
+    devices = areas.pcie.devices if areas.pcie else ()
+    nvidia = gpus.read(host, placed(devices), known.deciding)
     return msgspec.structs.replace(known, gpus=nvidia if nvidia.machine else _other_gpus(known))
+
+
+def placed(devices: Iterable[Device]) -> list[PlacedGpu]:
+    """The GPUs that CUDA can use: NVIDIA's, not given to a virtual machine and not driven by nouveau."""
+    ours = (device for device in devices if device.kind == "gpu" and device.vendor_id == gpus.NVIDIA)
+    return [_placed(device) for device in ours if device.driver in (None, "nvidia")]
+
+
+def _placed(device: Device) -> PlacedGpu:
+    known = device.locality_known is not False
+    return PlacedGpu(device.address, device.numa_node if known else None, device.local_cpus if known else None, device.device_id or "")
 
 
 def _other_gpus(known: Known) -> VisibleGpus:

@@ -29,7 +29,7 @@ def rewraps(host: Host, snapshot: Snapshot, ruleset: Callable[[], Ruleset]) -> t
     known = MachineFacts(snapshot).process
     processes = known.processes if known else ()
     running = [
-        process for process in processes if process.command and not process.launcher and environment.MARKER not in (process.env or {})
+        process for process in processes if process.command and not process.job.launcher and environment.MARKER not in (process.env or {})
     ][:MAX_REWRAPS]
     if not running:
         return ()
@@ -44,7 +44,7 @@ def _rewrap(host: Host, ruleset: Ruleset, process: Process, snapshot: Snapshot) 
     except (ValueError, UsageError):  # a command line that was cut, or that nobody could start again
         return None
     cpus = decision.placement.cpus
-    changes = [change for change in decision.plan.changes if not (change.kind == "cpus" and cpus == process.allowed)]
+    changes = [change for change in decision.plan.changes if not (change.kind == "cpus" and cpus == process.affinity.now)]
     if not changes:
         return None
     because = tuple(dict.fromkeys(change.rule for change in changes))

@@ -181,8 +181,7 @@ class Accounting:
             return Figures()
         if self.times:
             each = [figures(time) for time in self.times]
-            means = {key: _mean([device_figures[key] for device_figures in each]) for key in each[0]}
-            return Figures(**means)
+            return Figures(**{name: _mean([getattr(of_device, name) for of_device in each]) for name in Figures.__struct_fields__})
         loader = union(clip(self.loader.spans, self.window.span))
         busy = union(clip(self.timeline.accelerator.spans(), self.window.span))
         return Figures(

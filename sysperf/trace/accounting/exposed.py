@@ -12,8 +12,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
+from sysperf.model.record import joined
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.window import Window, loader_calls
+from sysperf.trace.facts import Figures
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, subtract, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, GRAPH, KERNEL, Timeline
@@ -176,7 +178,7 @@ def members(time: DeviceTime, indices: list[int]) -> list[int]:
     return [index for index in indices if low <= (starts[index] if (at := launched[index]) is None else at) < high]
 
 
-def figures(time: DeviceTime) -> dict[str, float | None]:
+def figures(time: DeviceTime) -> Figures:
     """Every figure of docs/analyze.md for one device."""
     whole = time.window.duration
 
@@ -187,31 +189,29 @@ def figures(time: DeviceTime) -> dict[str, float | None]:
     short = [(gap.start, gap.end) for gap in time.gaps if gap.kind == STARVED and gap.end - gap.start < LONG_GAP_NS]
     long = [(gap.start, gap.end) for gap in time.gaps if gap.end - gap.start >= LONG_GAP_NS]
     iterations = time.window.iterations
-    return {
-        "gpu_busy_pct_mean": percent(time.busy),
-        "kernel_busy_pct": percent(time.kernels),
-        "dataloader_pct": percent(time.loader) if time.has_loader else None,
-        "dataloader_exposed_pct": percent(time.loader_exposed) if time.has_loader else None,
-        "sync_api_pct": percent(time.calls.sync),
-        "sync_api_ms_per_step": length(time.calls.sync) / 1e6 / iterations if iterations else None,
-        "sync_exposed_pct": percent(time.sync_exposed),
-        "copy_api_pct": percent(time.calls.copy),
-        "copy_api_exposed_pct": percent(time.copy_call_exposed),
-        "launch_api_pct": percent(time.calls.launch),
-        "alloc_api_exposed_pct": percent(intersect(time.idle, time.calls.alloc)),
-        "host_exposed_pct": percent(time.host_exposed),
-        "host_starved_pct": percent(intersect(time.host_exposed, starved)),
-        "dispatch_idle_pct": percent(intersect(time.host_exposed, short)),
-        "idle_queued_pct": percent([(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]),
-        "idle_long_gaps_pct": percent(long),
-        "longest_gap_ms": max((end - start for start, end in time.idle), default=0) / 1e6,
-        **_copies(time),
-        **_collectives(time),
-        **_counts(time),
-    }
+    found = Figures(
+        gpu_busy_pct_mean=percent(time.busy),
+        kernel_busy_pct=percent(time.kernels),
+        dataloader_pct=percent(time.loader) if time.has_loader else None,
+        dataloader_exposed_pct=percent(time.loader_exposed) if time.has_loader else None,
+        sync_api_pct=percent(time.calls.sync),
+        sync_api_ms_per_step=length(time.calls.sync) / 1e6 / iterations if iterations else None,
+        sync_exposed_pct=percent(time.sync_exposed),
+        copy_api_pct=percent(time.calls.copy),
+        copy_api_exposed_pct=percent(time.copy_call_exposed),
+        launch_api_pct=percent(time.calls.launch),
+        alloc_api_exposed_pct=percent(intersect(time.idle, time.calls.alloc)),
+        host_exposed_pct=percent(time.host_exposed),
+        host_starved_pct=percent(intersect(time.host_exposed, starved)),
+        dispatch_idle_pct=percent(intersect(time.host_exposed, short)),
+        idle_queued_pct=percent([(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]),
+        idle_long_gaps_pct=percent(long),
+        longest_gap_ms=max((end - start for start, end in time.idle), default=0) / 1e6,
+    )
+    return joined(found, _copies(time), _collectives(time), _counts(time))
 
 
-def _copies(time: DeviceTime) -> dict[str, float | None]:
+def _copies(time: DeviceTime) -> Figures:
     names, rows, whole = time.timeline.names, time.timeline.operations, time.window.duration
     h2d, d2h = ByName(names, by_name.is_h2d), ByName(names, by_name.is_d2h)
     pageable = ByName(names, by_name.is_memory_pageable)
@@ -230,33 +230,33 @@ def _copies(time: DeviceTime) -> dict[str, float | None]:
                     waited.append(time.timeline.calls.span(call))
         return share(subtract(union(clip(waited, time.window.span)), time.kernels))
 
-    return {
-        "copy_exposed_pct": share(time.copies(ByName(names, lambda _: True))),
-        "h2d_exposed_pct": share(time.copies(h2d)),
-        "h2d_pinned_exposed_pct": share(
+    return Figures(
+        copy_exposed_pct=share(time.copies(ByName(names, lambda _: True))),
+        h2d_exposed_pct=share(time.copies(h2d)),
+        h2d_pinned_exposed_pct=share(
             time.copies(ByName(names, lambda name: by_name.is_h2d(name) and not by_name.is_memory_pageable(name)))
         ),
-        "d2h_exposed_pct": share(time.copies(d2h)),
-        "pageable_wait_pct": waiting(lambda _: True),
-        "pageable_h2d_wait_pct": waiting(h2d),
-    }
+        d2h_exposed_pct=share(time.copies(d2h)),
+        pageable_wait_pct=waiting(lambda _: True),
+        pageable_h2d_wait_pct=waiting(h2d),
+    )
 
 
-def _collectives(time: DeviceTime) -> dict[str, float | None]:
+def _collectives(time: DeviceTime) -> Figures:
     rows, whole = time.timeline.operations, time.window.duration
     ours = time.kernels_named(by_name.is_collective)
     together = union(clip(rows.spans_of(ours), time.window.span))
     computing = time.kernels_named(lambda name: not by_name.is_collective(name)) if ours else []
     others = union(clip(rows.spans_of(computing), time.window.span))
     count, iterations = len(members(time, ours)), time.window.iterations
-    return {
-        "nccl_pct": 100 * length(together) / whole,
-        "nccl_exposed_pct": 100 * length(subtract(together, others)) / whole,
-        "nccl_kernels_per_step": count / iterations if iterations else None,
-    }
+    return Figures(
+        nccl_pct=100 * length(together) / whole,
+        nccl_exposed_pct=100 * length(subtract(together, others)) / whole,
+        nccl_kernels_per_step=count / iterations if iterations else None,
+    )
 
 
-def _counts(time: DeviceTime) -> dict[str, float | None]:
+def _counts(time: DeviceTime) -> Figures:
     rows, names, iterations = time.timeline.operations, time.timeline.names, time.window.iterations
     matmul, tensor = ByName(names, by_name.is_matmul, lower=True), ByName(names, by_name.uses_tensor_cores, lower=True)
     ours = time.members
@@ -271,14 +271,14 @@ def _counts(time: DeviceTime) -> dict[str, float | None]:
     copies = members(time, time.copy_indices)
     to_device = sum("Pageable -> Device" in names.texts[rows.name[index]] for index in copies)
     to_host = sum("Device -> Pageable" in names.texts[rows.name[index]] for index in copies)
-    return {
-        "kernels": len(ours),
-        "kernels_per_step": len(ours) / iterations if iterations else None,
-        "tiny_kernel_share": 100 * tiny / len(ours) if ours else None,
-        "matmul_time_share": 100 * in_matmul / total if total else None,
-        "tensor_core_share": 100 * in_tensor / in_matmul if in_matmul else None,
-        "pageable_h2d": to_device,
-        "pageable_d2h": to_host,
-        "pageable_h2d_per_step": to_device / iterations if iterations else None,
-        "pageable_d2h_per_step": to_host / iterations if iterations else None,
-    }
+    return Figures(
+        kernels=len(ours),
+        kernels_per_step=len(ours) / iterations if iterations else None,
+        tiny_kernel_share=100 * tiny / len(ours) if ours else None,
+        matmul_time_share=100 * in_matmul / total if total else None,
+        tensor_core_share=100 * in_tensor / in_matmul if in_matmul else None,
+        pageable_h2d=to_device,
+        pageable_d2h=to_host,
+        pageable_h2d_per_step=to_device / iterations if iterations else None,
+        pageable_d2h_per_step=to_host / iterations if iterations else None,
+    )

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 
-from sysperf.model.record import JsonObject
+from sysperf.model.record import joined
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.busy import Use, misaligned, product
 from sysperf.trace.accounting.exposed import DeviceTime, members
@@ -44,7 +44,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list
     small = [i for i in ours if 0 <= rows.blocks[i] < MIN_WAVE * _one_wave(time) and i not in exchanging]
     flash = share(by_name.is_flash)
     parts = [_launched_in(launched, _ranges(time, name)) for name in ("aten::_softmax", "aten::bmm", "aten::baddbmm")]
-    return Work(
+    found = Work(
         optimizer_pct=_part(time, in_optimizer) if in_optimizer is not None else share(by_name.is_optimizer),
         optimizer_kernels_per_step=len(in_optimizer) / iterations if iterations and in_optimizer is not None else None,
         launches_per_step=_launches(time, ours) / iterations if iterations else None,
@@ -62,9 +62,8 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list
         small_wave_kernels=_longest(time, small),
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
         **{name: share(kind.is_one) for name, kind in KERNEL_KINDS.items()},  # type: ignore[arg-type]  # all of them are shares
-        **_products(time, ranges_of),
-        **_misaligned(time, used),
     )
+    return joined(found, _products(time, ranges_of), _misaligned(time, used))
 
 
 def _longest(time: DeviceTime, indices: list[int]) -> tuple[str, ...]:
@@ -119,21 +118,21 @@ def _launched_in(launched: list[tuple[int, int]], spans: list[Interval]) -> list
     return [index for first, last in places for _, index in launched[first:last]]
 
 
-def _misaligned(time: DeviceTime, used: list[Use]) -> JsonObject:
+def _misaligned(time: DeviceTime, used: list[Use]) -> Work:
     """The 16-bit products whose dimensions are no multiples of 8, by the time of their kernels; unknown without shapes."""
     whole = sum(sum(use.took) for use in used)
     if not time.timeline.with_shapes or not whole:
-        return {}
+        return Work()
     ns, names = misaligned(time.timeline, used)
-    return {"misaligned_pct": 100 * ns / whole, "misaligned": tuple(names[:MAX_NAMED])}
+    return Work(misaligned_pct=100 * ns / whole, misaligned=tuple(names[:MAX_NAMED]))
 
 
-def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonObject:
+def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
     """FLOP of matrix products by their shapes. Unknown where there are convolutions too: their outputs' shapes are not in the file."""
     timeline, rows = time.timeline, time.timeline.ranges
     low, high = time.window.span
     if not timeline.with_shapes or any(ranges_of(name) for name in _CONVOLUTIONS):
-        return {}
+        return Work()
     total, seen = 0, 0
     parsed: dict[tuple[str, int], int] = {}
     for name in sorted(PRODUCTS):
@@ -145,11 +144,11 @@ def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> JsonOb
                 seen += 1
                 total += parsed[key]
     if not seen or not total:
-        return {}
+        return Work()
     tflops = total / (time.window.duration / 1e9) / 1e12
     device = timeline.devices.get(time.device)
     peak = dense_16bit(device.name if device else None)
-    return {"tflops": tflops, "mfu_pct": 100 * tflops / peak if peak else None}
+    return Work(tflops=tflops, mfu_pct=100 * tflops / peak if peak else None)
 
 
 def collectives(time: DeviceTime) -> CollectiveFacts:

@@ -216,7 +216,7 @@ def _users(now: Now, group: Sequence[Device]) -> list[Span]:
     """The programs that hold it, by rank where they have one; whether somebody holds it who cannot be seen."""
     addresses = {str(device.bus_id).lower() for device in group}
     names = [
-        (f"r{process.rank} " if (process.rank or 0) >= 0 and (process.world_size or 1) > 1 else "") + f"{process.pid}"
+        (f"r{process.job.rank} " if (process.job.rank or 0) >= 0 and (process.job.world_size or 1) > 1 else "") + f"{process.pid}"
         for process in now.processes()
         if any(address.lower() in addresses for address in process.gpu_bus_ids or ())
     ]

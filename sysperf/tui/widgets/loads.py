@@ -38,7 +38,7 @@ def draw(now: Now, chosen: Sequence[Process], width: int) -> Lines:
     """The names of the columns and a row each; where none runs, a line says so."""
     if not chosen:
         return programs.draw(now, [], width)
-    ranks = any((process.world_size or 1) > 1 for process in chosen)
+    ranks = any((process.job.world_size or 1) > 1 for process in chosen)
     gpus = bool(now.devices())
     cells = _cells(width)
     names = padded("rank", 5) if ranks else ""
@@ -50,7 +50,11 @@ def draw(now: Now, chosen: Sequence[Process], width: int) -> Lines:
     out = [fitted(line(span(names, "dim")), width)]
     numbers = {str(device.bus_id).lower(): str(device.index) for device in now.devices()}
     for process in chosen:
-        head = padded(f"r{process.rank}" if (process.rank or 0) >= 0 and (process.world_size or 1) > 1 else "-", 5) if ranks else ""
+        head = (
+            padded(f"r{process.job.rank}" if (process.job.rank or 0) >= 0 and (process.job.world_size or 1) > 1 else "-", 5)
+            if ranks
+            else ""
+        )
         place = ",".join(numbers.get(address.lower(), "?") for address in process.gpu_bus_ids or ()) or "-"
         head += padded(str(process.pid), 7, right=True) + (padded(place, 5, right=True) if gpus else "") + "  "
         severity = marks.get(process.pid)
@@ -83,7 +87,7 @@ def _main(now: Now, process: Process, cells: int) -> list[Span]:
 def _rest(now: Now, process: Process, width: int) -> list[Span]:
     cpu, used = now.of_process(process.pid, "cpu"), now.of_process(process.pid, "workers_cpu")
     number = now.of_process(process.pid, "workers")
-    number = float(process.workers) if number is None else number
+    number = float(process.workers.count) if number is None else number
     work = "-" if not number else f"{number:.0f}" + (f" ({used:.1f})" if used is not None else "")
     text = padded("?" if cpu is None else f"{cpu:.1f}", 6, right=True) + padded(work, 10, right=True)
     if width >= WIDE:

@@ -34,25 +34,25 @@ def detail(now: Now, process: Process, again: Rewrap | str | None, width: int) -
 
 
 def _facts(now: Now, process: Process, width: int) -> Lines:
-    allowed, team = process.allowed, process.compute_threads
-    mounts = [f"{mount.fstype} at {mount.point} ({mount.files} files)" for mount in process.data_mounts or ()]
-    pages = [f"node {page.node}: {size(page.bytes)}" for page in process.numa_pages or ()]
-    names = process.thread_names or ()
+    allowed, team = process.affinity.now, process.threads.computing
+    mounts = [f"{mount.fstype} at {mount.point} ({mount.files} files)" for mount in process.files.mounts or ()]
+    pages = [f"node {page.node}: {size(page.bytes)}" for page in process.memory.nodes or ()]
+    names = process.threads.names or ()
     rows = [
         ("process", f"{process.pid}, {age(now.age_s(process))} old, nice {process.nice}"),
-        ("torch", f"{process.torch_version or '?'} in {process.torch_prefix or '?'}"),
+        ("torch", f"{process.torch.version or '?'} in {process.torch.prefix or '?'}"),
         ("CPUs", f"{allowed if allowed is not None else '?'} ({len(allowed) if allowed is not None else '?'})"),
         (
             "threads",
-            f"{process.threads}, {team if team is not None else '?'} of them compute; {', '.join(names[:12])}".rstrip("; "),
+            f"{process.threads.count}, {team if team is not None else '?'} of them compute; {', '.join(names[:12])}".rstrip("; "),
         ),
         ("workers", _about_workers(process)),
         ("data wait", _about_data(now, process)),
-        ("allocator", process.allocator),
-        ("OpenMP", ", ".join(library.name for library in process.openmp) or "none"),
+        ("allocator", process.loaded.allocator),
+        ("OpenMP", ", ".join(library.name for library in process.loaded.openmp) or "none"),
         ("memory", _about_memory(now, process)),
         ("on nodes", ", ".join(pages)),
-        ("policy", process.numa_policy or ""),
+        ("policy", process.memory.policy or ""),
         ("data", "; ".join(mounts)),
     ]
     out: Lines = []
@@ -64,11 +64,11 @@ def _facts(now: Now, process: Process, width: int) -> Lines:
 
 
 def _about_workers(process: Process) -> str:
-    number = process.workers
+    number = process.workers.count
     if not number:
         return "none"
-    resident = process.worker_rss_bytes
-    sentence = f"{number} by {process.worker_start or '?'}, on CPUs {process.worker_cpus or '?'}"
+    resident = process.workers.rss_bytes
+    sentence = f"{number} by {process.workers.start or '?'}, on CPUs {process.workers.cpus or '?'}"
     return sentence + (f", {size(resident)}" if resident else "")
 
 
@@ -82,7 +82,7 @@ def _about_data(now: Now, process: Process) -> str:
 
 
 def _about_memory(now: Now, process: Process) -> str:
-    resident, peak, swapped = programs.resident(now, process), process.peak_rss_bytes, process.swap_bytes
+    resident, peak, swapped = programs.resident(now, process), process.memory.peak_bytes, process.memory.swap_bytes
     parts = (
         f"{size(round(resident))} resident" if resident else "",
         f"{size(peak)} at most" if peak else "",
@@ -110,9 +110,9 @@ def _environment(process: Process, width: int) -> Lines:
 
 
 def _libraries(process: Process, width: int) -> Lines:
-    if not process.libraries:
+    if not process.loaded.libraries:
         return paragraph("none", width, "dim")
-    return [_library(library) for library in process.libraries]
+    return [_library(library) for library in process.loaded.libraries]
 
 
 def _library(library: Library) -> Line:

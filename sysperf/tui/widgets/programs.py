@@ -76,14 +76,14 @@ def column_at(now: Now, width: int, x: int) -> str:
 
 
 def _searched(process: Process) -> str:
-    values = (process.pid, process.name, process.command, process.torch_prefix, process.torch_version, process.allocator)
+    values = (process.pid, process.name, process.command, process.torch.prefix, process.torch.version, process.loaded.allocator)
     return " ".join(str(value or "") for value in values).lower()
 
 
 def columns(now: Now, width: int) -> list[tuple[str, int]]:
     """The columns that fit; those about GPUs, ranks, NUMA nodes and users only where there are some, of users several."""
     gpus, nodes = bool(now.devices()), _has_nodes(now)
-    ranks = any((process.world_size or 1) > 1 for process in now.processes())
+    ranks = any((process.job.world_size or 1) > 1 for process in now.processes())
     several = len({process.user for process in now.processes()}) > 1
     there = {"GPU": gpus, "GPU %": gpus, "GPU mem": gpus, "rank": ranks, "local": nodes, "user": several}
     absent = {name for name in there if not there[name]}
@@ -228,13 +228,13 @@ class _Table:
             "pid": (str(pid), ""),
             "rank": (_rank(process), ""),
             "GPU": (self._gpus(process), ""),
-            "allocator": (neutral(process.allocator or "?", 12), ""),
+            "allocator": (neutral(process.loaded.allocator or "?", 12), ""),
             "local": ("-" if near is None else percent(near), "" if near is None or near >= 0.9 else "warm" if near >= 0.6 else "hot"),
             "user": (neutral(users.owner(process.user, here=self._now.here), 40), ""),
-            "torch": (neutral(process.torch_version or "?", 12).partition("+")[0], "dim"),
+            "torch": (neutral(process.torch.version or "?", 12).partition("+")[0], "dim"),
         }
-        threads = str(process.threads or "?")
-        return _Fixed(pid, f"process.{pid}.", cells, program(process), threads, process.rss_bytes, process.workers)
+        threads = str(process.threads.count or "?")
+        return _Fixed(pid, f"process.{pid}.", cells, program(process), threads, process.memory.rss_bytes, process.workers.count)
 
     def _cells(self, process: Process, fixed: _Fixed, *, unfolded: bool) -> dict[str, tuple[str, str]]:
         """What changes with each sample."""
@@ -280,19 +280,19 @@ def _workers(number: float, used: float | None) -> str:
 
 def resident(now: Now, process: Process) -> float | None:
     live = now.of_process(process.pid, "rss_bytes")
-    return live if live is not None else process.rss_bytes
+    return live if live is not None else process.memory.rss_bytes
 
 
 def _rank(process: Process) -> str:
-    rank = process.rank
-    if process.launcher or rank is None or rank < 0:
+    rank = process.job.rank
+    if process.job.launcher or rank is None or rank < 0:
         return "-"
-    return str(rank) if (process.world_size or 1) > 1 else "-"
+    return str(rank) if (process.job.world_size or 1) > 1 else "-"
 
 
 def _number_of_workers(now: Now, process: Process) -> int:
     live = now.of_process(process.pid, "workers")
-    return int(live) if live is not None else process.workers
+    return int(live) if live is not None else process.workers.count
 
 
 def has_workers(now: Now, process: Process) -> bool:
@@ -318,7 +318,7 @@ def locality(now: Now, process: Process) -> float | None:
 
 
 def _locality(now: Now, process: Process) -> float | None:
-    pages, allowed, numa = process.numa_pages, process.allowed, now.facts.numa
+    pages, allowed, numa = process.memory.nodes, process.affinity.now, now.facts.numa
     if not pages or allowed is None or numa is None or not _has_nodes(now):
         return None
     near = {node.id for node in numa.nodes if node.cpus and node.cpus & allowed}

@@ -33,7 +33,7 @@ def draw(now: Now, width: int, marked: Process | None = None) -> Lines:
     cpu = now.facts.cpu
     if cpu is None or not cpu.online:
         return paragraph("The CPUs of this machine are unknown.", width, "unknown")
-    mine = marked.allowed if marked is not None else None
+    mine = marked.affinity.now if marked is not None else None
     nodes, blocks = _nodes(now), []
     drawn: set[int] = set()
     packages = _packages(cpu)
@@ -83,7 +83,7 @@ def _node(now: Now, node: Node, marked: Process | None, width: int) -> Lines:
         parts += [*bar((total - free) / total, BAR), span(f" {size(total - free)} of {size(total)}  ")]
     else:
         parts.append(span(f"{size(total)}  " if total is not None else "memory ?  "))
-    pages = (marked.numa_pages or ()) if marked is not None else ()
+    pages = (marked.memory.nodes or ()) if marked is not None else ()
     here = next((page.bytes for page in pages if page.node == node.id), None)
     if here is not None:
         total_bytes = sum(page.bytes for page in pages)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -83,12 +82,7 @@ def said_of(folder: str, *options: str) -> list[str]:
     programs = report["snapshot"]["areas"]["process"]["facts"]["processes"]
     ours = {program["pid"] for program in programs if folder in (program["command"] or "")}
     findings = [outcome for outcome in report["outcomes"] if outcome["state"] == "finding" and outcome["scope"] == "process"]
-    return sorted({outcome["rule"] for outcome in findings if _pid(outcome["subject"]) in ours})
-
-
-def _pid(subject: str) -> int:
-    match = re.search(r"pid (\d+)", subject)
-    return int(match[1]) if match else 0
+    return sorted({outcome["rule"] for outcome in findings if outcome["subject"]["pid"] in ours})
 
 
 def watch(python: str, illness: str, state: str, folder: str, rule: str) -> dict[str, Any]:
