@@ -106,7 +106,7 @@ def render(args: argparse.Namespace, result: engine.Result) -> str:
         from sysperf.report import timeline  # noqa: PLC0415 - for this format only
         from sysperf.trace.output.drawing import draw  # noqa: PLC0415 - as above
 
-        return timeline.render(result.analysis, draw(result.accounting or engine.account_for(args.traces[0])))
+        return timeline.render(result.analysis, draw(*engine.subjects(result, args.traces)))
     from sysperf.report import analysis  # noqa: PLC0415 - for this format only
 
     return analysis.render(result.analysis, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)

@@ -22,8 +22,10 @@ from sysperf.model.snapshot import Area, Snapshot
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.verdict import of_job
 from sysperf.trace.facts import Prediction, Rank, Trace
+from sysperf.trace.intervals import Intervals
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
-from sysperf.trace.ranks import RankSummary, job, summarize
+from sysperf.trace.output.drawing import Subject
+from sysperf.trace.ranks import RankSummary, job, summarize, waits
 from sysperf.trace.reading.readers import read
 from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
 
@@ -39,6 +41,8 @@ class Result(NamedTuple):
     report: Report
     accounting: Accounting | None = None
     """Of a single trace, for faces that draw it."""
+    waits: tuple[tuple[int, Intervals], ...] = ()
+    """Of several ranks, those that tell most: the place of the file, and when it waits for others."""
 
 
 class _Read(NamedTuple):
@@ -58,7 +62,33 @@ def analyze(paths: Sequence[str], ruleset: Ruleset, progress: Progress = lambda 
         return judged(Trace(ranks=(accounting.facts(with_gains=every_gain),)), ruleset, accounting)
     each = _each(paths, progress)
     ranks = tuple(read.rank for read in each)
-    return judged(job([read.summary for read in each], ranks), ruleset)
+    summaries = [read.summary for read in each]
+    trace = job(summaries, ranks)
+    return judged(trace, ruleset)._replace(waits=tuple((index, waits(summaries, index)) for index in telling(trace)))
+
+
+def subjects(result: Result, paths: Sequence[str]) -> list[Subject]:
+    """What a picture of these traces shows: of several ranks, the one that waits most, and the first that is late. Raises TraceError."""
+    trace = result.analysis.trace
+    if not result.waits:
+        return [Subject(result.accounting or account_for(paths[0]))]
+    who = trace.skew.who if trace.skew.late else "other ranks"
+    return [Subject(account_for(paths[index]), f"rank {_number(trace, index)}", spans, who) for index, spans in result.waits]
+
+
+def telling(trace: Trace) -> list[int]:
+    """The files, by their place, that tell why ranks wait: of the rank that waits most, and of the first that is late."""
+    places = range(len(trace.ranks))
+    late = [index for index in places if _number(trace, index) in trace.skew.late][:1]
+    waiting = [index for index in places if index not in late]
+    most = max(waiting, key=lambda index: trace.ranks[index].collectives.waiting_pct or 0.0, default=0)
+    return [most, *late]
+
+
+def _number(trace: Trace, index: int) -> int:
+    """What a rank is called: its number, else the place of its file."""
+    number = trace.ranks[index].rank
+    return index if number is None else number
 
 
 def _refuse_twice(paths: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const canvas = document.getElementById("timeline"), hint = document.getElementById("hint"), ink = canvas.getContext("2d");
-  const COLORS = ["#3a9d5d", "#d64545", "#d9a400", "#3d7dca", "#8a63c9", "#8d8d8d", "#3a9d5d", "#3d7dca", "#7fa8d8", "#c98a4b", "#7a8fa6", "#a6857a", "#9aa67a"];
+  const COLORS = ["#3a9d5d", "#d64545", "#d9a400", "#3d7dca", "#8a63c9", "#8d8d8d", "#3a9d5d", "#3d7dca", "#7fa8d8", "#c98a4b", "#7a8fa6", "#a6857a", "#9aa67a", "#c2571a"];
   const LINE = 16, GAP = 8, TICK = 90, LEAST = 100, SHOWS = canvas.getAttribute("aria-label");
   let from = 0, to = data.duration || 1, width = 0, LABEL = 190, boxes = [], marked = null;
 

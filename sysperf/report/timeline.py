@@ -55,7 +55,7 @@ def render(analysis: Analysis, drawing: Drawing) -> str:
         *_tables(rank),
         *_operators(rank),
         *_steps(rank),
-        *_drawing(drawing, several=len(analysis.trace.ranks) > 1),
+        *_drawing(drawing),
         f'<script type="application/json" id="data">{_data(drawing)}</script>',
     )
     title = f"sysperf: {analysis.trace.verdict}, {rank.file.rpartition('/')[2]}"
@@ -192,11 +192,11 @@ def _link(event: Event, before: str = "") -> str:
     return f'<a href="#time={start:.6f}-{end:.6f}">{_text(said)}</a>'
 
 
-def _drawing(drawing: Drawing, *, several: bool) -> Iterator[str]:
+def _drawing(drawing: Drawing) -> Iterator[str]:
     if not drawing.rows:
         return
     left = f"; {drawing.left_out} of the shortest events are not drawn" if drawing.left_out else ""
-    yield f"<h2>Timeline{' of the first file' if several else ''}</h2>"
+    yield f"<h2>{_text(f'Timeline of {drawing.of}' if drawing.of else 'Timeline')}</h2>"
     yield f'<p class="about">Wheel or + and − zoom, dragging or arrows move, 0 shows all{left}.</p>'
     used = sorted({color for row in drawing.rows for color in {event.color for event in row.events}})
     yield '<ul class="legend">'

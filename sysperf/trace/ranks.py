@@ -31,6 +31,8 @@ TOGETHER_PCT, ALIKE = 80.0, 2
 """Several that cause so much of it, and none of them more than twice what another does, are late together."""
 MIN_TIMES = 1.8
 """Collectives, weighed by what each costs, that a rank must be late at to be one of several."""
+MIN_CHANCE = 1.7
+"""Times its own spread that a late rank's waiting must be: three collectives of one length are just so."""
 MIN_KERNELS = 20
 MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
@@ -197,12 +199,28 @@ def _late(caused: Mapping[int, Sequence[int]], ranks: int) -> list[int]:
     alike = [index for index in ordered if ALIKE * lost[index] >= lost[ordered[0]]]
     if 1 < len(alike) <= ranks / 2 and 100 * sum(lost[index] for index in alike) >= TOGETHER_PCT * whole:
         return alike if all(lost[index] ** 2 >= MIN_TIMES * sum(ns * ns for ns in caused[index]) for index in alike) else []
-    return ordered[:1] if ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole else []
+    is_late = ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole and _is_beyond_chance(caused, ordered[0])
+    return ordered[:1] if is_late else []
+
+
+def _is_beyond_chance(caused: Mapping[int, Sequence[int]], late: int) -> bool:
+    """Whether a rank comes late again and again. Of two ranks, one always causes more than half of the waiting, by one long pause maybe."""
+    signed = [ns if index == late else -ns for index, times in caused.items() for ns in times]
+    return sum(signed) ** 2 >= MIN_CHANCE**2 * sum(ns * ns for ns in signed)
 
 
 def _waited(entries: Iterable[tuple[Entry, int]]) -> int:
     """ns that one rank waits in these collectives, each of which could take so long at least; those beside each other count once."""
-    return length(union(span for entry, least in entries for span in entry.waiting(least)))
+    return length(_exposed(entries))
+
+
+def _exposed(entries: Iterable[tuple[Entry, int]]) -> Intervals:
+    return union(span for entry, least in entries for span in entry.waiting(least))
+
+
+def waits(each: list[RankSummary], index: int) -> Intervals:
+    """Return when a rank waits in collectives for ranks that come later."""
+    return _exposed((entries[index], min(entry.took for entry in entries)) for entries in _matched(each))
 
 
 def _until_next(matched: list[list[Entry]], late: Sequence[int]) -> int:

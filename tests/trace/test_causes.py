@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,20 @@ def test_an_exposed_loader_is_found(tmp_path: Path, workers: bool) -> None:
     assert gain(result, "loader")[1] == pytest.approx(33, abs=2)
 
 
+@pytest.mark.parametrize(("slow", "verdict"), [((5,), "compute-bound"), ((2, 5, 8), "input-bound"), (range(10), "input-bound")])
+def test_a_batch_that_takes_long_once_is_no_slow_loader(tmp_path: Path, slow: Container[int], verdict: str) -> None:
+    """One that takes 40 ms, while something else has the CPU; every third, as one that reads a file; and each of ten."""
+
+    def step(machine: Machine) -> None:
+        number = sum(event["name"].startswith("ProfilerStep") for event in machine.events)
+        machine.load(40 * MS if number in slow else 20)
+        for _ in range(10):
+            machine.event("cpu_op", "aten::mm", machine.now, MS)
+            machine.think(MS)
+
+    assert analyzed(tmp_path, steps(Machine(), 10, step)).analysis.trace.verdict == verdict
+
+
 def test_a_hidden_loader_is_not_reported(tmp_path: Path) -> None:
     """The same 2 ms of loading cost nothing while kernels run."""
     result = analyzed(tmp_path, steps(Machine(), 6, lambda machine: (busy_step(machine), machine.load(2 * MS), machine.synchronize())))
@@ -238,6 +252,27 @@ def test_only_a_copy_to_the_device_says_that_data_was_prepared(tmp_path: Path, c
         machine.copy(20, copy, blocking=True)
 
     assert analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.verdict == verdict
+
+
+@pytest.mark.parametrize("which", ["before the loader", "in one step", "a collection"])
+def test_not_all_that_precedes_a_copy_prepares_its_data(tmp_path: Path, which: str) -> None:
+    """Logging at a step's end, before its loader is asked for the next batch; a pause of one step in seven; and a collection of garbage."""
+
+    def step(machine: Machine) -> None:
+        if which == "before the loader":
+            machine.think(5 * MS)
+            machine.load(20)
+        elif which == "a collection":
+            start = machine.now
+            machine.think(5 * MS)
+            machine.range("<built-in function collect>", start, "python_function")
+        elif len(machine.free) and machine.events[-1]["name"] == "ProfilerStep#4":
+            machine.think(25 * MS)
+        machine.copy(20)
+        busy_step(machine)
+        machine.synchronize()
+
+    assert analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.verdict == "host-bound"
 
 
 def test_of_exposed_copies_half_is_promised_for_sure(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sysperf.engine.analyze import Result, analyze
 from sysperf.trace.facts import Rank
-from sysperf.trace.output.drawing import CAUSES, draw
+from sysperf.trace.output.drawing import CAUSES, Subject, draw
 
 from .labelled import rules
 from .synthetic import MS, Machine, exported, steps, written
@@ -190,7 +190,7 @@ def test_names_are_unknown_where_no_table_holds_them(tmp_path: Path) -> None:
 def test_nothing_is_drawn_of_causes_that_are_unknown(tmp_path: Path, gone: str) -> None:
     accounting = analyzed(tmp_path, f"DROP TABLE {gone}").accounting
     assert accounting is not None
-    names = {CAUSES[event.color] for row in draw(accounting).rows if row.name.endswith("exposed time") for event in row.events}
+    names = {CAUSES[event.color] for row in draw(Subject(accounting)).rows if row.name.endswith("exposed time") for event in row.events}
 
     assert names == ({"busy", "loader"} if gone == CALLS else {"busy"})
 

@@ -11,7 +11,7 @@ import pytest
 from sysperf.engine.analyze import analyze
 from sysperf.report import timeline
 from sysperf.trace import account
-from sysperf.trace.output.drawing import MAX_EVENTS, draw
+from sysperf.trace.output.drawing import MAX_EVENTS, Subject, draw
 from sysperf.trace.reading import part
 from sysperf.trace.reading.readers import read
 
@@ -42,7 +42,7 @@ def test_a_page_of_a_hundred_thousand_events_is_bounded(tmp_path: Path) -> None:
     path = large(tmp_path / "large.json", 100_000)
     result = analyze([path], rules())
     assert result.accounting is not None
-    drawing = draw(result.accounting)
+    drawing = draw(Subject(result.accounting))
     page = timeline.render(result.analysis, drawing)
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert data is not None

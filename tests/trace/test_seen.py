@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from sysperf.cli import main
-from sysperf.engine.analyze import Result, analyze
+from sysperf.engine.analyze import Result, analyze, subjects
 from sysperf.model.errors import TraceError
+from sysperf.report import timeline
 from sysperf.report.analysis import render
 from sysperf.trace import kernels
 from sysperf.trace.accounting.account import _bounded
 from sysperf.trace.facts import HostWork, Rank
+from sysperf.trace.output.drawing import draw
 
 from .labelled import rules
 from .synthetic import Machine, exported, steps, written
@@ -236,6 +238,40 @@ def test_ranks_that_are_late_together_are_all_named(tmp_path: Path, who: tuple[i
     assert finding.gain.interval
 
 
+@pytest.mark.parametrize(("times", "who"), [(1, ()), (3, (1,))])
+def test_a_rank_that_is_late_once_is_not_the_late_one(tmp_path: Path, times: int, who: tuple[int, ...]) -> None:
+    """One of two is 60 ms late once, as where something else has its CPU, or in three of six steps; both by some 5 ms in turn."""
+    paths = []
+    for rank in range(2):
+        machine = Machine()
+        for number in range(6):
+            begin, longest = machine.now, 60_000 if number >= 6 - times else 5_000
+            machine.kernel(80)
+            late_by = longest if rank == 1 and number >= 6 - times else 5_000 if number % 2 == rank else 0
+            machine.now = begin + 100 + late_by
+            end = begin + 300 + max(longest, 5_000)
+            machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
+            machine.now = end
+            machine.range(f"ProfilerStep#{number}", begin)
+        info = {"backend": "nccl", "rank": rank, "world_size": 2}
+        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+
+    assert analyze(paths, rules()).analysis.trace.skew.late == who
+
+
+def test_the_page_of_several_ranks_shows_who_waits_and_who_is_late(tmp_path: Path) -> None:
+    """Its timeline has the rank that waits most, with the times in which it does, and the late one."""
+    result = analyze(files := late(tmp_path, 1), rules())
+    drawing = draw(*subjects(result, files))
+    most = max(result.analysis.trace.ranks, key=lambda rank: rank.collectives.waiting_pct or 0.0)
+    (row,) = (row for row in drawing.rows if row.name == f"rank {most.rank}: waits for rank 1")
+
+    waited = 100 * sum(event.duration for event in row.events) / ((most.window_ms or 0) * 1e6)
+    assert waited == pytest.approx(most.collectives.waiting_pct, abs=0.5)
+    assert any(row.name.startswith("rank 1: device") for row in drawing.rows)
+    assert f"Timeline of rank {most.rank} and rank 1" in timeline.render(result.analysis, drawing)
+
+
 def test_one_that_waits_for_all_others_names_none_of_them(tmp_path: Path) -> None:
     """Whether two of three are slow or one is quick, the files do not tell."""
     result = analyze(late(tmp_path, 1, 2, world=3), rules())
@@ -303,6 +339,28 @@ def test_a_few_long_kernels_are_enough(tmp_path: Path) -> None:
     assert trace.verdict == "host-bound"
     assert "`aten::randn` 100 % of the time" in trace.why
     assert "program.hole" in found(result)
+
+
+@pytest.mark.parametrize(("us", "verdict"), [(15_000, "healthy"), (30, "cannot-tell")])
+def test_a_device_that_is_busy_for_long_is_so_by_few_kernels_too(tmp_path: Path, us: float, verdict: str) -> None:
+    """Five products behind each other, without steps: of 15 ms, or of 30 µs."""
+    machine = Machine()
+    for _ in range(5):
+        machine.kernel(us)
+
+    assert analyzed(tmp_path, machine).analysis.trace.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("call", "says"), [("cudaGetDeviceCount", "made 1 call and launched nothing"), ("cudaLaunchKernel", "nothing that the device did")]
+)
+def test_calls_alone_tell_whether_anything_was_launched(tmp_path: Path, call: str, says: str) -> None:
+    machine = Machine()
+    machine.call(call, 400)
+    trace = analyzed(tmp_path, machine).analysis.trace
+
+    assert trace.verdict == "cannot-tell"
+    assert says in trace.why
 
 
 def test_an_operator_on_the_cpu_decides_where_the_device_was_not_recorded(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def drawn(ladder: Ladder, output: str | None) -> Ladder:
     for path in dict.fromkeys((ladder.bottom_trace, *(rung.trace for rung in ladder.rungs))):
         try:
             result = analyze.analyze([path], ruleset)
-            page = timeline.render(result.analysis, draw(result.accounting or analyze.account_for(path)))
+            page = timeline.render(result.analysis, draw(*analyze.subjects(result, [path])))
             files.replace(f"{path}.html", page.encode())
         except (SysperfError, OSError):
             continue

@@ -12,7 +12,7 @@ import msgspec
 from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, modules, polling, sites, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.accounting.nesting import Threads
-from sysperf.trace.accounting.pauses import MIN_ITERATIONS
+from sysperf.trace.accounting.pauses import MIN_ITERATIONS, scattered
 from sysperf.trace.accounting.trust import examine
 from sysperf.trace.accounting.verdict import MIN_DEVICE_STEPS
 from sysperf.trace.accounting.window import Window, device_steps, is_first_step, loader_calls, on_device, primary, steps
@@ -82,7 +82,7 @@ class Accounting:
             with_shapes=timeline.with_shapes,
         )
         if window is None:
-            return msgspec.structs.replace(rank, why="no operator, call or device's work of a kind that sysperf knows is in it")
+            return msgspec.structs.replace(rank, why=verdict.without_window(rank, len(timeline.calls)))
         return self._with_verdict(self._within(rank, window, with_gains))
 
     def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
@@ -142,7 +142,7 @@ class Accounting:
         """The mean share of waiting for a batch, as far as it comes back; None where nobody knows.
 
         A loader starts its workers for the first batch, and the first step of a program is slow. Of few iterations what each has counts,
-        and of the program's first step alone nothing.
+        and of the program's first step alone nothing. On a CPU, batches of the main thread take longer now and then where others have it.
         """
         if not self.loader.spans:
             return None
@@ -150,7 +150,9 @@ class Accounting:
         asked = [start for start, _ in self.loader.spans]
         iterations = self.iterations(window)[1] or window.steps or list(itertools.pairwise(asked))
         if len(iterations) >= MIN_ITERATIONS:
-            return 100 * sum(map(length, waits)) / (window.duration * len(waits))
+            is_made_here = _WORKERS.get(self.loader.worker_class) == "0" and not self.times
+            aside = scattered([end - start for start, end in clip(self.loader.spans, window.span)]) if is_made_here else 0
+            return 100 * (sum(map(length, waits)) - aside) / (window.duration * len(waits) - aside)
         shares = [100 * sum(overlap(part, span) for part in waits) / ((span[1] - span[0]) * len(waits)) for span in iterations]
         is_known = len(shares) > 1 or (len(shares) == 1 and not window.is_of_device and not is_first_step(self.timeline))
         return min(shares) if is_known else None

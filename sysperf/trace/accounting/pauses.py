@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sysperf.trace.accounting.exposed import LONG_GAP_NS
 from sysperf.trace.intervals import Interval, Intervals, median
 
 MIN_ITERATIONS = 4
@@ -89,6 +90,13 @@ def _parted(spans: Intervals, iterations: Intervals) -> tuple[Intervals, Interva
     if not _is_periodic({bisect_right(starts, start) - 1 for start, _ in longer}):
         return spans, []
     return [(start, min(end, start + usual)) for start, end in spans], [(start + usual, end) for start, end in longer]
+
+
+def scattered(took: Sequence[int]) -> int:
+    """ns by which a few of these, at no equal distances, take longer than the median: something else had the CPU."""
+    usual = median(took) if took else 0
+    longer = {number for number, ns in enumerate(took) if ns >= max(2 * usual, LONG_GAP_NS)}
+    return 0 if 2 * len(longer) >= len(took) or _is_periodic(longer) else round(sum(took[number] - usual for number in longer))
 
 
 def shares(periodic: Intervals, iterations: Intervals) -> Shares:

@@ -19,7 +19,7 @@ from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, Calls, Timeline
 
 MAX_SITES = 8
-_OWN_WORK = lazy(r"Optimizer\.|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
+_OWN_WORK = lazy(r"Optimizer\.|<built-in function collect>|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
 _ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
 
@@ -29,9 +29,10 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
 
     Allocation and the loading of device code are causes of their own, and no part of it.
     """
-    total, longest, feeding = 0, 0, 0
+    total, longest, feeding, fed = 0, 0, 0, 0
     places: dict[int, list[Interval]] = {}
     rows, to_device = timeline.operations, ByName(timeline.names, by_name.is_h2d)
+    loaded = sorted(timeline.ranges.end[index] for index in timeline.marks(is_loader))
     for time in times:
         unnamed = subtract(time.host_exposed, union([*time.calls.alloc, *time.calls.module]))
         for gap in time.gaps:
@@ -40,18 +41,23 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             parts = intersect(unnamed, [(gap.start, gap.end)])
             ours = length(parts)
             total, longest = total + ours, max(longest, ours)
-            feeding += ours if rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by]) else 0
+            if rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by]):
+                latest = loaded[place - 1] if (place := bisect_left(loaded, gap.end)) else gap.start
+                preparing = overlap(parts, (max(gap.start, latest), gap.end))  # what precedes a loader's batch did not make it
+                feeding += preparing
+                fed += preparing > 0
             call = time.launches.call(gap.ended_by)
             if call is not None and ours:
                 places.setdefault(timeline.calls.thread[call], []).extend(parts)
     whole = sum(time.window.duration for time in times)
+    is_fed = feeding > total / 2 and 2 * fed >= sum(len(time.window.steps) for time in times)
     sites_of_gaps = of_threads(places, threads, whole, _Calls(timeline, places))
     return (
         Hole(
             pct=100 * total / whole if whole else 0.0,
             longest_ms=longest / 1e6,
             cause=sites_of_gaps[0].what if sites_of_gaps else "",
-            feeds_device=feeding > total / 2 and not (sites_of_gaps and _OWN_WORK.match(sites_of_gaps[0].what)),
+            feeds_device=is_fed and not (sites_of_gaps and _OWN_WORK.match(sites_of_gaps[0].what)),
         ),
         sites_of_gaps,
     )

@@ -11,6 +11,8 @@ MIN_BUSY_PCT = 80.0
 HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
 MIN_CPU_OPERATORS = 50
 MIN_KERNELS = 30
+MIN_BUSY_MS = 10.0
+"""A device that is busy for so long without a pause is so by few kernels, too."""
 MIN_DEVICE_STEPS = 2
 """Of a single one, nobody sees what the host does beside it for the next one."""
 MIN_UNLAUNCHED_PCT = 50.0
@@ -60,6 +62,15 @@ def _without_device(rank: Rank) -> Verdict:
     return _cannot(missing)
 
 
+def without_window(rank: Rank, calls: int) -> str:
+    """Why a file without anything that lasts tells nothing."""
+    if rank.trust.device_missing:
+        return _missing(rank.trust.device_use, is_call=rank.trust.calls_recorded)
+    if calls:
+        return f"the host made {calls} call{'' if calls == 1 else 's'} and launched nothing: no step ran while this was recorded"
+    return "no operator, call or device's work of a kind that sysperf knows is in it"
+
+
 def _computes(rank: Rank) -> str:
     return f"the CPU computes `{rank.host.operator}` {rank.host.operator_pct or 0.0:.0f} % of the time"
 
@@ -106,9 +117,14 @@ def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
         return short
     if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
         return f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}"
-    if share < MIN_EXPOSED_PCT and busy >= MIN_BUSY_PCT and not rank.steps.steady and (figures.kernels or 0) < MIN_KERNELS:
+    if share < MIN_EXPOSED_PCT and busy >= MIN_BUSY_PCT and not rank.steps.steady and _is_short(rank, busy):
         return f"{_kernels(figures.kernels)} and no steps are too little to conclude from"
     return ""
+
+
+def _is_short(rank: Rank, busy: float) -> bool:
+    """Whether a device did too little in a window without steps: few kernels, unless these took long."""
+    return (rank.figures.kernels or 0) < MIN_KERNELS and busy / 100 * (rank.window_ms or 0.0) < MIN_BUSY_MS
 
 
 def _least_busy(figures: Figures) -> float:
@@ -236,7 +252,8 @@ def _of_cpu(rank: Rank) -> Verdict:
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
         of_what = "a median step" if verdict == "host-bound" else "the time"
         return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
-    running = 100 - cpu.loader_pct - cpu.communication_pct - python
+    loading = cpu.loader_pct if rank.loader_recurring_pct is None else rank.loader_recurring_pct
+    running = 100 - loading - cpu.communication_pct - python
     if running >= MIN_BUSY_PCT:
         return "compute-bound", f"operators run {running:.0f} % of the time" + (
             " of a median step" if running > cpu.operator_pct + 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysperf.trace.accounting import coverage
@@ -17,10 +18,10 @@ MAX_OTHERS = 70_000
 WHOLE = 0.99
 """Functions that last so much of the window enclose all of it, and tell nothing."""
 MAX_NAME = 160
-BUSY, LOADER, SYNC, COPY_CALL, HOST, QUEUE, KERNELS, COPIES, SETS, CALLS, OPERATORS, RANGES, FUNCTIONS = range(13)
+BUSY, LOADER, SYNC, COPY_CALL, HOST, QUEUE, KERNELS, COPIES, SETS, CALLS, OPERATORS, RANGES, FUNCTIONS, RANKS = range(14)
 CAUSES = ("busy", "loader", "synchronisation", "copy call", "host", "idle although queued")
 """The names of the first colours."""
-KINDS = (*CAUSES, "kernels", "copies", "memsets", "calls", "operators", "ranges", "Python functions")
+KINDS = (*CAUSES, "kernels", "copies", "memsets", "calls", "operators", "ranges", "Python functions", "waiting for other ranks")
 
 
 class Event(NamedTuple):
@@ -39,14 +40,25 @@ class Row(NamedTuple):
     events: list[Event]
 
 
+class Subject(NamedTuple):
+    """A trace that is drawn; of several ranks, with what it is called and when it waits for others."""
+
+    accounting: Accounting
+    name: str = ""
+    waits: Sequence[Interval] = ()
+    waits_for: str = ""
+
+
 class Drawing(NamedTuple):
-    """All rows of a window."""
+    """All rows of a window, or of the windows of several ranks."""
 
     rows: list[Row]
     names: list[str]
     duration: int
     left_out: int
     """Events that are not drawn because there are too many; the shortest ones."""
+    of: str = ""
+    """Whose time it is, where there are several ranks."""
 
 
 def causes(time: DeviceTime, unrecorded: frozenset[str] = frozenset()) -> list[tuple[int, Intervals]]:
@@ -65,11 +77,21 @@ def causes(time: DeviceTime, unrecorded: frozenset[str] = frozenset()) -> list[t
     ]
 
 
-def draw(accounting: Accounting) -> Drawing:
-    """The rows of a trace's window: exposed time, streams, then the host's threads."""
-    if accounting.window is None:
-        return Drawing([], [], 0, 0)
-    return _Artist(accounting, accounting.window.span).draw()
+def draw(*subjects: Subject) -> Drawing:
+    """The rows of each trace's window: exposed time, streams, then the host's threads. Windows of several ranks begin at the left."""
+    names: dict[str, int] = {}
+    drawn = [
+        _Artist(subject, subject.accounting.window.span, names, len(subjects)).draw()
+        for subject in subjects
+        if subject.accounting.window is not None
+    ]
+    return Drawing(
+        [row for each in drawn for row in each.rows],
+        list(names),
+        max((each.duration for each in drawn), default=0),
+        sum(each.left_out for each in drawn),
+        " and ".join(subject.name for subject in subjects if subject.name),
+    )
 
 
 def _count(rows: list[Row]) -> int:
@@ -97,22 +119,25 @@ def _longest(rows: list[Row], most: int) -> list[Row]:
 class _Artist:
     """Collects the events of one window."""
 
-    def __init__(self, accounting: Accounting, window: Interval) -> None:
-        self._accounting, self._timeline = accounting, accounting.timeline
+    def __init__(self, subject: Subject, window: Interval, names: dict[str, int], beside: int) -> None:
+        self._subject, self._accounting, self._timeline = subject, subject.accounting, subject.accounting.timeline
         self._low, self._high = window
-        self._names: dict[str, int] = {}
+        self._names = names
+        self._most, self._most_others = MAX_EVENTS // beside, MAX_OTHERS // beside
 
     def draw(self) -> Drawing:
-        rows = [*self._exposed(), *self._streams(), *self._threads()]
+        rows = [*self._exposed(), *self._waits(), *self._streams(), *self._threads()]
         total = _count(rows)
-        if total > MAX_EVENTS:
+        if total > self._most:
             functions = [row for row in rows if row.events and row.events[0].color == FUNCTIONS]
             others = [row for row in rows if row not in functions]
-            room = max(MAX_OTHERS, MAX_EVENTS - _count(functions))
+            room = max(self._most_others, self._most - _count(functions))
             others = _longest(others, room)
-            kept = {row.name: row for row in (*others, *_longest(functions, MAX_EVENTS - min(room, _count(others))))}
+            kept = {row.name: row for row in (*others, *_longest(functions, self._most - min(room, _count(others))))}
             rows = [kept[row.name] for row in rows]
-        return Drawing([row for row in rows if row.events], list(self._names), self._high - self._low, total - _count(rows))
+        before = f"{self._subject.name}: " if self._subject.name else ""
+        kept_rows = [Row(before + row.name, row.events) for row in rows if row.events]
+        return Drawing(kept_rows, [], self._high - self._low, total - _count(rows))
 
     def _event(self, start: int, end: int, name: str, color: int) -> Event | None:
         start, end = max(start, self._low), min(end, self._high)
@@ -130,6 +155,12 @@ class _Artist:
             ]
             rows.append(Row(f"device {time.device}: exposed time", sorted(event for event in events if event)))
         return rows
+
+    def _waits(self) -> list[Row]:
+        """When the rank waits in collectives for others."""
+        name = f"waits for {self._subject.waits_for}"
+        events = [self._event(start, end, name, RANKS) for start, end in self._subject.waits]
+        return [Row(name, sorted(event for event in events if event))]
 
     def _streams(self) -> list[Row]:
         rows, texts = self._timeline.operations, self._timeline.names.texts

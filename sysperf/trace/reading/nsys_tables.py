@@ -32,7 +32,7 @@ MAX_UNTYPED_NAMES = 500
 MAX_FULL_NAMES = 5_000
 _OPERATOR = lazy(r"(\w+::\w+|\w+Backward\d+)(?=,|$)")
 """What torch.autograd.profiler.emit_nvtx writes: ``aten::mm, seq = 12, op_id = 345``."""
-_CALL_NUMBERS = lazy(r", (?:seq|op_id) = ")
+_SEQUENCE, _CALL = ", seq = ", ", op_id = "
 """What torch.autograd.profiler.emit_nvtx writes next behind a name, and differs from call to call."""
 _SUFFIX = lazy(r"_v\d+$")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
@@ -356,8 +356,7 @@ def _correlations(processes: Iterable[int], numbers: Iterable[int]) -> array[int
 
 def _without_call_numbers(names: list[Json]) -> list[Json]:
     """Texts without the numbers of a call, which differ from call to call; everything else as it is."""
-    split = _CALL_NUMBERS.split
-    return [split(name, 1)[0] or name if isinstance(name, str) else name for name in names]
+    return [name.partition(_SEQUENCE)[0].partition(_CALL)[0] or name if isinstance(name, str) else name for name in names]
 
 
 class _Numbers:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from sysperf import plugin
 from sysperf.host.plain_files import open_plain
 from sysperf.model.errors import TraceError
 from sysperf.trace.reading import nsys
 from sysperf.trace.timeline import Timeline
+
+if TYPE_CHECKING:
+    from sysperf.plugin import TraceReader
 
 Progress = Callable[[int], None]
 FIRST_BYTES = 64
@@ -42,13 +45,15 @@ def _first_bytes(path: str) -> bytes:
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace: .json, .json.gz, .sqlite or .nsys-rep") from None
 
 
-def _readers() -> Iterator[plugin.TraceReader]:
+def _readers() -> Iterator[TraceReader]:
     """Ours need no look-up, which takes 20 ms; each is imported where those before it do not know the file."""
     yield nsys
     from sysperf.trace.reading import kineto  # noqa: PLC0415 - 4 ms that exports of Nsight Systems do without
 
     yield kineto
-    yield from plugin.trace_readers()
+    from sysperf.plugin import trace_readers  # noqa: PLC0415 - 8 ms that our own forms do without
+
+    yield from trace_readers()
 
 
 def _timeline(timeline: object, path: str) -> Timeline:
