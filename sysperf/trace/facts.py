@@ -117,7 +117,7 @@ class Hole(Record, kw_only=True):
     returns: Annotated[str, fact("on a CPU, how often they come back; empty: nobody knows")] = ""
     longest_ms: float = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
-    feeds_device: Annotated[bool, fact("copies to the device ended most of it, in half of the steps or more: data was prepared")] = False
+    feeds_device: Annotated[bool, fact("copies to the device ended most of it, in half of the steps, and its place says data")] = False
 
 
 class Site(Record, kw_only=True):

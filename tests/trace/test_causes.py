@@ -240,14 +240,20 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("copy", "verdict"), [("Memcpy HtoD (Pageable -> Device)", "input-bound"), ("Memcpy DtoH (Device -> Pageable)", "host-bound")]
+    ("copy", "place", "verdict"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "train.py(31): next_batch", "input-bound"),
+        ("Memcpy HtoD (Pageable -> Device)", "train.py(90): on_step_end", "host-bound"),
+        ("Memcpy DtoH (Device -> Pageable)", "train.py(31): next_batch", "host-bound"),
+    ],
 )
-def test_only_a_copy_to_the_device_says_that_data_was_prepared(tmp_path: Path, copy: str, verdict: str) -> None:
-    """Python for 3 ms, then a copy: one to the host, as `.item()` makes, brings no data."""
+def test_a_copy_to_the_device_and_a_place_say_that_data_was_prepared(tmp_path: Path, copy: str, place: str, verdict: str) -> None:
+    """Python for 3 ms, then a copy: one to the host, as `.item()` makes, brings no data, and of a callback's end the next batch's comes next."""
 
     def step(machine: Machine) -> None:
         busy_step(machine)
         machine.synchronize()
+        machine.event("python_function", place, machine.now, 3 * MS)
         machine.think(3 * MS)
         machine.copy(20, copy, blocking=True)
 

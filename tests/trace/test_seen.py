@@ -190,6 +190,39 @@ def test_dependent_launches_overlap_their_predecessor(tmp_path: Path, capability
     assert severities == (["info"] if is_wrong else [])  # it changes no figure
 
 
+# ---------------------------------------------------------------------- pauses and start-ups
+
+
+@pytest.mark.parametrize("short", [0, 3, 12])
+def test_a_pause_that_comes_back_is_found_among_short_ones(tmp_path: Path, short: int) -> None:
+    """300 ms in every third of nine steps, while other programs take the CPU for some ms at the same place in others."""
+
+    def step(machine: Machine) -> None:
+        number = sum(event["name"].startswith("ProfilerStep") for event in machine.events)
+        for _ in range(8):
+            machine.event("cpu_op", "aten::mm", machine.now, 10_000)
+            machine.think(10_000)
+        machine.think(300_000 if number % 3 == 2 else short * 1_000 if number in (3, 4, 7) else 20)
+
+    rank = analyzed(tmp_path, steps(Machine(), 9, step)).analysis.trace.ranks[0]
+
+    assert rank.verdict == "host-bound"
+    assert rank.hole.returns.endswith("every 3 steps")
+
+
+def test_calls_of_a_start_up_that_come_back_are_no_iterations(tmp_path: Path) -> None:
+    """A first pass loads code for every fourth operator: the device pauses at equal distances."""
+    machine = Machine()
+    for number in range(40):
+        if number % 4 == 0:
+            machine.call("cuModuleLoadData", 3_500)
+        machine.kernel(70)
+    trace = analyzed(tmp_path, machine).analysis.trace
+
+    assert trace.verdict == "cannot-tell"
+    assert "start-up" in trace.why
+
+
 # ---------------------------------------------------------------------- ranks
 
 

@@ -17,6 +17,8 @@ from sysperf.trace.intervals import Interval, Intervals, median
 
 MIN_ITERATIONS = 4
 MIN_TIMES = 3
+MUCH_SHORTER = 4
+"""Pauses so many times shorter than the longest of their place are something else, as what takes the CPU away."""
 REGULAR, PERIODIC, SCATTERED = 0, 1, 2
 Part = tuple[int, int, int]
 """Start, end and name of what the thread did that is no pause: an outermost operator, a request to the loader, communication."""
@@ -60,20 +62,27 @@ def classify(pauses: Intervals, parts: list[Part], iterations: Intervals) -> Pau
     for number, at in places:
         for place in at if number >= 0 else ():
             visits[place].add(number)
-    starts, pausing = [start for start, _, _ in parts], defaultdict[Place, set[int]](set)
+    starts, pausing = [start for start, _, _ in parts], defaultdict[Place, dict[int, int]](dict)
     located = list[tuple[Interval, tuple[Place, ...]]]()
     last = len(iterations) - 1
     for pause in pauses:
         before = bisect_right(starts, pause[0]) - 1
         number, at = places[before] if before >= 0 else (-1, ())
         located.append((pause, at))
+        number = number if 0 <= number <= last else last  # what precedes the first iteration ends one like the last
         for place in at:
-            pausing[place].add(number if 0 <= number <= last else last)  # what precedes the first iteration ends one like the last
-    kinds = {place: _kind(numbers, visits[place], len(iterations)) for place, numbers in pausing.items()}
+            pausing[place][number] = max(pause[1] - pause[0], pausing[place].get(number, 0))
+    longest = {place: max(took.values()) for place, took in pausing.items()}
+    kinds = dict[tuple[Place, bool], int]()
+    for place, took in pausing.items():
+        long = {number for number, ns in took.items() if MUCH_SHORTER * ns >= longest[place]}
+        kinds[place, False] = _kind(set(took), visits[place], len(iterations))
+        kinds[place, True] = min(kinds[place, False], _kind(long, visits[place], len(iterations)))
     chosen: tuple[Intervals, Intervals, Intervals] = [], [], []
     regular = defaultdict[tuple[Place, ...], Intervals](list)
     for pause, at in located:
-        kind = min((kinds[place] for place in at), default=SCATTERED)
+        ns = pause[1] - pause[0]
+        kind = min((kinds[place, MUCH_SHORTER * ns >= longest[place]] for place in at), default=SCATTERED)
         (regular[at] if kind == REGULAR else chosen[kind]).append(pause)
     for spans in regular.values():
         usual, more = _parted(spans, iterations)
@@ -84,8 +93,9 @@ def classify(pauses: Intervals, parts: list[Part], iterations: Intervals) -> Pau
 
 def _parted(spans: Intervals, iterations: Intervals) -> tuple[Intervals, Intervals]:
     """(what each pause of a place has, what only every so many have), where some last twice as long as the median: more is done there."""
-    usual = int(median(end - start for start, end in spans))
-    longer = [(start, end) for start, end in spans if end - start >= 2 * usual]
+    took = [end - start for start, end in spans]
+    usual, longest = int(median([*took, *[0] * (len(iterations) - len(took))])), max(took)
+    longer = [(start, end) for start, end in spans if end - start >= max(2 * usual, longest / MUCH_SHORTER)]
     starts = [start for start, _ in iterations]
     if not _is_periodic({bisect_right(starts, start) - 1 for start, _ in longer}):
         return spans, []

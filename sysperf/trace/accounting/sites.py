@@ -21,6 +21,11 @@ from sysperf.trace.timeline import COPY, Calls, Timeline
 MAX_SITES = 8
 _OWN_WORK = lazy(r"Optimizer\.|<built-in function collect>|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
+_OF_DATA = lazy(
+    r"(?i)data|decod|collat|augment|transform(?!er)|token|preproc|fetch|pictur|image|video|audio|__getitem__|(?:\b|_)(?:open|read|load|sampl)"
+    r"|(?:get|next|make|prepare|build|new)_?(?:batch|input|sample|item)"
+)
+"""Places that say that data is made ready."""
 _ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
 
 
@@ -57,10 +62,15 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             pct=100 * total / whole if whole else 0.0,
             longest_ms=longest / 1e6,
             cause=sites_of_gaps[0].what if sites_of_gaps else "",
-            feeds_device=is_fed and not (sites_of_gaps and _OWN_WORK.match(sites_of_gaps[0].what)),
+            feeds_device=is_fed and bool(sites_of_gaps) and _is_of_data(sites_of_gaps[0]),
         ),
         sites_of_gaps,
     )
+
+
+def _is_of_data(site: Site) -> bool:
+    """Whether a place says that data is prepared there: a copy that comes next does not tell what the host did before it."""
+    return not _OWN_WORK.match(site.what) and bool(_OF_DATA.search(f"{site.what} {site.where.text if site.where else ''}"))
 
 
 def of_loader(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:

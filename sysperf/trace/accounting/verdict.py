@@ -24,6 +24,8 @@ MAX_START_UP_PCT = 1.0
 QUICK_LAUNCH_US = 20.0
 """Real launches take 3 to 10 µs."""
 _OF_HOST = ("host-bound", "input-bound", "sync-bound")
+_UNMARKED = ("kernels", "operations", "pauses")
+"""Iterations that nobody marked: the calls of a start-up come back, too."""
 Verdict = tuple[str, str]
 
 
@@ -199,7 +201,7 @@ def is_one_pass(did: HostWork, figures: Figures) -> bool:
 
 def _start_up(rank: Rank, share: float) -> str:
     """Why waiting for the host may be that of a start-up; empty where it is none."""
-    is_short = rank.steps.by != "" and rank.steps.count < MIN_STEADY_STEPS
+    is_short = rank.steps.by in _UNMARKED or (rank.steps.by != "" and rank.steps.count < MIN_STEADY_STEPS)
     if (not rank.steps.steady or is_short) and (rank.host.start_up_pct or 0.0) >= max(MAX_START_UP_PCT, share / 2 if is_short else 0.0):
         return _waits_for_start_up(rank)
     return "" if rank.steps.steady else "no steps, loader calls or repeating kernels: start-up and the steady state cannot be distinguished"
@@ -289,14 +291,22 @@ def _cannot(why: str) -> Verdict:
     return "cannot-tell", why
 
 
+def _of_late(rank: Rank) -> Verdict:
+    """What bounds a rank that is late again and again: its own pauses, too, wherever they are."""
+    pauses = rank.hole.scattered_pct or 0.0
+    if rank.cpu is not None and pauses > max(MIN_EXPOSED_PCT, rank.loader_recurring_pct or 0.0, rank.cpu.communication_pct):
+        return "host-bound", f"pauses of 1 ms and more take {pauses:.0f} % of the time: the program waits, or has no CPU"
+    return "compute-bound" if rank.verdict == "healthy" else rank.verdict, rank.why
+
+
 def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     """The verdict of the rank that the others wait for most, where they do; else that of most ranks; of one rank, its own."""
     if not ranks:
         return _cannot("no trace")
     late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
     if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT and not skew.rotates:
-        word = "compute-bound" if late.verdict == "healthy" else late.verdict
-        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {late.why}"
+        word, why = _of_late(late)
+        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
     names = [rank.verdict for rank in ranks]
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
