@@ -195,6 +195,21 @@ def test_a_batch_that_takes_long_once_is_no_slow_loader(tmp_path: Path, slow: Co
     assert analyzed(tmp_path, steps(Machine(), 10, step)).analysis.trace.verdict == verdict
 
 
+def test_of_few_batches_each_one_counts_that_lies_in_the_window(tmp_path: Path) -> None:
+    """Five unmarked steps by an optimizer: the last one begins within the window, and its batch is asked for behind it."""
+    machine = Machine()
+    for _ in range(5):
+        machine.load(10 * MS, workers=True)
+        machine.copy(20)
+        end = busy_step(machine)
+        machine.now = max(machine.now, end - 100)
+        start = machine.now
+        machine.think(50)
+        machine.range("Optimizer.step#AdamW.step", start)
+
+    assert analyzed(tmp_path, machine).analysis.trace.verdict == "input-bound"
+
+
 def test_a_hidden_loader_is_not_reported(tmp_path: Path) -> None:
     """The same 2 ms of loading cost nothing while kernels run."""
     result = analyzed(tmp_path, steps(Machine(), 6, lambda machine: (busy_step(machine), machine.load(2 * MS), machine.synchronize())))

@@ -148,7 +148,8 @@ class Accounting:
             return None
         waits = self._loader_waits(window)
         asked = [start for start, _ in self.loader.spans]
-        iterations = self.iterations(window)[1] or window.steps or list(itertools.pairwise(asked))
+        found = list(window.steps) if window.rule == "loader" else self.iterations(window)[1]
+        iterations = found or list(window.steps) or list(itertools.pairwise(asked))
         if len(iterations) >= MIN_ITERATIONS:
             is_made_here = _WORKERS.get(self.loader.worker_class) == "0" and not self.times
             aside = scattered([end - start for start, end in clip(self.loader.spans, window.span)]) if is_made_here else 0
