@@ -157,7 +157,7 @@ class _Artist:
         return rows
 
     def _waits(self) -> list[Row]:
-        """When the rank waits in collectives for others."""
+        """The times in which the rank waits in collectives for others."""
         name = f"waits for {self._subject.waits_for}"
         events = [self._event(start, end, name, RANKS) for start, end in self._subject.waits]
         return [Row(name, sorted(event for event in events if event))]
