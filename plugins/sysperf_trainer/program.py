@@ -90,8 +90,6 @@ def options(args: argparse.Namespace) -> Options:
         raise UsageError("steps and samples are counted from 1")
     if (args.resume or args.checkpoint_every) and not args.checkpoints:
         raise UsageError("which folder? --checkpoints FOLDER")
-    if args.ranges == "nvtx" and not device.startswith("cuda"):
-        raise UsageError("NVTX ranges need a GPU's torch; --ranges profiler names steps in traces of torch.profiler")
     same = {name: getattr(args, name) for name in Options._fields if hasattr(args, name)}
     shows = args.json != "-"
     return Options(

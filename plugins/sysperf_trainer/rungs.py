@@ -20,6 +20,10 @@ ATTENTION_SIGNS = (Sign("cpu.operators_per_step", FALLS, "cpu"), Sign("work.unfu
 
 DATA = (
     Rung(
+        "reduced-decoding", "A JPEG file is decoded at half, a quarter or an eighth of its size where the crop needs no more",
+        rules=("dataloader.decoding-in-getitem",), workloads=(VISION,), loss_bound=HALF, signs=LOADER_SIGNS,
+    ),
+    Rung(
         "loader-workers", "Worker processes make batches while the model computes",
         rules=("dataloader.inline",), seeds=("S0.3a", "S1.8", "S1.12"),
         needs=("shared-memory",), signs=LOADER_SIGNS, predicted_by="loader",

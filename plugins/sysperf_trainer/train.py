@@ -62,10 +62,10 @@ class Training:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.named = ranges(options.ranges)
         self.device = torch.device(options.device)
         self.ranks = ranks.join(self.device)
         self.setup = set_up(options, self.ranks)
-        self.named = ranges(options.ranges)
         self.step = Step(self.setup.model, self.setup.optimizer, options.rungs, self.named, self.device)
         self.losses = Losses(options.rungs)
         self.display = Display(options, self.setup.first_step)

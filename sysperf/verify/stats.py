@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, stdev
 from typing import Literal, NamedTuple
 
@@ -63,11 +63,73 @@ def look_level(count: int) -> float:
     return LOOK_LEVEL * min(1.0, MAX_LOOKS_AT_LEVEL / count)
 
 
-def interval(log_ratios: Sequence[float], level: float) -> Interval:
-    """Return Student's interval of the mean, of at least two values."""
-    mean = fmean(log_ratios)
-    half = t_quantile(1 - level / 2, len(log_ratios) - 1) * stdev(log_ratios) / math.sqrt(len(log_ratios))
+class Spread(NamedTuple):
+    """What many comparisons of a few pairs tell of the spread of one: a variance, and how many degrees of freedom it is worth."""
+
+    variance: float
+    freedom: float
+
+
+def interval(log_ratios: Sequence[float], level: float, spread: Spread | None = None) -> Interval:
+    """Return Student's interval of the mean, of at least two values.
+
+    With the spread of other comparisons their degrees of freedom count too. The variance is then never below their own: an outlier, which
+    few values hide, must not look like a gain.
+    """
+    mean, variance, freedom = fmean(log_ratios), stdev(log_ratios) ** 2, len(log_ratios) - 1
+    if spread is not None:
+        joined = (spread.freedom * spread.variance + freedom * variance) / (spread.freedom + freedom)
+        variance, freedom = max(variance, joined), freedom + int(spread.freedom)
+    half = t_quantile(1 - level / 2, freedom) * math.sqrt(variance / len(log_ratios))
     return Interval(mean - half, mean, mean + half, level)
+
+
+MIN_SETS = 4
+"""Comparisons below which nothing is said of the spread of another one."""
+MAX_FREEDOM = 200.0
+
+
+def spread_of(sets: Iterable[Sequence[float]]) -> Spread | None:
+    """Estimate from comparisons of a few values each what the spread of one is, by the empirical Bayes method of limma.
+
+    The fewer differences there are between their variances, the more degrees of freedom it is worth. None of fewer than four sets.
+    Smyth, Statist. Appl. Genet. Mol. Biol. 3 (2004) article 3, section 6.2: moments of the logarithms of variances.
+    """
+    known = [(len(values) - 1, variance) for values in sets if len(values) > 1 and (variance := stdev(values) ** 2) > 0]
+    if len(known) < MIN_SETS:
+        return None
+    logs = [math.log(variance) - _digamma(freedom / 2) + math.log(freedom / 2) for freedom, variance in known]
+    centre = fmean(logs)
+    left = stdev(logs) ** 2 - fmean(_trigamma(freedom / 2) for freedom, _ in known)
+    freedom = min(MAX_FREEDOM, 2 * _inverse_trigamma(left)) if left > 0 else MAX_FREEDOM
+    return Spread(math.exp(centre + _digamma(freedom / 2) - math.log(freedom / 2)), freedom)
+
+
+def _digamma(value: float) -> float:
+    """Return the derivative of log gamma: the series at 8 and above, the recurrence below (Abramowitz and Stegun 6.3.5 and 6.3.18)."""
+    below = 0.0
+    while value < 8:
+        below, value = below - 1 / value, value + 1
+    square = 1 / value**2
+    return below + math.log(value) - 0.5 / value - square * (1 / 12 - square * (1 / 120 - square / 252))
+
+
+def _trigamma(value: float) -> float:
+    """Return the second derivative of log gamma, likewise (6.4.6 and 6.4.12)."""
+    below = 0.0
+    while value < 8:
+        below, value = below + 1 / value**2, value + 1
+    square = 1 / value**2
+    return below + 1 / value + square / 2 + square / value * (1 / 6 - square * (1 / 30 - square / 42))
+
+
+def _inverse_trigamma(wanted: float) -> float:
+    """Return where the trigamma function, which falls, has a value above 0, by bisection of the logarithm."""
+    low, high = -20.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _trigamma(math.exp(middle)) > wanted else (low, middle)
+    return math.exp(low)
 
 
 def verdict(interval: Interval, margin: float) -> Verdict:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysperf.verify import stats
-from sysperf.verify.stats import LOOKS, TOTAL_LEVEL, Interval, Verdict
+from sysperf.verify.stats import LOOKS, TOTAL_LEVEL, Interval, Spread, Verdict
 
 MIN_FRESH_PAIRS = 5
 MAX_DROPPED_SHARE = 0.2
@@ -49,6 +49,8 @@ class Study(NamedTuple):
     fresh: tuple[float, ...] = ()
     """Pairs run after the verdict, to measure the gain without the bias of an early stop."""
     dropped: int = 0
+    spread: Spread | None = None
+    """What comparisons beside this one tell of the spread of its pairs."""
 
     @property
     def level(self) -> float:
@@ -91,7 +93,7 @@ class Study(NamedTuple):
 
     def progress(self) -> Progress:
         """Return the verdict and the interval, or that more pairs are needed."""
-        interval = stats.interval(self.pairs, self.level) if len(self.pairs) > 1 else None
+        interval = self._interval() if len(self.pairs) > 1 else None
         if self._too_noisy():
             total = self.dropped + len(self.pairs) + len(self.fresh)
             gain = stats.anytime_interval(self.pairs)
@@ -144,8 +146,11 @@ class Study(NamedTuple):
         """Return the verdict of the latest look; None while there is none."""
         if len(self.pairs) not in self.looks:
             return None
-        verdict = stats.verdict(stats.interval(self.pairs, self.level), self.margin)
+        verdict = stats.verdict(self._interval(), self.margin)
         return None if verdict == "unclear" and len(self.pairs) < self.looks[-1] else verdict
+
+    def _interval(self) -> Interval:
+        return stats.interval(self.pairs, self.level, self.spread)
 
     def _too_noisy(self) -> bool:
         total = self.dropped + len(self.pairs) + len(self.fresh)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sysperf import plugin
-from sysperf.engine.bench import results, traces
+from sysperf.engine.bench import climb, results, traces
 from sysperf.engine.bench.ladder import Ladder, affordable, sequence
 from sysperf.engine.bench.state import CLIMB, ENDS, TOP, Request, Shot, State
 from sysperf.engine.bench.traces import Traced
@@ -188,6 +188,38 @@ def test_the_total_counts_the_pairs_of_the_ends_too() -> None:
     assert record.total
     assert (short.total.pairs, record.total.pairs) == (2, 8)
     assert [one.trials for one in record.rungs] == [one.trials for one in short.rungs]
+
+
+def test_a_disturbed_run_counts_only_where_it_was_not_made_again() -> None:
+    """Also the first of all, before which nobody knew what is usual here; whichever way it went, its speed is not looked at."""
+    ladder = state({BOTTOM: 0.4, ONE: 0.2, TWO: 0.2, THREE: 0.1})
+    first = msgspec.structs.replace(shot(BOTTOM, 0, 3.0), other_cpus=1.2)
+    alone = results.concluded(msgspec.structs.replace(ladder, shots=(first, *ladder.shots[1:])))
+    again = results.concluded(msgspec.structs.replace(ladder, shots=(first, *ladder.shots)))
+
+    gains = [rung(record, "loader-workers").trial("added") for record in (alone, again)]
+    assert [(gain.pairs, gain.dropped_pairs) for gain in gains if gain] == [(3, 1), (4, 0)]
+    assert gains[1]
+    assert gains[1].ratio == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_disturbed_run_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as others take its CPUs, at most twice, and not beyond its time; an undisturbed one is made once."""
+    loads = iter((0.1, 0.1, 0.1, 0.1, 1.5, 0.1, 1.5, 1.5, 1.5, 1.5))
+    climber = climb._Climber(state({}), lambda _: None)
+
+    def made(configuration: tuple[str, ...], place: climb.Place, _steps: int) -> Shot:
+        return msgspec.structs.replace(shot(configuration, place.round, 0.1, place=place.number), other_cpus=next(loads))
+
+    monkeypatch.setattr(climber, "_shot", made)
+    runs = []
+    for number, until_s in enumerate([math.inf] * 6 + [0.0]):
+        before = len(climber.state.shots)
+        climber._run_undisturbed(BOTTOM, climb.Place(CLIMB, number, 0, 1), until_s)
+        runs.append(len(climber.state.shots) - before)
+    climber.close()
+
+    assert runs == [1, 1, 1, 1, 2, 3, 1]
 
 
 def test_losses_that_differ_are_no_gain() -> None:

@@ -122,6 +122,25 @@ def test_steps_are_counted_from_outside_and_seen_in_a_trace(data: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not shutil.which("nsys"), reason="nsys is not installed: Debian's nsight-systems, in non-free")
+def test_nsight_systems_sees_the_steps_of_each_rung(data: Path, tmp_path: Path) -> None:
+    """Its real recording of a ladder's runs: `analyze` finds the steps by their NVTX ranges, also of a torch that was built without NVTX."""
+    from sysperf.engine.bench import traces
+    from sysperf.engine.bench.state import Request
+    from sysperf.engine.bench.trainer import Trainer
+    from sysperf.trace import account, read
+
+    arguments = ("--size", "tiny", "--cache", str(data))
+    request = Request(python=TORCH_PYTHON, arguments=arguments, traces_with="nsys", folder=str(tmp_path / "traces"))
+    traced = traces.take(Trainer(request), ("fused-optimizer",), 0)
+    steps = account(read(traced.path)).steps
+
+    assert traced.problem == ""
+    assert (steps.by, steps.count in (11, 12)) == ("NVTX", True)
+
+
+@pytest.mark.slow
 def test_event_files_are_tensorboards_own(data: Path, tmp_path: Path) -> None:
     """Its reader finds each loss."""
     record = tmp_path / "record.json"

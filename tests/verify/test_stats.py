@@ -304,10 +304,10 @@ def test_a_study_of_thousands_of_pairs_is_judged_at_its_looks_alone(monkeypatch:
     made = 0
     make = stats.interval
 
-    def counted(log_ratios: Sequence[float], level: float) -> stats.Interval:
+    def counted(log_ratios: Sequence[float], level: float, spread: stats.Spread | None = None) -> stats.Interval:
         nonlocal made
         made += 1
-        return make(log_ratios, level)
+        return make(log_ratios, level, spread)
 
     monkeypatch.setattr(stats, "interval", counted)
     rng, looks = random.Random(1), stats.looks(5_000)
@@ -315,3 +315,44 @@ def test_a_study_of_thousands_of_pairs_is_judged_at_its_looks_alone(monkeypatch:
 
     assert study.progress().verdict is None
     assert made <= 3 * len(looks)
+
+
+def test_the_spread_of_many_comparisons_is_found() -> None:
+    """Variances that are all alike are worth many degrees of freedom, variances a hundredfold apart few; too few comparisons none."""
+    draw = random.Random(3)
+    alike = [[draw.gauss(0, 0.05) for _ in range(4)] for _ in range(60)]
+    apart = [[draw.gauss(0, 0.05 * 10 ** draw.uniform(-1, 1)) for _ in range(4)] for _ in range(60)]
+
+    spread, mixed = stats.spread_of(alike), stats.spread_of(apart)
+    assert spread
+    assert mixed
+    assert math.sqrt(spread.variance) == pytest.approx(0.05, rel=0.15)
+    assert spread.freedom > 30
+    assert mixed.freedom < 4
+    assert stats.spread_of(alike[: stats.MIN_SETS - 1]) is None
+    assert stats.spread_of([[0.1, 0.1]] * 9) is None
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.05])
+def test_comparisons_that_share_their_spread_hold_the_truth(outliers: float) -> None:
+    """Twenty comparisons of three pairs, no effect, also where one run in twenty is disturbed: at most 5 % exclude 0, at a third of the width."""
+    draw = random.Random(7)
+    excluded, narrower = 0, list[float]()
+    for _ in range(60):
+        sets = [[draw.gauss(0, 0.06) + (draw.random() < outliers) * draw.choice((-0.8, 0.8)) for _ in range(3)] for _ in range(20)]
+        spread = stats.spread_of(sets)
+        shared = [stats.interval(one, 0.05, spread) for one in sets]
+        alone = [stats.interval(one, 0.05) for one in sets]
+        excluded += sum(one.low > 0 or one.high < 0 for one in shared)
+        narrower.append(statistics.median(one.high - one.low for one in shared) / statistics.median(one.high - one.low for one in alone))
+
+    assert excluded <= 0.05 * 60 * 20
+    assert statistics.median(narrower) < (0.75 if outliers else 0.6)
+
+
+def test_an_outlier_among_quiet_comparisons_is_no_gain() -> None:
+    """One run of three is disturbed: however sure the others are of the spread, that comparison keeps its own."""
+    quiet = stats.Spread(0.001, 200.0)
+    interval = stats.interval([0.0, 0.01, 0.9], 0.05, quiet)
+
+    assert interval.low < 0 < interval.high

@@ -31,8 +31,8 @@ class Images(Dataset):
     Numbers of samples go on beyond one epoch, and a crop follows from seed and number alone, whichever process makes it.
     """
 
-    def __init__(self, folder: str, size: int, seed: int) -> None:
-        self.folder, self.size, self.seed = folder, size, seed
+    def __init__(self, folder: str, size: int, seed: int, *, reduced: bool = False) -> None:
+        self.folder, self.size, self.seed, self.reduced = folder, size, seed, reduced
         self.names = sorted(name for name in os.listdir(folder) if name.endswith(".jpg"))
         if not self.names:
             raise TrainerError(f"{folder}: no images are left; remove the folder, and it is made again")
@@ -44,7 +44,7 @@ class Images(Dataset):
         name = self.names[number % len(self.names)]
         try:
             with Image.open(f"{self.folder}/{name}") as image:
-                pixels = np.asarray(self._cropped(image.convert("RGB"), number))
+                pixels = np.asarray(self._cropped(image, number))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # what Pillow raises for files that are not whole
             return torch.zeros(3, self.size, self.size, dtype=torch.uint8), DAMAGED
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1), label(name)
@@ -55,7 +55,11 @@ class Images(Dataset):
         width, height = image.size
         side = int(min(width, height) * draw.uniform(0.5, 1.0))
         left, top = int(draw.integers(0, width - side + 1)), int(draw.integers(0, height - side + 1))
-        crop = image.resize((self.size, self.size), Image.Resampling.BILINEAR, (left, top, left + side, top + side))
+        if self.reduced:  # the decoder leaves out frequencies that the crop, made as small as this, would not show
+            image.draft("RGB", (width * self.size // side, height * self.size // side))
+        across, down = image.width / width, image.height / height
+        box = (left * across, top * down, (left + side) * across, (top + side) * down)
+        crop = image.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR, box)
         return crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if draw.random() < 0.5 else crop
 
 

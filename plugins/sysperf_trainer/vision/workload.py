@@ -49,7 +49,7 @@ class Vision:
 
     def dataset(self) -> Dataset:
         folder = images.made(cache.root(self.options.cache), self.shape.images, self.shape.classes)
-        return images.Images(folder, self.shape.pixels, self.options.seed)
+        return images.Images(folder, self.shape.pixels, self.options.seed, reduced="reduced-decoding" in self.options.rungs)
 
     def model(self) -> nn.Module:
         return ResNet(self.shape.layers, self.shape.classes)

@@ -15,13 +15,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from sysperf import paths
 from sysperf.engine.bench import traces
 from sysperf.engine.bench.ladder import WHOLE, Compared, Configuration, Ladder, affordable, sequence
-from sysperf.engine.bench.state import CLIMB, ENDS, PARTS, TOP, Observe, Progress, Request, Shot, State, name_of
+from sysperf.engine.bench.state import CLIMB, ENDS, PARTS, TOP, Observe, Progress, Request, Shot, State, load_of, name_of
 from sysperf.engine.bench.trainer import Trainer, read_record
 from sysperf.engine.bench.workers import Worker
 from sysperf.engine.verify import measuring, resuming
@@ -30,6 +31,7 @@ from sysperf.host import redact
 from sysperf.model.comparison import Metric
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
+from sysperf.verify import noise
 
 CLIMB_SHARE, ENDS_SHARE = 0.6, 0.2
 """The parts of the time for the climb, and for no rung beside all of them; the rest leaves rungs out of the whole ladder."""
@@ -45,6 +47,8 @@ PEAK_DTYPES = ("float32", "bfloat16")
 PEAK_S, PEAK_LIMIT_S = 0.3, 120.0
 LIMIT_S = 1_800.0
 """Of a run, while there is none to compare it with."""
+MAX_REPEATS = 2
+"""Times that a disturbed run is made again."""
 TOP_EVERY = 1.5
 """Runs of a round for each rung that is left out, those of the whole ladder between them counted in."""
 
@@ -80,6 +84,16 @@ def climb(state: State, observe: Observe = lambda _: None) -> State:
 def ladder_of(state: State) -> Ladder:
     """Return which configurations are compared."""
     return Ladder(Trainer(state.request).rungs, state.lacks, state.request.rungs)
+
+
+class Place(NamedTuple):
+    """Place of a run in its part and round."""
+
+    part: str
+    round: int
+    number: int
+    """In the sequence of its round."""
+    of: int
 
 
 class _LacksRung(Exception):
@@ -139,7 +153,7 @@ class _Climber:
         """Run the bottom of the ladder once, for its step's time: data are prepared and caches are warm then, too."""
         self._say("the first run prepares the data")
         steps = self.state.request.steps or MIN_STEPS
-        shot = self._shot((), "first", 0, 0, steps)
+        shot = self._shot((), Place("first", 0, 0, 1), steps)
         if not self.state.request.steps:
             durations = [after - before for before, after in itertools.pairwise(shot.step_times_s)]
             steps = max(MIN_STEPS, min(MAX_STEPS, round(RUN_S / max(1e-6, statistics.median(durations or [RUN_S])))))
@@ -202,7 +216,7 @@ class _Climber:
                 order.sort(key=len)
             for place, configuration in enumerate(order):
                 if name_of(configuration) not in self.state.failed and not self._has(part, number, place, configuration):
-                    self._run(configuration, part, number, place, len(order))
+                    self._run_undisturbed(configuration, Place(part, number, place, len(order)), budget_s)
             number += 1
 
     def _cost_s(self, compared: Sequence[Compared]) -> dict[Configuration, float]:
@@ -211,22 +225,36 @@ class _Climber:
         walls = {one: [shot.wall_s for shot in self.state.shots if shot.configuration == one] for one in some}
         return {one: statistics.median(walls[one] or [math.inf]) for one in some}
 
-    def _run(self, configuration: Configuration, part: str, number: int, place: int, of: int) -> None:
+    def _run_undisturbed(self, configuration: Configuration, place: Place, until_s: float) -> None:
+        """Run a configuration, and again where others took its CPUs, as long as there is time."""
+        for _ in range(1 + MAX_REPEATS):
+            if not self._run(configuration, place) or self._spent_s() > until_s or not (why := self._disturbed()):
+                return
+            self._say(f"{why}: once more")
+
+    def _run(self, configuration: Configuration, place: Place) -> bool:
+        """Run a configuration once; False where it does not run."""
         name = name_of(configuration)
-        self._say(f"round {number + 1} of {PARTS[part]}, {place + 1} of {of}: {name}")
+        self._say(f"round {place.round + 1} of {PARTS[place.part]}, {place.number + 1} of {place.of}: {name}")
         try:
-            shot = self._shot(configuration, part, number, place, self.state.max_steps)
+            shot = self._shot(configuration, place, self.state.max_steps)
         except RunFailed as error:
             why = neutral(f"{error}: {error.hint}", 400)
             if not configuration:
                 raise
-            if part == CLIMB and not any(shot.configuration == configuration for shot in self.state.shots):
+            if place.part == CLIMB and not any(shot.configuration == configuration for shot in self.state.shots):
                 self.keep(lacks={**self.state.lacks, configuration[-1]: f"it does not run here: {why}"})
                 raise _LacksRung from None
             self.keep(failed={**self.state.failed, name: why})
-            return
+            return False
         self.keep(shots=(*self.state.shots, shot))
         self._say(f"{name}: {shot.wall_s:.1f} s")
+        return True
+
+    def _disturbed(self) -> str:
+        """Why the latest run was disturbed; "" where it was not."""
+        *earlier, latest = (load_of(shot) for shot in self.state.shots)
+        return noise.disturbance(latest, [load for load in earlier if load is not None])
 
     def _has(self, part: str, number: int, place: int, configuration: Configuration) -> bool:
         """Whether a run was made; in the climb each configuration runs once a round, wherever."""
@@ -242,7 +270,7 @@ class _Climber:
         rounds = {shot.round for shot in self.state.shots if shot.part == part}
         return sum(shot.wall_s for shot in self.state.shots if shot.part == part and shot.round == max(rounds)) if rounds else 0.0
 
-    def _shot(self, configuration: Configuration, part: str, number: int, place: int, steps: int) -> Shot:
+    def _shot(self, configuration: Configuration, place: Place, steps: int) -> Shot:
         """Run a configuration once. Raises RunFailed."""
         path = f"{self._folder.name}/record.json"
         options = ("--max-steps", str(steps), "--seed", str(self.state.request.seed), "--no-progress", "--json", path)
@@ -257,7 +285,7 @@ class _Climber:
             self.keep(about={name: neutral(str(record.get(name) or ""), 100) for name in kept})
         samples = (record.get("batch") or 0) * (record.get("ranks") or 1)
         return Shot(
-            part=part, round=number, place=place, configuration=configuration, step_times_s=done.step_times_s,
+            part=place.part, round=place.round, place=place.number, configuration=configuration, step_times_s=done.step_times_s,
             losses=tuple(float(loss) for loss in record.get("losses", ())[:PARITY_STEPS]), wall_s=done.wall_s, cpu_s=done.cpu_s,
             other_cpus=None if done.load is None else done.load.total, loss=done.loss, page_faults=done.page_faults,
             conditions=done.conditions, units_per_step=samples * (record.get("units_per_sample") or 0) or None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,14 +15,14 @@ from sysperf.engine import reading
 from sysperf.engine.bench import traces
 from sysperf.engine.bench.climb import CLIMB_SHARE, MIN_ROUNDS, ladder_of, metric
 from sysperf.engine.bench.ladder import WHOLE, Compared, Configuration, Ladder
-from sysperf.engine.bench.state import CLIMB, ENDS, TOP, Shot, State, name_of
+from sysperf.engine.bench.state import CLIMB, ENDS, TOP, Shot, State, load_of, name_of
 from sysperf.engine.bench.traces import Traced
 from sysperf.engine.verify import Plan, conclude
 from sysperf.engine.verify import State as Study
 from sysperf.model import ladder as model
 from sysperf.model.comparison import Arm, Comparison, Run, Variant
 from sysperf.plugin import Rung
-from sysperf.verify import noise, probe
+from sysperf.verify import noise, probe, stats
 
 TERA = 1e12
 MARGIN = 0.01
@@ -30,8 +31,8 @@ MARGIN = 0.01
 def concluded(state: State) -> model.Ladder:
     """Return what is known so far."""
     ladder = ladder_of(state)
-    disturbed = _disturbed(state.shots)
-    rungs = tuple(_rung(rung, number, ladder, state, disturbed) for number, rung in enumerate(ladder.rungs, 1))
+    seen = _seen(state, ladder)
+    rungs = tuple(_rung(rung, number, ladder, seen) for number, rung in enumerate(ladder.rungs, 1))
     predicted = [rung.predicted for rung in rungs if rung.predicted is not None and rung.predicted.measured is not None]
     bottom = next((traced for traced in state.traced if not traced.configuration), None)
     return model.Ladder(
@@ -48,7 +49,7 @@ def concluded(state: State) -> model.Ladder:
         max_steps=state.max_steps,
         seed=state.request.seed,
         rounds=max((shot.round + 1 for shot in state.shots if shot.part == CLIMB), default=0),
-        total=_compared(Compared(WHOLE, "added", (), ladder.top), (CLIMB, ENDS), state, disturbed) if ladder.top else None,
+        total=_compared(Compared(WHOLE, "added", (), ladder.top), (CLIMB, ENDS), seen) if ladder.top else None,
         rungs=rungs,
         peak_tflops={dtype: max(values) / TERA for dtype, values in state.peaks.items()},
         bottom_share_of_peak=_share_of_peak(state, (), _peak(state)),
@@ -85,17 +86,28 @@ def _climbed(state: State) -> list[Configuration]:
     return list(dict.fromkeys(one for pair in ladder_of(state).climb() for one in pair[2:]))
 
 
-def _disturbed(shots: Sequence[Shot]) -> dict[int, str]:
+class _Seen(NamedTuple):
+    """All runs, and what they say of each other."""
+
+    state: State
+    disturbed: dict[int, str]
     """Why a run does not count, by its place among all: others took more CPUs than usual. Blind to what ran."""
-    loads = [noise.Load(shot.other_cpus, 0.0, shot.wall_s) if shot.other_cpus is not None else None for shot in shots]
-    return {
-        number: why
-        for number, load in enumerate(loads)
-        if (why := noise.disturbance(load, [earlier for earlier in loads[:number] if earlier is not None]))
-    }
+    spread: stats.Spread | None = None
+    """Of the pairs of a comparison, as all comparisons together tell it."""
 
 
-def _rung(rung: Rung, place: int, ladder: Ladder, state: State, disturbed: dict[int, str]) -> model.RungResult:
+def _seen(state: State, ladder: Ladder) -> _Seen:
+    loads = [load_of(shot) for shot in state.shots]
+    others = [[load for place, load in enumerate(loads) if load is not None and place != number] for number in range(len(loads))]
+    disturbed = {number: why for number, load in enumerate(loads) if (why := noise.disturbance(load, others[number]))}
+    seen = _Seen(state, disturbed)
+    parted = [(pair, (CLIMB,)) for pair in ladder.climb()] + [(pair, (TOP,)) for pair in ladder.from_top()]
+    studies = [study for pair, parts in parted if (study := _study(pair, parts, seen))]
+    return seen._replace(spread=stats.spread_of([study.study().pairs for study in studies]))
+
+
+def _rung(rung: Rung, place: int, ladder: Ladder, seen: _Seen) -> model.RungResult:
+    state = seen.state
     pairs = [pair for pair in (*ladder.climb(), *ladder.from_top()) if pair.rung == rung.id]
     skipped = ladder.skipped.get(rung.id) or next((why for pair in pairs if (why := state.failed.get(name_of(pair.with_)))), "")
     known = model.RungResult(
@@ -104,7 +116,7 @@ def _rung(rung: Rung, place: int, ladder: Ladder, state: State, disturbed: dict[
     )  # fmt: skip
     if known.skipped:
         return known
-    first, trials = pairs[0], tuple(_trials(pairs, state, disturbed))
+    first, trials = pairs[0], tuple(_trials(pairs, seen))
     before, after = (_traced(state, one) for one in first[2:])
     signs = traces.signs_of(rung.signs, before, after)
     parity = _parity(state, first, rung.loss_bound)
@@ -122,45 +134,55 @@ def _rung(rung: Rung, place: int, ladder: Ladder, state: State, disturbed: dict[
     )
 
 
-def _trials(pairs: Sequence[Compared], state: State, disturbed: dict[int, str]) -> Iterator[model.Trial]:
+def _trials(pairs: Sequence[Compared], seen: _Seen) -> Iterator[model.Trial]:
     for pair in pairs:
         part = CLIMB if pair.kind in ("added", "at the bottom") else TOP
-        comparison = _compared(pair, (part,), state, disturbed)
+        comparison = _compared(pair, (part,), seen)
         if comparison is not None:
             yield model.Trial(kind=pair.kind, comparison=comparison)
 
 
-def _compared(pair: Compared, parts: Sequence[str], state: State, disturbed: dict[int, str]) -> Comparison | None:
+def _compared(pair: Compared, parts: Sequence[str], seen: _Seen) -> Comparison | None:
+    """What the study of two configurations says; None where no round has both."""
+    study = _study(pair, parts, seen)
+    return conclude(study.at_the_end(), spread=seen.spread) if study else None
+
+
+def _study(pair: Compared, parts: Sequence[str], seen: _Seen) -> Study | None:
     """The study of two configurations over all rounds, looked at once; None where none has both."""
-    shots = list(_pairs(pair, parts, state.shots))
-    if not shots:
+    shots = seen.state.shots
+    places = list(_pairs(pair, parts, seen))
+    if not places:
         return None
-    first = [probe.Steps(state.shots[number].step_times_s) for number in shots[0]]
-    warm_up = probe.warm_up_steps(*first)
+    warm_up = probe.warm_up_steps(*(probe.Steps(shots[place].step_times_s) for place in places[0]))
     runs: list[Run] = []
-    for number, both in enumerate(shots, 1):
-        made = [_run(state.shots[place], number, arm, warm_up, disturbed.get(place, "")) for place, arm in zip(both, ARMS, strict=True)]
+    for number, both in enumerate(places, 1):
+        made = [_run(shots[place], number, arm, warm_up, seen.disturbed.get(place, "")) for place, arm in zip(both, ARMS, strict=True)]
         if None not in made:
             runs += [run for run in made if run is not None]
     plan = Plan(
-        a=Variant(name_of(pair.without), ()), b=Variant(name_of(pair.with_), ()), metric=metric(state.request.workload), margin=MARGIN,
-        max_pairs=max(2, len(shots)), one_look=True, seed=state.request.seed,
+        a=Variant(name_of(pair.without), ()), b=Variant(name_of(pair.with_), ()), metric=metric(seen.state.request.workload), margin=MARGIN,
+        max_pairs=max(2, len(places)), one_look=True, seed=seen.state.request.seed,
     )  # fmt: skip
-    study = Study(plan=plan, runs=tuple(runs), warm_up_steps=warm_up)
-    return conclude(study.at_the_end()) if runs else None
+    return Study(plan=plan, runs=tuple(runs), warm_up_steps=warm_up) if runs else None
 
 
 ARMS: tuple[Arm, Arm] = ("a", "b")
 
 
-def _pairs(pair: Compared, parts: Sequence[str], shots: Sequence[Shot]) -> Iterator[tuple[int, int]]:
+def _pairs(pair: Compared, parts: Sequence[str], seen: _Seen) -> Iterator[tuple[int, int]]:
     """Pair, in each round, the run with the rung and the nearest one without it: their places among all runs."""
-    of_parts = [(number, shot) for number, shot in enumerate(shots) if shot.part in parts]
+    of_parts = [(number, shot) for number, shot in enumerate(seen.state.shots) if shot.part in parts]
     for _, of_round in itertools.groupby(of_parts, key=lambda one: (one[1].part, one[1].round)):
         some = list(of_round)
-        without, with_ = ([number for number, shot in some if shot.configuration == one] for one in (pair.without, pair.with_))
+        without, with_ = (_best([number for number, shot in some if shot.configuration == one], seen.disturbed) for one in pair[2:])
         if without and with_:
             yield min(((a, b) for a in without for b in with_), key=lambda both: abs(both[0] - both[1]))
+
+
+def _best(numbers: list[int], disturbed: Mapping[int, str]) -> list[int]:
+    """Choose runs that nobody disturbed, where there are any: a disturbed one was made again."""
+    return [number for number in numbers if number not in disturbed] or numbers
 
 
 def _run(shot: Shot, pair: int, arm: Arm, warm_up: int, disturbed: str) -> Run | None:

@@ -9,6 +9,7 @@ from sysperf.engine.bench import traces
 from sysperf.engine.bench.ladder import Configuration
 from sysperf.model.comparison import MAX_TIME_S, Conditions
 from sysperf.model.record import Record
+from sysperf.verify import noise
 
 CLIMB, ENDS, TOP = "climb", "ends", "top"
 """Parts: rungs are added from the bottom; no rung and all of them in turn; rungs are left out of the whole ladder."""
@@ -101,3 +102,8 @@ Observe = Callable[[Progress], object]
 def name_of(configuration: Configuration) -> str:
     """Return what reports call a configuration."""
     return " + ".join(configuration) or "no rung"
+
+
+def load_of(shot: Shot) -> noise.Load | None:
+    """Return what others took during a run; None where it is unknown."""
+    return None if shot.other_cpus is None else noise.Load(shot.other_cpus, 0.0, shot.wall_s)

@@ -23,9 +23,12 @@ def _shown(variant: Variant) -> Variant:
     return msgspec.structs.replace(variant, argv=redact.own_command(variant.argv))
 
 
-def conclude(state: State, interrupted: str = "") -> Comparison:
-    """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time."""
-    study = state.study()
+def conclude(state: State, interrupted: str = "", spread: stats.Spread | None = None) -> Comparison:
+    """Return what the runs so far say; of a study that was interrupted, by intervals that may be looked at any time.
+
+    `spread`: what comparisons beside it tell of the spread of its pairs.
+    """
+    study = state.study()._replace(spread=spread)
     progress, advice = study.progress(), _advice(state)
     if progress.verdict == "unclear" and not progress.reason:
         progress = progress._replace(reason=advice)
