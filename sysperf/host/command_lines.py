@@ -144,7 +144,7 @@ class _Command:
         self._listing = ""
         if assigned := _ASSIGNMENT.fullmatch(word):
             return f"{_flag_name(assigned[1])}={self._shown_value(assigned[1], assigned[2])}"
-        if word == "--":
+        if word in ("-", "--"):
             return word
         of_shell = self._is_shell and _SHELL_STRING.fullmatch(word)
         if len(word) == 2 or word.startswith("--") or word in SHORT_NUMERIC or is_known(word) or of_shell:

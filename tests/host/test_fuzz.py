@@ -136,7 +136,9 @@ def test_any_command_line(words: list[str]) -> None:
     assert redact.arguments(once) == once
 
 
-@pytest.mark.parametrize("line", ["python -c bash -c bash", "python -c x -m bash", "bash -c <hidden> -c x", "python secret -n 3"])
+@pytest.mark.parametrize(
+    "line", ["python -c bash -c bash", "python -c x -m bash", "bash -c <hidden> -c x", "python secret -n 3", "bash -", "cat - --lr 3"]
+)
 def test_what_was_hidden_stands_for_what_it_hid(line: str) -> None:
     """The words behind it are seen as they were when it was hidden: a second redaction changes nothing."""
     once = redact.arguments(line.replace(" ", "\0").encode())
