@@ -160,6 +160,14 @@ def _is_public(real: str, status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IROTH) and all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
 
+def list_folder(path: str, limit: int) -> list[str]:
+    """The names in a folder that the user named, as `list_names`. Raises OSError, also where another user's link leads astray."""
+    if not os.path.exists("/proc/self/fd"):
+        return list_names(path, limit)
+    with find_file(absolute(path), os.O_DIRECTORY) as peek:
+        return list_names(f"/proc/self/fd/{peek}", limit)
+
+
 def list_names(path: str | int, limit: int) -> list[str]:
     """The names in a folder, by its path or its descriptor. Raises OSError when there are more than `limit`."""
     names: list[str] = []

@@ -14,15 +14,18 @@ import pytest
 
 from sysperf.cli.verify.study import StudyFile
 from sysperf.engine.configuration import read_baseline, read_config
+from sysperf.engine.fleet import job
 from sysperf.engine.reading import read_saved
 from sysperf.engine.verify import State
 from sysperf.evaluate.rule_files import read_file
+from sysperf.fleet.engines import folder as folder_engine
 from sysperf.host import files
 from sysperf.host.archive import unpacked
 from sysperf.host.folder import Folder
 from sysperf.host.plain_files import ASTRAY, open_plain, read_named, read_orders
 from sysperf.launch import kernelspec, profile
 from sysperf.model.errors import SysperfError, TraceError
+from sysperf.model.node import Asked
 from sysperf.script.source import Unreadable, read_bytes
 from sysperf.trace.output import annotate
 from sysperf.trace.reading import nsys
@@ -78,6 +81,22 @@ def test_a_link_of_another_user_leads_root_to_nothing_that_he_may_not_read(tmp_p
     os.lchown(link, 0, 0)
     with contextlib.suppress(*REFUSED):  # it is nothing of what the reader wants
         READERS[reader](str(link))
+
+
+@as_root
+@pytest.mark.parametrize("read", [lambda folder: job.hung(folder, "7"), lambda folder: folder_engine.nodes(Asked(where=folder))])
+def test_a_link_of_another_user_tells_root_no_names(tmp_path: Path, read: Read) -> None:
+    """Of a folder that he may not list; behind root's own link they are listed."""
+    secret, link = tmp_path / "secret", tmp_path / "link"
+    secret.mkdir(mode=0o700)
+    (secret / "of-root.json").write_bytes(SECRET)
+    link.symlink_to(secret)
+    os.lchown(link, USER, USER)
+    with pytest.raises(SysperfError, match=ASTRAY):
+        read(str(link))
+    os.lchown(link, 0, 0)
+
+    assert "of-root" in str(read(str(link)))
 
 
 @as_root

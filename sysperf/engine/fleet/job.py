@@ -17,7 +17,7 @@ from sysperf.engine.fleet import gather
 from sysperf.engine.fleet.ranks import LEAD_S, unpacked
 from sysperf.fleet import flight
 from sysperf.fleet.merge import Merge
-from sysperf.host.plain_files import list_names, read_named
+from sysperf.host.plain_files import list_folder, read_named
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import FleetJob, JobWindow, Silent
 from sysperf.model.node import Asked, NodeRecord, RankRecord
@@ -202,7 +202,7 @@ def hung(folder: str, name: str) -> FleetJob:
     """What Flight Recorder dumps of a folder say. Raises UsageError."""
     start = time.perf_counter()
     try:
-        names = sorted(list_names(folder, MAX_DUMPS))
+        names = sorted(list_folder(folder, MAX_DUMPS))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror or error}", "name the folder of TORCH_FR_DUMP_TEMP_FILE") from None
     dumps: dict[int, flight.Dump] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from sysperf.fleet.names import MAX_NODES, is_name
-from sysperf.host.plain_files import list_names, read_named
+from sysperf.host.plain_files import list_folder, read_named
 from sysperf.model.errors import UsageError
 from sysperf.model.node import MAX_RECORD_BYTES, Answer, Asked, Node, Verb
 from sysperf.model.record import DecodeError, from_json
@@ -33,7 +33,7 @@ def nodes(asked: Asked) -> tuple[Node, ...]:
     if asked.where in ("", "-"):
         return tuple(map(Node, asked.hosts))
     try:
-        files = [name.removesuffix(_SUFFIX) for name in list_names(asked.where, MAX_NODES) if name.endswith(_SUFFIX)]
+        files = [name.removesuffix(_SUFFIX) for name in list_folder(asked.where, MAX_NODES) if name.endswith(_SUFFIX)]
     except OSError as error:
         raise UsageError(f"{asked.where}: {error.strerror or error}", _HINT) from None
     if not files and not asked.hosts:
