@@ -53,7 +53,7 @@ def facts(file: File) -> Script:
         distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
-        simulates=bool({name.partition(".")[0] for name in file.names.imports.values()} & SIMULATORS),
+        simulates=_simulates(file),
         makes_model=calls.uses_products(file) or calls.uses_convolutions(file) or _makes_model(file),
         multiplies=calls.uses_products(file),
         collects_garbage=bool({"gc.collect", "gc.enable"} & names),
@@ -87,6 +87,13 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
     return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or calls.hands_over(file) else ""
+
+
+def _simulates(file: File) -> bool:
+    """Whether networks learn from an environment: by its import, or by rewards and actions."""
+    imported = {name.partition(".")[0] for name in file.names.imports.values()}
+    words = {word for node in file.tree.of(ast.arg) for word in (node.arg,)} | file.words
+    return bool(imported & SIMULATORS) or (bool(words & {"reward", "rewards"}) and bool(words & {"action", "actions", "policy"}))
 
 
 def _makes_model(file: File) -> bool:
@@ -162,6 +169,8 @@ def _compiles(file: File) -> bool | None:
     methods = (node for node in file.tree.of(ast.Attribute) if node.attr == "compile")
     if any(file.values.is_a(node.value, "model", "lightning") for node in methods):
         return True
+    if any(name.partition(".")[0] == "opacus" for name in file.names.imports.values()):
+        return None  # its hooks for the gradient of each sample are not compiled
     others = {word for word in file.words if "compile" in word or "dynamo" in word}
     plain = {node.attr for node in file.tree.of(ast.Attribute) if node.attr == "compile" and file.names.qualified(node) in _PATTERNS}
     return None if {word for word in others - plain if not word.startswith(("is_", "_is_", "precompile"))} else False

@@ -35,7 +35,8 @@ def loaders(file: File) -> Iterator[Loader]:
 def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.AST]) -> Loader:
     loops = _loops_over(file, call)
     trainer = maker is TRANSFORMERS
-    handed = _handed_over(file, call) if not loops and not trainer else []
+    seen = bool(loops) or trainer
+    handed = [] if seen else _handed_over(file, call)
     return Loader(
         **file.site(call),
         made_by=name,
@@ -45,9 +46,9 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
-        trains=trainer or any(_trains(file, loop) for loop in loops) if loops or trainer else _by_name(file, call),
-        moved=(trainer or maker is TIMM or call in moved) if loops or trainer else any(_gets_device(file, each) for each in handed) or None,
-        epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if loops or trainer else bool(handed) or None,
+        trains=trainer or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call),
+        moved=trainer or maker is TIMM or call in moved if seen else any(_gets_device(file, each) for each in handed) or None,
+        epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if seen else bool(handed) or _gathered(file, call) or None,
     )
 
 
@@ -60,6 +61,15 @@ def _handed_over(file: File, made: ast.Call) -> list[ast.Call]:
         if any(value.origin is made and value.kind in ("loader", "loaders") for given in _given(call) for value in file.values.of(given))
         if (where := file.loops.where(call)).often == "epoch" and not where.guarded
     ]
+
+
+def _gathered(file: File, made: ast.Call) -> bool:
+    """Whether a comprehension goes through a loader once an epoch: ``[*(x for x in loader)]``."""
+    return any(
+        file.loops.where(file.tree.parents[each]).often == "epoch"
+        for each in file.tree.of(ast.comprehension)
+        if any(value.origin is made and value.kind == "loader" for value in file.values.of(each.iter))
+    )
 
 
 def _given(call: ast.Call) -> list[ast.expr]:

@@ -30,6 +30,8 @@ _WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(
 """Functions that train once and for all, as a rule."""
 _UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|model|networks?))?|train_(batch|step)|_*step_\w+")
 """Functions that make a step of an optimizer out of a batch, although the backward pass is in another one."""
+_PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
+"""What a step may have several of."""
 _MEASURES = lazy(r"\w*(probe|profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
@@ -127,7 +129,9 @@ class Loops:
         arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
         if not arguments or (_WHOLE_RUNS.fullmatch(function.name) and not (function.name == "train" and arguments[0] == "self")):
             return False
-        calls = [part for statement in function.body for part in _outside_loops(statement) if isinstance(part, ast.Call)]
+        parts = [part for statement in function.body for part in _outside_loops(statement)]
+        few = (loop for loop in within(function) if isinstance(loop, ast.For | ast.AsyncFor) and self._over_few(loop))
+        calls = [part for part in (*parts, *(part for loop in few for part in within(loop))) if isinstance(part, ast.Call)]
         made = {last_name(call.func) for call in calls if self.advances(call)}
         whole = any(last_name(call.func) == "step" and call.args and self._is_loss(call.args[0]) for call in calls if self.advances(call))
         updates = "step" in made and bool(_UPDATES.fullmatch(function.name))
@@ -141,9 +145,9 @@ class Loops:
             return True
         words = dotted(loop.iter) or (last_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else "")
         last = words.rpartition(".")[2]
-        return last in ("optimizers", "losses", "parameters", "models", "param_groups", "values", "items") or isinstance(
-            loop.iter, ast.List | ast.Tuple
-        )
+        if last in ("values", "items") and isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute):
+            last = last_name(loop.iter.func.value)
+        return bool(_PARTS.fullmatch(last)) or isinstance(loop.iter, ast.List | ast.Tuple)
 
     def _warms_up(self, loop: ast.For | ast.AsyncFor) -> bool:
         """A few rounds in no other loop: a warm-up, or a test."""

@@ -269,6 +269,12 @@ class Names:
             return None if sides[0] is None or sides[1] is None else {**sides[0], **sides[1]}
         return self._named_items(node, depth) if dotted(node) else None
 
+    def item(self, node: ast.Subscript) -> ast.expr | None:
+        """The one value that the file gives to an item of a dictionary: ``info["error"] = …``."""
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        given = [value for name, value in self._items.get(dotted(node.value), ()) if name == key]
+        return given[0] if len(given) == 1 and not any(part is node for part in ast.walk(given[0])) else None
+
     def _merged(self, items: Iterable[tuple[ast.expr | None, ast.expr]], depth: int) -> dict[str, ast.expr] | None:
         merged: dict[str, ast.expr] = {}
         for key, value in items:

@@ -100,12 +100,15 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
 
 
 def _indexing(file: File) -> Iterator[Pattern]:
-    """``x[x > 0]``: the host must wait for how many elements that are."""
+    """``x[x > 0]``: the host must wait for how many elements that are. One statement is one place."""
+    told: set[ast.stmt] = set()
     for node in file.tree.of(ast.Subscript):
         masks = isinstance(node.slice, ast.Compare) or any(isinstance(value.origin, ast.Compare) for value in file.values.of(node.slice))
         host = file.values.is_a(node.value, "array") or file.values.is_a(node.slice, "array")
         if masks and not host and isinstance(node.ctx, ast.Load) and file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
-            yield Pattern(**file.site(node), what="boolean-index")
+            if (statement := file.tree.statement_of(node)) not in told:
+                yield Pattern(**file.site(node), what="boolean-index")
+            told.add(statement)
 
 
 def _elements(file: File) -> Iterator[Pattern]:

@@ -73,9 +73,9 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         return ""  # of a tensor on a device numpy() raises: this one lies in the host's memory
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):
-        return of if of != "batch" or _is_moved(file, owner) else ""
-    if "number" in kinds and dotted(owner) not in file.names.augmented:
-        return ""
+        return of if of != "batch" or _is_moved(file, owner) or ("cpu" in chain and not _is_drawn(file, owner)) else ""
+    if "number" in kinds and (method.attr != "item" or kinds == {"number"}) and dotted(owner) not in file.names.augmented:
+        return ""  # of what is a number elsewhere only, `item` reads a tensor
     if kinds & {"array", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
         return ""
     evident = (
@@ -98,6 +98,12 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") and is_to_device(file, part) for part in values):
                 return True
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
+
+
+def _is_drawn(file: File, node: ast.expr) -> bool:
+    """Whether a loop gives a part of an expression its value: as the loader made it."""
+    names = (part for part in within(node) if isinstance(part, ast.Name))
+    return any(binding.element for name in names for binding in file.names.lookup(name, name.id))
 
 
 def _is_of_numpy(file: File, node: ast.expr) -> bool:

@@ -175,7 +175,7 @@ def _is_differentiated(file: File, name: str, node: ast.AST) -> bool:
     where = file.loops.where(node)
     if where.loop is None or file.tree.function_of(where.loop) is not function:
         return True  # the sum lives in a helper: who reads it is not known
-    if any(_makes_loss(part, name) for part in within(scope)):
+    if any(_makes_loss(part, name) and not _is_kept(file, part) for part in within(scope)):
         return True
     uses = [part for part in within(where.loop) if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
     if any(isinstance(part.ctx, ast.Store) and not isinstance(file.tree.parents[part], ast.AugAssign) for part in uses):
@@ -190,6 +190,14 @@ def _makes_loss(node: ast.AST, name: str) -> bool:
     if not isinstance(node, ast.Call) or last_name(node.func) not in ("stack", "cat", "sum", "hstack", "vstack"):
         return False
     return any(dotted(given) == name for given in node.args)
+
+
+def _is_kept(file: File, node: ast.AST) -> bool:
+    """Whether a result is put into a list or shown, and not trained on: ``history.append(sum(losses) / n)``."""
+    statement = file.tree.statement_of(node)
+    return (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and last_name(statement.value.func) in ("append", "print")
+    )
 
 
 def _feeds(file: File, part: ast.AST, node: ast.AST) -> bool:

@@ -62,6 +62,8 @@ FACTORIES = frozenset(
         " rand_like randn_like stack cat einsum matmul bmm softmax sigmoid relu where exp log sqrt abs sum mean max min argmax topk norm"
     ).split()
 )
+_FROM_ARRAYS = ("torch.tensor", "torch.as_tensor", "torch.from_numpy")
+"""What makes a tensor that may be copied to a device; other functions give back what lies where their argument does."""
 _LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 _BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
@@ -86,6 +88,7 @@ NUMBERS = frozenset(
 )
 """Methods of a tensor whose result is none."""
 _DESCRIBING = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout", "names", "grad_fn", "itemsize"))
+_OF_MASKS = ("nonzero", "sum", "cumsum", "argmax", "argsort", "sort", "topk", "long", "int")
 _ON_DEVICE = ("loss", "tensor", "output", "batch")
 _TENSORS = (*_ON_DEVICE, "detached")
 FRAMEWORK_MODELS = ("timm.create_model", "torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")
@@ -163,7 +166,8 @@ class Values:
         if isinstance(node, ast.Compare):
             return [Value("tensor", node)] if any(self.is_a(side, *_TENSORS) for side in (node.left, *node.comparators)) else []
         if isinstance(node, ast.Subscript):
-            return [_single(value) for value in self.of(node.value, depth - 1)]
+            item = self._names.item(node)
+            return [_single(value) for value in self.of(node.value, depth - 1)] if item is None else list(self.of(item, depth - 1))
         values = [value for part in _alternatives(node) for value in self.of(part, depth - 1)]
         return [_several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
 
@@ -183,6 +187,8 @@ class Values:
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
             if node.attr in ("loss", "losses") and not _SETTINGS.fullmatch(name.rpartition(".")[0]):
                 return [Value("loss", guess=True)]
+            if node.attr == "data" and self.is_a(node.value, "loss"):
+                return [Value("detached", node)]
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor")]:
                 return [] if node.attr in _DESCRIBING else owner
         return self._guessed(node, name)
@@ -255,6 +261,8 @@ class Values:
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
+        if name in FACTORIES and name not in _FROM_ARRAYS and call.args and self.kinds(call.args[0]) == {"array"}:
+            return [Value("array")]
         if kind := self._kind_of_call(name):
             streams = kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True
             return [Value("iterable-dataset" if streams else kind, call)]
@@ -288,7 +296,8 @@ class Values:
         owner = self.of(method.value, depth - 1)
         if method.attr == "forward":
             return self._called(owner, call)
-        if method.attr == "cpu" and any(value.kind in _TENSORS for value in owner):
+        home = method.attr == "cpu" or (method.attr == "to" and device_text(self._names, argument(call, "device", 0)) == "cpu")
+        if home and any(value.kind in _TENSORS for value in owner):
             return [Value("array")]
         if method.attr in SAME:
             return list(owner)
@@ -298,6 +307,8 @@ class Values:
         kept += [
             Value("tensor", value.origin, value.guess) if value.kind == "loss" else value for value in owner if value.kind in _ON_DEVICE
         ]
+        if method.attr in _OF_MASKS:  # the places of a mask are numbers
+            kept = [value._replace(origin=call) if isinstance(value.origin, ast.Compare) else value for value in kept]
         return kept or self._called(self.of(method, depth - 1), call)
 
     def _called(self, values: tuple[Value, ...], call: ast.Call) -> list[Value]:

@@ -260,3 +260,86 @@ def test_an_array_is_indexed_at_once() -> None:
     assert "sync.boolean-index" not in hits(
         "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        y = x.detach().cpu().numpy()\n        return y[y > 0]\n"
     )
+
+
+@pytest.mark.parametrize(("owner", "shown"), [("batches", True), ("losses", False), ("self.optimizers", False)])
+def test_items_of_a_dictionary_of_batches_are_steps(owner: str, shown: bool) -> None:
+    """Several losses or optimizers are parts of one."""
+    text = f"import torch\nfor name, x in {owner}.items():\n    loss = criterion(model(x))\n    loss.backward()\n    optimizer.step()\n    print(loss.item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_a_step_may_have_several_optimizers() -> None:
+    """Each in a round of its own."""
+    body = "    loss = self.model(batch)\n    loss.backward()\n    for each in self.optimizers.values():\n        each.step()\n    return loss.item()\n"
+    assert "sync.per-step" in hits(f"import torch\ndef step_batch(self, batch):\n{body.replace('each', 'opt')}")
+
+
+def test_a_loader_may_be_gathered_in_each_epoch() -> None:
+    """By a comprehension."""
+    text = (
+        f"{LOADER}loader = DataLoader(data, num_workers=4)\nfor epoch in range(90):\n    batches = [x for x in loader]\n    fit(batches)\n"
+    )
+    assert "dataloader.workers-made-again" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"), [("history.append(sum(losses) / 3)", True), ("total = sum(losses)\n    total.backward()", False)]
+)
+def test_losses_that_are_only_shown_keep_their_graphs(after: str, shown: bool) -> None:
+    """Their mean is put into a list, and differentiated by nobody."""
+    step = "        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+    text = (
+        f"import torch\nfor epoch in range(90):\n    losses = []\n    for x, y in loader:\n{step}        losses.append(loss)\n    {after}\n"
+    )
+    assert ("program.loss-keeps-graph" in hits(text)) == shown
+
+
+def test_the_data_of_a_loss_have_no_graph() -> None:
+    """A sum of them keeps none."""
+    text = "import torch\ndef train(x):\n    loss = criterion(model(x))\n    loss.backward()\n    optimizer.step()\n    return loss.data[0]\nfor x in loader:\n    loss = train(x)\n    total += loss\n"
+    assert "program.loss-keeps-graph" not in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [("info['error'] = y.sum(1).to('cpu')", False), ("info['error'] = y.sum(1)", True), ("info['error'] = y.numpy()", False)],
+)
+def test_an_item_of_a_dictionary_is_what_it_was_given(line: str, shown: bool) -> None:
+    """Copied to the CPU, it is waited for there."""
+    text = f"import torch\nfor x, z in loader:\n    y = model(x)\n    loss = criterion(y, z)\n    loss.backward()\n    optimizer.step()\n    {line}\n    print(torch.max(info['error']).item())\n"
+    assert (text.count("\n") in hits(text).get("sync.per-step", [])) == shown
+
+
+def test_the_places_of_a_mask_are_no_mask() -> None:
+    """They are numbers, as many as were waited for."""
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        rows, cols = (x == y).nonzero(as_tuple=True)\n        return x[rows]\n"
+    assert "sync.boolean-index" not in hits(text)
+    assert "sync.dynamic-shape" in hits(text)
+
+
+def test_a_statement_with_several_masks_is_one_place() -> None:
+    """All of them wait for the same mask."""
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        m = y > 0\n        return torch.dist(x[m], y[m])\n"
+    assert hits(text)["sync.boolean-index"] == [5]
+
+
+def test_the_cache_is_emptied_for_each_batch_of_an_evaluation() -> None:
+    """As in a training step."""
+    text = "import torch\ndef evaluate(model, loader):\n    model.eval()\n    for x in loader:\n        show(model(x))\n        torch.cuda.empty_cache()\n"
+    assert "sync.explicit" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"), [("", True), ("import opacus\n", False), ("def reward_of(state, action, reward): pass\n", False)]
+)
+def test_small_or_hooked_networks_are_not_to_be_compiled(line: str, shown: bool) -> None:
+    """Those that learn from an environment, or with a gradient for each sample."""
+    step = "model = torch.nn.Linear(8, 2).cuda()\nfor x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"
+    assert ("compile.not-compiled" in hits(f"import torch\n{line}{step}")) == shown
+
+
+def test_a_number_or_an_output_is_asked_for_its_item() -> None:
+    """Numbers have none, so it is the output."""
+    text = "import torch\nfor x in loader:\n    extra = model(x).extra if wide else 0\n    loss = criterion(model(x))\n    loss.backward()\n    optimizer.step()\n    print(extra.item())\n"
+    assert hits(text)["sync.per-step"] == [7]
