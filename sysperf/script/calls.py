@@ -185,7 +185,7 @@ def _watched(file: File, call: ast.Call) -> str:
 def _method(file: File, call: ast.Call, method: ast.Attribute) -> str:
     """What a method is by its name, and by what it is called on."""
     if method.attr in METHODS:
-        return f".{method.attr}"
+        return "" if file.names.qualified(method).startswith("numpy.") else f".{method.attr}"
     kinds = file.values.kinds(method.value)
     if method.attr == "shuffle" and "hf-dataset" in kinds and _is_read_in_order(file, call):
         return "datasets.shuffle"

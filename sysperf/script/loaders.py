@@ -90,6 +90,8 @@ def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> 
 
 def _dataset(file: File, call: ast.Call) -> str:
     given = file.names.argument(call, "dataset", 0)
+    if isinstance(given, ast.Call) and last_name(given.func) == "range":
+        return "memory-dataset"
     kinds = file.values.kinds(given) if given is not None else set()
     return next((kind for kind in _DATASETS if kind in kinds), "")
 

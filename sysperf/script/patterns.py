@@ -42,6 +42,9 @@ def _attention(file: File) -> Iterator[Pattern]:
 
 def _is_multiplied_once(file: File, call: ast.Call, function: Function) -> bool:
     """Whether the weights go into one product and nowhere else: a fused kernel does not give them."""
+    scaled = file.tree.parents.get(call)
+    if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult | ast.Div):
+        return False  # by gates
     if any(_is_product(parent) for parent in file.tree.ancestors(call) if isinstance(parent, ast.expr)):
         return True
     statement = file.tree.statement_of(call)

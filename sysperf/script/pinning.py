@@ -119,7 +119,7 @@ def _may_be_tensor(file: File, node: ast.expr) -> bool:
     for part in within(node):
         if isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda", "encode", "forward", "predict", "embed"):
             return True
-        if isinstance(part, ast.expr) and file.values.kinds(part) & {"tensor", "output", "batch", "loss", "detached", "model"}:
+        if isinstance(part, ast.expr) and file.values.kinds(part) & {"tensor", "host", "output", "batch", "loss", "detached", "model"}:
             return True
     return False
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Sync
 from sysperf.script.file import File
-from sysperf.script.nodes import dotted, is_open, keyword, last_name
+from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
-from sysperf.script.transfers import is_to_device, made_here
+from sysperf.script.transfers import is_to_device
 from sysperf.script.values import Value
 
 MAX_DEPTH = 3
@@ -69,14 +69,14 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         chain.add(owner.func.attr)
         owner = owner.func.value
     chain |= {last_name(part.func) for part in within(owner) if isinstance(part, ast.Call)}
-    if (method.attr == "numpy" and "cpu" not in chain and not call.keywords) or _lies_on_host(file, owner):
-        return ""  # of a tensor on a device numpy() raises: this one lies in the host's memory
+    if method.attr == "numpy" and "cpu" not in chain and not call.keywords:
+        return ""  # of a tensor on a device it raises: this one lies in the host's memory
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):
         return of if of != "batch" or _is_moved(file, owner) or ("cpu" in chain and not _is_drawn(file, owner)) else ""
     if "number" in kinds and (method.attr != "item" or kinds == {"number"}) and dotted(owner) not in file.names.augmented:
         return ""  # of what is a number elsewhere only, `item` reads a tensor
-    if kinds & {"array", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
+    if kinds & {"array", "host", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
         return ""
     evident = (
         method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
@@ -147,7 +147,7 @@ def _compared(file: File, test: ast.expr) -> str:
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all") and not test.args:
         return _compared(file, test.func.value)
     if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKED:
-        return _tensor(file, test.args[0]) if not _lies_on_host(file, test.args[0]) else ""
+        return _tensor(file, test.args[0])
     return ""
 
 
@@ -165,11 +165,3 @@ def _in_debug(file: File, call: ast.expr) -> bool:
         if isinstance(parent, ast.stmt):
             return False
     return False
-
-
-def _lies_on_host(file: File, node: ast.expr) -> bool:
-    """Whether a tensor was made here without a device, and is not copied to one: ``torch.randint(n, (1,))``."""
-    made = made_here(file, node)
-    parts = [node, *(binding.value for binding in file.names.lookup(node, dotted(node)) if binding.value is not None)]
-    copied = any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for each in parts for part in within(each))
-    return made is not None and keyword(made, "device") is None and not is_open(made) and not copied

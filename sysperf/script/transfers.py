@@ -9,14 +9,7 @@ from sysperf.script.facts import Transfer
 from sysperf.script.file import File
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
-from sysperf.script.values import device_text
-
-_MADE_ON_CPU = frozenset(
-    f"torch.{name}"
-    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
-        "tensor zeros ones empty full rand randn randint arange eye linspace randperm normal Tensor FloatTensor LongTensor BoolTensor"
-    ).split()
-)
+from sysperf.script.values import MADE_ON_CPU, device_text
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:
@@ -84,7 +77,7 @@ def made_here(file: File, node: ast.expr) -> ast.Call | None:
         )
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
         node = node.func.value
-    return node if isinstance(node, ast.Call) and file.names.qualified(node.func) in _MADE_ON_CPU else None
+    return node if isinstance(node, ast.Call) and file.names.qualified(node.func) in MADE_ON_CPU else None
 
 
 def _root(node: ast.expr) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.script.names import Binding, Names
-from sysperf.script.nodes import argument, dotted, keyword, last_name
+from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
@@ -64,6 +65,13 @@ FACTORIES = frozenset(
 )
 _FROM_ARRAYS = ("torch.tensor", "torch.as_tensor", "torch.from_numpy")
 """What makes a tensor that may be copied to a device; other functions give back what lies where their argument does."""
+MADE_ON_CPU = frozenset(
+    f"torch.{name}"
+    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
+        "tensor zeros ones empty full rand randn randint arange eye linspace randperm normal Tensor FloatTensor LongTensor BoolTensor"
+    ).split()
+)
+"""What makes a tensor in the host's memory, unless a device is given."""
 _LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 _BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
@@ -175,6 +183,7 @@ class Values:
         """A loss times a number is a loss; a number and something unknown stay unknown."""
         sides = [*self.of(node.left, depth - 1), *self.of(node.right, depth - 1)]
         tensors = [value for value in sides if value.kind in _TENSORS]
+        tensors = tensors or [value for value in sides if value.kind == "host"]
         return tensors or ([Value("number")] if sides and all(value.kind == "number" for value in sides) else [])
 
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
@@ -239,7 +248,7 @@ class Values:
                 return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
         if called == "items" and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
             return [_single(value) for value in self.of(iterated.func.value, depth - 1) if value.kind == "loaders" and path[:1] == (1,)]
-        iterable = ("loader", "loaders", "tensor", "batch", "output")
+        iterable = ("loader", "loaders", "tensor", "batch", "output", "host")
         return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
     def _part(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
@@ -261,9 +270,7 @@ class Values:
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
-        if name in FACTORIES and name not in _FROM_ARRAYS and call.args and self.kinds(call.args[0]) == {"array"}:
-            return [Value("array")]
-        if kind := self._kind_of_call(name):
+        if kind := self._kind_on_host(call, name) or self._kind_of_call(name):
             streams = kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True
             return [Value("iterable-dataset" if streams else kind, call)]
         if name in WRAPPERS or last in PASSED_ON or last == "next" or (last == "prepare" and len(call.args) == 1):
@@ -289,6 +296,20 @@ class Values:
             return ""
         return self._bases[name] or ("optimizer" if _OPTIMIZER_CLASSES.fullmatch(name) else "object")
 
+    def _kind_on_host(self, call: ast.Call, name: str) -> str:
+        """``array`` or ``host`` for what a call makes in the host's memory: without a device, or of what lies there; empty for others."""
+        if name in MADE_ON_CPU:
+            return "host" if keyword(call, "device") is None and not is_open(call) and not self._has_default_device else ""
+        computes = (name in FACTORIES and name not in _FROM_ARRAYS) or bool(_LOSS_CALLS.fullmatch(name))
+        given = {kind for part in call.args for kind in self.kinds(part)} if computes else set()
+        return next((kind for kind in ("array", "host") if kind in given and given <= {kind, "number"}), "")
+
+    @cached_property
+    def _has_default_device(self) -> bool:
+        """Whether the file says where tensors are made."""
+        names = {last_name(call.func) for call in self._tree.of(ast.Call)}
+        return bool(names & {"set_default_device", "set_default_tensor_type"})
+
     def _method(self, call: ast.Call, method: ast.Attribute, depth: int) -> list[Value]:
         """A method's result: `.item()` is a number, `.detach()` has no graph, `.to()` is the same thing elsewhere."""
         if method.attr in NUMBERS:
@@ -300,10 +321,11 @@ class Values:
         if home and any(value.kind in _TENSORS for value in owner):
             return [Value("array")]
         if method.attr in SAME:
-            return list(owner)
+            copied = method.attr in ("to", "cuda")
+            return [value._replace(kind="tensor") if copied and value.kind == "host" else value for value in owner]
         if method.attr in ("detach", "clone") and any(value.kind in _ON_DEVICE for value in owner):
             return [Value("detached" if method.attr == "detach" else "tensor", call)]
-        kept = [value for value in owner if value.kind == "hf-dataset" or (value.kind == "loaders" and method.attr == "values")]
+        kept = [value for value in owner if value.kind in ("hf-dataset", "host") or (value.kind == "loaders" and method.attr == "values")]
         kept += [
             Value("tensor", value.origin, value.guess) if value.kind == "loss" else value for value in owner if value.kind in _ON_DEVICE
         ]

@@ -343,3 +343,56 @@ def test_a_number_or_an_output_is_asked_for_its_item() -> None:
     """Numbers have none, so it is the output."""
     text = "import torch\nfor x in loader:\n    extra = model(x).extra if wide else 0\n    loss = criterion(model(x))\n    loss.backward()\n    optimizer.step()\n    print(extra.item())\n"
     assert hits(text)["sync.per-step"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("torch.randint(9, (1,))", False),
+        ("torch.tensor([1, 2]).repeat(3)", False),
+        ("torch.randint(9, (1,), device='cuda')", True),
+        ("torch.randint(9, (1,)).to('cuda')", True),
+        ("torch.nn.functional.mse_loss(torch.tensor(a), torch.tensor(b))", False),
+    ],
+)
+def test_what_is_made_on_the_host_is_read_at_once(made: str, shown: bool) -> None:
+    """Without a device, and not copied to one; so is what is computed of it."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    n = {made}\n    print(n.item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+    assert ("sync.per-step" in hits("import torch\ntorch.set_default_device('cuda')\n" + text)) or "mse" in made
+
+
+def test_elements_of_a_list_of_host_tensors_lie_there() -> None:
+    """Also where a comprehension makes the list."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    parts = [torch.tensor(n) for n in names]\n    rows = [each.flatten().tolist() for each in parts]\n"
+    assert "sync.per-step" not in hits(text)
+
+
+def test_gated_weights_are_no_fused_attention() -> None:
+    """They are multiplied by something else before the values."""
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, q, k, v, g):\n        a = torch.softmax(q @ k.transpose(-2, -1), dim=-1) * g\n        return a @ v\n"
+    assert "attention.unfused" not in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [("True", True), ("mode=True", True), ("self.detect", False), ("self.detect, check_nan=True", False), ("False", False)],
+)
+def test_an_option_of_anomaly_detection_is_a_choice(arguments: str, shown: bool) -> None:
+    """Somebody asks for it."""
+    text = f"import torch\nclass Run:\n    def start(self):\n        torch.autograd.set_detect_anomaly({arguments})\n"
+    assert ("program.anomaly-detection-on" in hits(text)) == shown
+
+
+def test_numpy_counts_at_once() -> None:
+    """Its nonzero has the same name."""
+    assert "sync.dynamic-shape" not in hits(f"import torch\nimport numpy as np\nfor x, y in loader:\n{STEP}    print(np.nonzero(mask))\n")
+
+
+@pytest.mark.parametrize(
+    ("head", "dataset", "shown"), [("", "Images()", True), ("import gym\n", "Experience()", False), ("", "range(9)", False)]
+)
+def test_samples_of_an_environment_need_no_workers(head: str, dataset: str, shown: bool) -> None:
+    """They are made while the program trains; numbers need none either."""
+    text = f"{LOADER}{head}train_loader = DataLoader({dataset})\nfor x, y in train_loader:\n{STEP}"
+    assert ("dataloader.inline" in hits(text)) == shown
