@@ -222,6 +222,21 @@ def test_a_disturbed_run_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runs == [1, 1, 1, 1, 2, 3, 1]
 
 
+def test_what_is_noisy_among_the_rungs_widens_no_total() -> None:
+    """A rung's few pairs lean on all comparisons, the total's do not."""
+    quiet = {BOTTOM: 0.4, ONE: 0.2, TWO: 0.2, THREE: 0.1}
+    ladder = state(quiet)
+    rough = tuple(
+        msgspec.structs.replace(one, step_times_s=tuple(time * (0.5 + one.round % 2) for time in one.step_times_s))
+        if one.configuration in {ONE, TWO}
+        else one
+        for one in ladder.shots
+    )
+    totals = [results.concluded(msgspec.structs.replace(ladder, shots=shots)).total for shots in (ladder.shots, rough)]
+
+    assert totals[0] == totals[1]
+
+
 def test_losses_that_differ_are_no_gain() -> None:
     """A rung that must not change a bit did; one that may differ by a thousandth may."""
     ladder = state({BOTTOM: 0.4, ONE: 0.2, TWO: 0.2, THREE: 0.1})

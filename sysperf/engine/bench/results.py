@@ -35,6 +35,7 @@ def concluded(state: State) -> model.Ladder:
     rungs = tuple(_rung(rung, number, ladder, seen) for number, rung in enumerate(ladder.rungs, 1))
     predicted = [rung.predicted for rung in rungs if rung.predicted is not None and rung.predicted.measured is not None]
     bottom = next((traced for traced in state.traced if not traced.configuration), None)
+    alone = seen._replace(spread=None)  # the total has pairs enough for a spread of its own
     return model.Ladder(
         sysperf=__version__,
         taken_at=reading.now(),
@@ -49,7 +50,7 @@ def concluded(state: State) -> model.Ladder:
         max_steps=state.max_steps,
         seed=state.request.seed,
         rounds=max((shot.round + 1 for shot in state.shots if shot.part == CLIMB), default=0),
-        total=_compared(Compared(WHOLE, "added", (), ladder.top), (CLIMB, ENDS), seen) if ladder.top else None,
+        total=_compared(Compared(WHOLE, "added", (), ladder.top), (CLIMB, ENDS), alone) if ladder.top else None,
         rungs=rungs,
         peak_tflops={dtype: max(values) / TERA for dtype, values in state.peaks.items()},
         bottom_share_of_peak=_share_of_peak(state, (), _peak(state)),
