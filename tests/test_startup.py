@@ -152,6 +152,27 @@ assert traceback.linecache.getline is linecache.getline or traceback.linecache.g
     assert not {"ast", "dis", "inspect", "linecache", "locale", "ssl", "subprocess", "tokenize"} & set(done.stdout.split())
 
 
+def test_a_dashboard_imports_no_web_pages_and_no_cryptography() -> None:
+    """OpenSSL alone is 3.6 of the 45 MB that it may take."""
+    script = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from sysperf import startup
+startup.import_msgspec()
+startup.import_argparse()
+from sysperf.cli import tui
+tui._prepare()
+with startup.without_ssl():
+    tui._imported()
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False, timeout=300)
+
+    assert done.returncode == 0, done.stderr
+    assert "sysperf.tui.app" in done.stdout
+    assert not {"hashlib", "ssl", "sysperf.report.frame"} & set(done.stdout.split())
+
+
 def test_help_and_mistakes_read_the_same_without_gettext() -> None:
     """argparse finds all that it asks for; gettext itself is not imported, and can be afterwards."""
     script = """

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.model.finding import Finding, Place, Remedy, Signal
 from sysperf.model.text import neutral
-from sysperf.report import as_json, frame
+from sysperf.report import as_json
 from sysperf.report.as_markdown import code, escape
-from sysperf.report.frame import text as _text
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count
 
@@ -25,7 +24,11 @@ def render(verdict: Verdict, form: str, *, color: bool = False, width: int = 100
         return as_json.dump(verdict)
     if form == "markdown":
         return markdown(verdict)
-    return page(verdict) if form == "html" else text(verdict, color=color, width=width, verbose=verbose)
+    if form == "html":
+        from sysperf.report import diagnosis_page  # noqa: PLC0415 - 4 MB of hashes and entities, which a dashboard need not hold
+
+        return diagnosis_page.page(verdict)
+    return text(verdict, color=color, width=width, verbose=verbose)
 
 
 def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -35,7 +38,7 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
     if verdict.changed:
         sheet.paragraph(neutral(verdict.changed, MAX_TEXT), "unknown")
     for cause in verdict.causes if verbose else verdict.causes[:MAX_CAUSES]:
-        _cause(sheet, cause, _explained(verdict, cause), verbose)
+        _cause(sheet, cause, explained(verdict, cause), verbose)
     if len(verdict.causes) > MAX_CAUSES and not verbose:
         sheet.paragraph(f"{len(verdict.causes) - MAX_CAUSES} more with --verbose.", "dim")
     _dropped(sheet, verdict, verbose)
@@ -53,12 +56,12 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
     return str(sheet)
 
 
-def _explained(verdict: Verdict, cause: Finding) -> list[Finding]:
-    """What was found too, and is a consequence of a cause."""
+def explained(verdict: Verdict, cause: Finding) -> list[Finding]:
+    """Return what was found too, and is a consequence of a cause."""
     return [other for other in verdict.dropped if other.state == "explained" and other.because.endswith(f" of {cause.rule}")]
 
 
-def _cause(sheet: Page, cause: Finding, explained: Sequence[Finding], verbose: bool) -> None:
+def _cause(sheet: Page, cause: Finding, others: Sequence[Finding], verbose: bool) -> None:
     sheet.line()
     ink = sheet.ink
     sheet.line(f"{ink(STATES.get(cause.state, 'unknown'), cause.state)}  {ink('strong', neutral(cause.title))}{ink('good', gain(cause))}")
@@ -68,11 +71,11 @@ def _cause(sheet: Page, cause: Finding, explained: Sequence[Finding], verbose: b
     for number, place in enumerate(cause.places):
         sheet.verbatim("" if number else "where", _place(place))
     for number, signal in enumerate(cause.signals):
-        sheet.labelled("" if number else "evidence", _signal(signal), "dim")
-    for number, other in enumerate(explained):
+        sheet.labelled("" if number else "evidence", signal_text(signal), "dim")
+    for number, other in enumerate(others):
         sheet.labelled("" if number else "explains", neutral(f"{other.title}: {other.message}", MAX_TEXT), "dim")
     for number, fix in enumerate(cause.fixes if verbose else _first(cause.fixes)):
-        sheet.labelled("fix" if not number else "and" if fix in _first(cause.fixes) else "or", neutral(_title(fix), MAX_TEXT))
+        sheet.labelled("fix" if not number else "and" if fix in _first(cause.fixes) else "or", neutral(title(fix), MAX_TEXT))
         if fix.command:
             sheet.verbatim("", neutral(fix.command, MAX_TEXT), "command")
     if cause.keep:
@@ -108,11 +111,13 @@ def _place(place: Place) -> str:
     return neutral(place.text, MAX_TEXT)
 
 
-def _signal(signal: Signal) -> str:
+def signal_text(signal: Signal) -> str:
+    """Return a signal with its source, and whether it speaks against the cause."""
     return f"{signal.source}{'' if signal.supports else ' (against)'}: {neutral(signal.text, MAX_TEXT)}"
 
 
-def _title(fix: Remedy) -> str:
+def title(fix: Remedy) -> str:
+    """Return what a fix says, with its note."""
     return f"{fix.title}; {fix.note}" if fix.note else fix.title
 
 
@@ -123,10 +128,10 @@ def markdown(verdict: Verdict) -> str:
         rows = [_row(cause) for cause in verdict.causes]
         blocks.append("\n".join(["| | cause | predicted | where |", "|---|---|---|---|", *rows]))
     for cause in verdict.causes:
-        signals = "\n".join(f"- {escape(_signal(signal))}" for signal in cause.signals)
-        fixes = "\n".join(f"- {escape(_title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
-        explained = [f"It explains: {escape(other.title)}. {escape(other.message)}" for other in _explained(verdict, cause)]
-        blocks += [f"### {escape(cause.title)}", escape(cause.message), signals, *explained, "Fix:", fixes]
+        signals = "\n".join(f"- {escape(signal_text(signal))}" for signal in cause.signals)
+        fixes = "\n".join(f"- {escape(title(fix))}{f': {code(fix.command)}' if fix.command else ''}" for fix in cause.fixes)
+        consequences = [f"It explains: {escape(other.title)}. {escape(other.message)}" for other in explained(verdict, cause)]
+        blocks += [f"### {escape(cause.title)}", escape(cause.message), signals, *consequences, "Fix:", fixes]
         blocks += [f"Keep the source before you change it: {code(cause.keep)}"] if cause.keep else []
         blocks += [f"Prove it: {code(cause.verify)}"] if cause.verify else []
     blocks += [f"Not `{cause.rule}`: {escape(cause.because)}" for cause in verdict.dropped if cause.state == "contradicted"]
@@ -137,36 +142,3 @@ def markdown(verdict: Verdict) -> str:
 def _row(cause: Finding) -> str:
     where = code(_place(cause.place), cell=True) if cause.place else "-"
     return f"| {escape(cause.state)} | {escape(cause.title)} | {escape(gain(cause).strip()) or '-'} | {where} |"
-
-
-def page(verdict: Verdict) -> str:
-    """One self-contained page that loads nothing."""
-    about = f'<p class="about"><code>{_text(verdict.command)}</code></p>' if verdict.command else ""
-    head = f"<header><h1>{_text(verdict.sentence)}</h1>{about}</header><main>"
-    return frame.framed(verdict.sentence, (head, *_sections(verdict), "</main>"))
-
-
-def _sections(verdict: Verdict) -> Iterator[str]:
-    yield from frame.paragraphs(verdict.changed)
-    for cause in verdict.causes:
-        yield f'<section class="cause {STATES[cause.state]}"><h2>{_text(cause.title)} <span>{cause.state}</span></h2>'
-        yield from _share(cause)
-        yield f"<p>{_text(cause.message)}</p>"
-        for fix in cause.fixes:
-            yield f"<h3>Fix</h3><p>{_text(_title(fix))}</p>{frame.command(fix.command)}"
-        yield f"<h3>Keep the source before you change it</h3>{frame.command(cause.keep)}" if cause.keep else ""
-        yield f"<h3>Prove it</h3>{frame.command(cause.verify)}" if cause.verify else ""
-        yield from (f"<p><code>{_text(place.text)}</code></p>" for place in cause.places)
-        yield f"<h3>Signals</h3><ul>{''.join(f'<li>{_text(_signal(signal))}</li>' for signal in cause.signals)}</ul>"
-        yield from frame.paragraphs(*(f"It explains: {other.title}. {other.message}" for other in _explained(verdict, cause)))
-        yield f"{frame.explained(cause.rule)}</section>"
-    yield "".join(f"<p><small>Not {_text(cause.rule)}: {_text(cause.because)}</small></p>" for cause in verdict.dropped if cause.because)
-    yield "".join(f"<p><small>Not seen: {_text(note)}</small></p>" for note in verdict.notes)
-
-
-def _share(cause: Finding) -> Iterator[str]:
-    """What acting would save, as a bar and in words."""
-    if (said := gain(cause).strip()) and cause.gain.middle is not None:
-        share = min(100.0, cause.gain.middle)
-        yield from frame.bar((("tinted", share), ("rest", 100 - share)))
-        yield f"<p><b>{_text(said[:1].upper() + said[1:])}</b></p>"
