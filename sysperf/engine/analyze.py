@@ -72,8 +72,12 @@ def subjects(result: Result, paths: Sequence[str]) -> list[Subject]:
     trace = result.analysis.trace
     if not result.waits:
         return [Subject(result.accounting or account_for(paths[0]))]
-    who = trace.skew.who if trace.skew.late else "other ranks"
-    return [Subject(account_for(paths[index]), f"rank {_number(trace, index)}", spans, who) for index, spans in result.waits]
+    late, who = trace.skew.late, trace.skew.who if trace.skew.late else "other ranks"
+    return [
+        Subject(account_for(paths[index]), f"rank {number}", spans, "other ranks" if number in late else who)
+        for index, spans in result.waits
+        for number in (_number(trace, index),)
+    ]
 
 
 def telling(trace: Trace) -> list[int]:

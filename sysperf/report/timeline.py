@@ -45,21 +45,30 @@ SCRIPT = Path(__file__).with_name("timeline.js")
 
 def render(analysis: Analysis, drawing: Drawing) -> str:
     """The whole page."""
-    rank = analysis.trace.ranks[0]
+    rank, whose = _told(analysis)
     lines = (
         f"<h1>{_text(HEADLINES[analysis.trace.verdict])}: {_text(analysis.trace.why)}</h1>",
         f'<p class="about">{_text(_about(rank))}</p>',
-        *_bar(rank),
-        *_ranks(analysis),
+        *(_ranks(analysis) if whose else _bar(rank)),
         *_findings(analysis, drawing),
-        *_tables(rank),
-        *_operators(rank),
-        *_steps(rank),
+        *_tables(rank, whose),
+        *_operators(rank, whose),
+        *_steps(rank, whose),
         *_drawing(drawing),
         f'<script type="application/json" id="data">{_data(drawing)}</script>',
     )
     title = f"sysperf: {analysis.trace.verdict}, {rank.file.rpartition('/')[2]}"
     return frame.framed(title, lines, script=SCRIPT.read_text(encoding="utf-8"))
+
+
+def _told(analysis: Analysis) -> tuple[Rank, str]:
+    """(the rank of which tables and steps tell, what headings call it): of several the first late one, else the first."""
+    ranks, late = analysis.trace.ranks, analysis.trace.skew.late
+    if len(ranks) == 1:
+        return ranks[0], ""
+    numbers = [place if rank.rank is None else rank.rank for place, rank in enumerate(ranks)]
+    place = numbers.index(late[0]) if late else 0
+    return ranks[place], f" of rank {numbers[place]}"
 
 
 def _about(rank: Rank) -> str:
@@ -94,17 +103,15 @@ def _bar(rank: Rank) -> Iterator[str]:
     yield "</ul>"
 
 
-def _operators(rank: Rank) -> Iterator[str]:
+def _operators(rank: Rank, whose: str) -> Iterator[str]:
     """What computes most on the CPU."""
     if operators := longest_operators(rank):
         rows = ((site.what, f"{site.exposed_pct:.1f} %", str(site.count), site.where.text if site.where else "") for site in operators)
-        yield "<h2>Operators by their own time</h2>" + frame.table(("operator", "time", "calls", "where"), rows)
+        yield f"<h2>Operators{_text(whose)} by their own time</h2>" + frame.table(("operator", "time", "calls", "where"), rows)
 
 
 def _ranks(analysis: Analysis) -> Iterator[str]:
     """Each rank's time in a bar of its own, and what it waits for the others."""
-    if len(analysis.trace.ranks) < 2:
-        return
     heads, rows = matrix(analysis)
     yield "<h2>Ranks</h2>"
     for rank, row in zip(analysis.trace.ranks, rows, strict=True):
@@ -115,24 +122,25 @@ def _ranks(analysis: Analysis) -> Iterator[str]:
     yield frame.table(heads, rows)
 
 
-def _tables(rank: Rank) -> Iterator[str]:
-    """Tables of what takes the kernels' time, and of the collectives."""
-    if rank.busy:
-        yield "<h2>Where the kernels' time goes</h2>" + frame.table(BUSY_HEADS, busy_rows(rank))
-    if rank.collectives.kinds:
-        yield "<h2>Collectives by kind and size</h2>" + frame.table(EXCHANGE_HEADS, exchange_rows(rank))
+def _tables(rank: Rank, whose: str) -> Iterator[str]:
+    """Tables of what takes the kernels' time, of the collectives, and of modules. What a row is about stands first: a phone shows that."""
+    tables = (
+        ("Where the time of kernels{} goes", BUSY_HEADS, busy_rows(rank) if rank.busy else []),
+        ("Collectives{} by kind and size", EXCHANGE_HEADS, exchange_rows(rank) if rank.collectives.kinds else []),
+        ("Modules{} by the time of what they compute", MODULE_HEADS, module_rows(rank) if rank.modules else []),
+    )
+    for title, (*heads, about), rows in tables:
+        if told := [(row[-1], *row[:-1]) for row in rows]:
+            yield f"<h2>{_text(title.format(whose))}</h2>" + frame.table((about, *heads), told)
 
-    if rank.modules:
-        yield "<h2>Modules by the time of what they compute</h2>" + frame.table(MODULE_HEADS, module_rows(rank))
 
-
-def _steps(rank: Rank) -> Iterator[str]:
+def _steps(rank: Rank, whose: str) -> Iterator[str]:
     """The length of each step: one that took longer stands out."""
     lengths = (rank.step_ms or ())[:MAX_STEPS]
     if len(lengths) < 2:
         return
     longest, wide = max(lengths) or 1.0, 100 / len(lengths)
-    yield f'<h2>Steps</h2><p class="about">{len(lengths)} steps, {min(lengths):.1f} to {max(lengths):.1f} ms</p>'
+    yield f'<h2>Steps{_text(whose)}</h2><p class="about">{len(lengths)} steps, {min(lengths):.1f} to {max(lengths):.1f} ms</p>'
     yield f'<svg viewBox="0 0 100 20" preserveAspectRatio="none" width="100%" height="80" role="img" aria-label="{len(lengths)} steps">'
     for number, step in enumerate(lengths):
         high = 20 * step / longest

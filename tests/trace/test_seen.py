@@ -302,7 +302,9 @@ def test_the_page_of_several_ranks_shows_who_waits_and_who_is_late(tmp_path: Pat
     waited = 100 * sum(event.duration for event in row.events) / ((most.window_ms or 0) * 1e6)
     assert waited == pytest.approx(most.collectives.waiting_pct, abs=0.5)
     assert any(row.name.startswith("rank 1: device") for row in drawing.rows)
-    assert f"Timeline of rank {most.rank} and rank 1" in timeline.render(result.analysis, drawing)
+    page = timeline.render(result.analysis, drawing)
+    assert f"Timeline of rank {most.rank} and rank 1" in page
+    assert "Where the time of kernels of rank 1 goes" in page
 
 
 def test_one_that_waits_for_all_others_names_none_of_them(tmp_path: Path) -> None:
