@@ -99,6 +99,4 @@ def _rest(now: Now, process: Process, width: int) -> list[Span]:
 
 def _command(process: Process) -> Span:
     """Leave the interpreter out: the script is what tells programs apart."""
-    command = programs.without_folder(programs.program(process))
-    first, _, rest = command.partition(" ")
-    return span(rest if rest and first.startswith("python") else command)
+    return span(programs.without_interpreter(programs.without_folder(programs.program(process))))

@@ -353,10 +353,10 @@ def without_folder(command: str) -> str:
 
 
 def without_interpreter(command: str) -> str:
-    """The command from its script on, where the word before it is Python's name alone: all rows would begin alike.
+    """The command without Python's name, with which all rows would begin; beside `-c` it is what can be read.
 
-    >>> without_interpreter("python3.11 train.py --rank 0"), without_interpreter("python -m train")
-    ('train.py --rank 0', 'python -m train')
+    >>> without_interpreter("python3.11 train.py --rank 0"), without_interpreter("python -c '<hidden>'")
+    ('train.py --rank 0', "python -c '<hidden>'")
     """
     first, _, rest = command.partition(" ")
-    return rest if first.startswith("python") and rest.partition(" ")[0].endswith(".py") else command
+    return rest if rest and first.startswith("python") and not rest.startswith("-c") else command
