@@ -413,6 +413,7 @@ def test_without_deep_nothing_is_started(machine: MakeMachine) -> None:
 @pytest.mark.parametrize(
     ("version", "cuda", "machine_name", "has", "lacks"),
     [
+        ("2.15.0", "13.2", "x86_64", "12.0", "7.0"),
         ("2.14.1", "12.6", "x86_64", "7.0", "12.0"),
         ("2.10.0", "12.8", "x86_64", "7.0", "6.0"),
         ("2.11.0", "12.8", "x86_64", "12.0", "7.0"),
@@ -433,7 +434,7 @@ def test_the_table_of_official_builds(version: str, cuda: str, machine_name: str
     assert tables["wheel_native"].keys() == tables["wheel_portable"].keys()
 
 
-@pytest.mark.parametrize(("version", "cuda"), [("2.15.0", "13.2"), ("1.13.1", "11.7"), ("dev", "13.0"), ("2.13.0", "")])
+@pytest.mark.parametrize(("version", "cuda"), [("2.16.0", "13.2"), ("1.13.1", "11.7"), ("dev", "13.0"), ("2.13.0", "")])
 def test_what_the_table_does_not_list_is_unknown(version: str, cuda: str) -> None:
     """A release that was not looked up yet gets no list, not a guessed one."""
     tables = read_file(Path(__file__).parents[2] / "rules" / "releases.toml").table
