@@ -27,6 +27,7 @@ class Ruleset:
         self.tables: dict[str, JsonObject] = {}
         self._rules: dict[str, Rule] = {}
         self._overrides: dict[str, Override] = {}
+        self._compiled: dict[str, Compiled] = {}
         self._replaced: dict[str, tuple[str, str]] = {}
         for file in files:
             self.tables.update(file.table)
@@ -34,7 +35,6 @@ class Ruleset:
             self._rules.update({rule.key: rule for rule in file.rule})
             for override in file.override:
                 self.override(override)
-        self._compiled: dict[str, Compiled] = {}
         self.known_ids = frozenset(rule.id for rule in self._rules.values())
         """The ids of all rules, also of those that are disabled or not selected."""
 
@@ -53,6 +53,8 @@ class Ruleset:
             if name not in known:
                 raise RuleError(f"override of `{override.rule}`: no parameter `{name}`{suggest(name, known)}")
         self._overrides[override.rule] = override
+        for key in [key for key, compiled in self._compiled.items() if compiled.rule.id == override.rule]:
+            del self._compiled[key]  # a site's files are compiled when they are read, to be checked
 
     def replaced_rules(self) -> list[str]:
         """Which rules of a later file took the place of an earlier file's, one sentence each."""

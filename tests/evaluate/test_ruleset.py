@@ -101,6 +101,15 @@ def test_two_rules_of_one_id_are_refused(tmp_path: Path) -> None:
         checked(tmp_path, RULE + RULE[RULE.index("[[rule]]") :])
 
 
+def test_an_override_reaches_a_rule_that_was_compiled_before(tmp_path: Path) -> None:
+    """Those of a site are, when their file is checked."""
+    ruleset = load([write(tmp_path, RULE)], SCHEMA)
+    before = ruleset.compiled("box.swaps").severity
+    ruleset.override(Override("box.swaps", severity="error"))
+
+    assert (before, ruleset.compiled("box.swaps").severity) == ("warning", "error")
+
+
 def test_a_later_file_overrides(tmp_path: Path) -> None:
     """Severity and thresholds change by id; a rule can be disabled; an unknown id or parameter is an error."""
     ours = write(tmp_path, RULE)
