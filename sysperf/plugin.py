@@ -159,7 +159,10 @@ class Engine(Protocol):
 
 
 class Marker(Protocol):
-    """A plugin of kind `markers`. Acting needs other rights than reading, so it is no engine. Both functions raise SysperfError."""
+    """A plugin of kind `markers`. Acting needs other rights than reading, so it is no engine. Both functions raise SysperfError.
+
+    One that cannot drain says so by ``HOWS = ("mark",)``.
+    """
 
     def states(self, nodes: Sequence[str] = ()) -> Mapping[str, NodeMark]:
         """Return what the scheduler says of these nodes, of all where none is named. A node it does not have is missing."""

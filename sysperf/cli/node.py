@@ -24,14 +24,14 @@ from collections.abc import Sequence
 import msgspec
 
 from sysperf import plugin
-from sysperf.cli import _options, _signals, plugins, trace
+from sysperf.cli import _options, _signals, plugins
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
-from sysperf.engine.fleet import ranks, record
-from sysperf.fleet.names import is_job, is_name
+from sysperf.engine.fleet import record
+from sysperf.fleet.names import is_job
 from sysperf.host import Host
 from sysperf.model.errors import Exit, SysperfError, UsageError
-from sysperf.model.node import NodeRecord
+from sysperf.model.node import NodeRecord, is_name
 from sysperf.model.record import to_json
 from sysperf.report import node as report
 
@@ -128,6 +128,8 @@ def _paired(args: argparse.Namespace) -> NodeRecord:
 
 def _with_ranks(said: NodeRecord, args: argparse.Namespace) -> NodeRecord:
     """The record with the ranks of a job. Raises SysperfError."""
+    from sysperf.engine.fleet import ranks  # noqa: PLC0415 - reading traces takes as long to import as a record takes
+
     if not is_job(args.job):
         raise UsageError(f"--job {args.job[:80]}: no name of a job", "names have letters, digits and . _ : [ ] -")
     said = msgspec.structs.replace(said, job=args.job)
@@ -147,6 +149,8 @@ def _with_ranks(said: NodeRecord, args: argparse.Namespace) -> NodeRecord:
 
 def become_owner(host: Host, pids: Sequence[int], tracer: plugin.Tracer) -> None:
     """Become the user of these processes, as root. One that cannot be traced says why later."""
+    from sysperf.cli import trace  # noqa: PLC0415 - as above
+
     for pid in pids:
         with contextlib.suppress(SysperfError):
             trace.become(*tracer.owner(host, pid))

@@ -7,6 +7,7 @@ reason. Facts that are not in it (temperatures, free memory, process numbers) di
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,7 +25,7 @@ _MAX_FACTS = 200_000
 
 def compare(machines: Sequence[Snapshot], matters: Mapping[str, str]) -> list[Difference]:
     """The differences that matter, most important first."""
-    patterns = list(matters)
+    patterns = tuple(matters)
     flat = [dict(_wanted(machine, patterns)) for machine in _by_what_they_are(machines)]
     differences = []
     for fact in dict.fromkeys(name for facts in flat for name in facts if not name.endswith(READ_WHOLE)):
@@ -37,7 +38,7 @@ def compare(machines: Sequence[Snapshot], matters: Mapping[str, str]) -> list[Di
 
 def comparables(machine: Snapshot, matters: Mapping[str, str]) -> dict[str, str]:
     """The facts of one machine that matter, as texts; sizes as installed, in which kernels do not differ."""
-    patterns = list(matters)
+    patterns = tuple(matters)
     facts = dict(_wanted(_by_what_they_are([machine])[0], patterns))
     sizes = {fact: size(installed_bytes(int(value))) for fact, value in facts.items() if fact.endswith("total_bytes") and value.isdigit()}
     return {fact: value for fact, value in (facts | sizes).items() if not fact.endswith(READ_WHOLE) or weight(f"{fact}x", matters)}
@@ -45,7 +46,7 @@ def comparables(machine: Snapshot, matters: Mapping[str, str]) -> dict[str, str]
 
 def weight(fact: str, matters: Mapping[str, str]) -> tuple[int, str] | None:
     """(0 for what matters most, why it matters) of a fact; None of one that does not."""
-    patterns = list(matters)
+    patterns = tuple(matters)
     place = _first_match(_pattern_name(fact), patterns)
     return (place, matters[patterns[place]]) if place < len(patterns) else None
 
@@ -81,7 +82,7 @@ def _renamed(machine: Snapshot, *, by_rank: bool) -> Snapshot:
     return msgspec.structs.replace(machine, areas={**machine.areas, "torch": msgspec.structs.replace(area, facts=facts)})
 
 
-def _wanted(machine: Snapshot, patterns: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _wanted(machine: Snapshot, patterns: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name, area in machine.areas.items():
         for count, (fact, value) in enumerate(_flatten(area.facts, name)):
             if count > _MAX_FACTS:
@@ -90,8 +91,17 @@ def _wanted(machine: Snapshot, patterns: Sequence[str]) -> Iterator[tuple[str, s
                 yield fact, value
 
 
-def _first_match(name: str, patterns: Sequence[str]) -> int:
-    return next((index for index, pattern in enumerate(patterns) if fnmatch.fnmatchcase(name, pattern)), len(patterns))
+def _first_match(name: str, patterns: tuple[str, ...]) -> int:
+    exact, wild = _sorted_out(patterns)
+    place = exact.get(name, len(patterns))
+    return next((index for index, pattern in wild if index < place and fnmatch.fnmatchcase(name, pattern)), place)
+
+
+@functools.lru_cache(maxsize=4)
+def _sorted_out(patterns: tuple[str, ...]) -> tuple[dict[str, int], tuple[tuple[int, str], ...]]:
+    """(places of plain names, places and patterns of the others): a thousand facts by eighty patterns take a fifth of an audit."""
+    wild = tuple((index, pattern) for index, pattern in enumerate(patterns) if set(pattern) & {*"*?["})
+    return {pattern: index for index, pattern in reversed([*enumerate(patterns)]) if (index, pattern) not in wild}, wild
 
 
 def _pattern_name(fact: str) -> str:

@@ -7,20 +7,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sysperf.model.errors import UsageError
-from sysperf.model.node import MAX_NAME
+from sysperf.model.node import MAX_NAME, is_name
 from sysperf.model.text import natural, neutral
 from sysperf.startup import lazy
 
 MAX_NODES = 100_000
 _LAST_NUMBER = lazy(r"(.*?)([0-9]{1,15})([^0-9]*)")
-_NAME = lazy(rf"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}})")
 _JOB = lazy(r"[A-Za-z0-9_][A-Za-z0-9_.:\[\]-]{0,79}")
 _RANGE = lazy(r"([0-9]{1,15})(?:-([0-9]{1,15}))?")
-
-
-def is_name(text: str) -> bool:
-    """Whether it can be the name of a node: no option of a command, no path, nothing that a terminal acts on."""
-    return bool(_NAME.fullmatch(text))
 
 
 def is_job(text: str) -> bool:

@@ -13,10 +13,10 @@ from sysperf.agent.client import Client
 from sysperf.collect import AREAS
 from sysperf.engine import gains, judging, reading
 from sysperf.fleet.engines import programs as started
-from sysperf.fleet.names import is_name
 from sysperf.host.commands import sysperf_command
 from sysperf.mcp.pages import Answer, cut, untrusted
 from sysperf.model.errors import SysperfError, UsageError
+from sysperf.model.node import is_name
 from sysperf.model.record import Json, JsonObject, Record, from_json, plain
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import neutral

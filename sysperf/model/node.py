@@ -7,16 +7,30 @@ from typing import Annotated, Literal
 from sysperf.model.finding import State
 from sysperf.model.record import Record, fact
 from sysperf.model.rule import Severity
+from sysperf.startup import lazy
 
 MAX_RECORD_BYTES = 256 << 10
+MAX_OUTPUT_BYTES = MAX_RECORD_BYTES + (64 << 10)
+"""A record, and what a shell says before it."""
 MAX_NAME = 253
 """Characters of a host's name: RFC 1035 allows no more."""
+_NAME = lazy(rf"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}})")
 
 NodeState = Literal["answered", "late", "unreachable", "refused", "busy", "drained"]
 """refused: it did not let us in, or what it sent is no record of it."""
 
 Verb = Literal["record", "bench", "ranks", "pair"]
 """What may be asked of a node: never a command of the user's, so that a fleet is no remote shell."""
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be the name of a node: no option of a command, no path, nothing that a terminal acts on."""
+    return bool(_NAME.fullmatch(text))
+
+
+def record_line(output: bytes) -> bytes:
+    """The record in what a node printed: the last line that looks like one, behind whatever its shell said before."""
+    return next((line for line in reversed(output.split(b"\n")) if line.startswith(b'{"')), b"")
 
 
 class Node(Record):
@@ -52,6 +66,14 @@ class Asked(Record):
     window_s: Annotated[float, fact("how long they are traced, for `ranks`")] = 3.0
     begin_ms: Annotated[int, fact("when that begins on all nodes, since 1970, for `ranks`")] = 0
     command: Annotated[tuple[str, ...], fact("how sysperf is started on a node")] = ("sysperf",)
+
+    def words(self, verb: Verb) -> tuple[str, ...]:
+        """How a node is asked for a verb: words of ours, and none of a user's. What it starts ends by itself."""
+        limit = ("--limit", f"{self.node_limit_s:g}")
+        measured = ("--runs", str(self.runs), "--only", ",".join(self.groups)) if verb in ("bench", "pair") else ()
+        job = ("--job", self.job, "--seconds", f"{self.window_s:g}", "--begin", str(self.begin_ms)) if verb == "ranks" else ()
+        paired = ("--pairs", ",".join(map(":".join, self.pairs)), "--port", str(self.port)) if verb == "pair" else ()
+        return ("node", verb, *measured, *job, *paired, *limit)
 
 
 class NodeFinding(Record, forbid_unknown_fields=False):

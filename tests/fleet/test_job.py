@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.engine.fleet import job, ranks
-from sysperf.fleet.engines import programs
 from sysperf.fleet.names import is_job
 from sysperf.model.fleet import FleetJob, JobWindow
 from sysperf.model.node import MAX_RECORD_BYTES, Asked, NodeRecord, RankRecord
@@ -222,7 +221,7 @@ def test_only_words_of_ours_reach_a_node() -> None:
     """A job's name is none that a shell acts on."""
     asked = Asked(job="4242", window_s=2.0, begin_ms=7)
 
-    assert programs.words("ranks", asked) == ("node", "ranks", "--job", "4242", "--seconds", "2", "--begin", "7", "--limit", "20")
+    assert asked.words("ranks") == ("node", "ranks", "--job", "4242", "--seconds", "2", "--begin", "7", "--limit", "20")
     assert all(map(is_job, ("4242", "77_[1-3]", "123.pbs-server", "run:1")))
     assert not any(map(is_job, ("", "-x", "a b", "$(id)", "1;2", "a" * 99, "a\n")))
     done = sysperf("fleet", "job", "$(id)", "--hosts", "n1")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.fleet.names import MAX_NODES, expand, fold, is_name
+from sysperf.fleet.names import MAX_NODES, expand, fold
 from sysperf.model.errors import UsageError
+from sysperf.model.node import is_name
 
 
 @pytest.mark.parametrize(

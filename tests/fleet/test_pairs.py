@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from sysperf.engine.fleet import pair, pairs
 from sysperf.engine.fleet.pairs import Network, Pair, matchings
-from sysperf.fleet.engines import programs
 from sysperf.model.errors import UsageError
 from sysperf.model.node import Asked
 from tests import openssh
@@ -115,7 +114,7 @@ def test_what_nodes_are_asked() -> None:
     asked = Asked(runs=3, groups=("all-reduce",), pairs=(("a", "b"), ("c", "d")), port=20_000)
 
     measured = ("--runs", "3", "--only", "all-reduce")
-    assert programs.words("pair", asked) == ("node", "pair", *measured, "--pairs", "a:b,c:d", "--port", "20000", "--limit", "20")
+    assert asked.words("pair") == ("node", "pair", *measured, "--pairs", "a:b,c:d", "--port", "20000", "--limit", "20")
     assert pair.own_pair(asked.pairs, "d") == (1, 1)
     with pytest.raises(UsageError, match="not in one of them"):
         pair.own_pair(asked.pairs, "e")

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from sysperf.fleet.engines import slurm
-from sysperf.model.node import Node
-from tests.invoking import program
+from sysperf.model.errors import SysperfError
+from sysperf.model.node import Asked, Node
+from tests.fleet.machines import node
+from tests.invoking import program, sysperf
 from tests.privileges import real_root
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -38,7 +40,7 @@ def fleet(fact: dict[str, Any]) -> dict[str, Any]:
 
 
 def silent(fact: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    return {node: (each["state"], each["reason"]) for each in fleet(fact)["silent"] for node in each["nodes"]}
+    return {name: (each["state"], each["reason"]) for each in fleet(fact)["silent"] for name in each["nodes"]}
 
 
 pytest_skip = pytest.mark.skipif(
@@ -78,7 +80,7 @@ class TestSlurm:
     def test_a_dead_node_costs_its_own_answer_only(self, facts: dict[str, Any]) -> None:
         """Its slurmd was killed a moment before."""
         assert fleet(facts["killed"])["answered"] == 3
-        assert {node: state for node, (state, _) in silent(facts["killed"]).items()} == {"n4": "unreachable"}
+        assert {name: state for name, (state, _) in silent(facts["killed"]).items()} == {"n4": "unreachable"}
 
     def test_slurmds_own_health_check(self, facts: dict[str, Any]) -> None:
         """It starts with next to no environment, ends with 0, and no node is drained for it."""
@@ -111,8 +113,53 @@ class TestSlurm:
 )
 def test_what_the_scheduler_says(text: str, state: str) -> None:
     """A star means that the node does not answer; what is not known is left alone."""
-    node = slurm._known("n1", text)
+    known = slurm._known("n1", text)
 
-    assert node.state == state
-    assert "\x1b" not in node.reason
-    assert node.name == Node("n1").name
+    assert known.state == state
+    assert "\x1b" not in known.reason
+    assert known.name == Node("n1").name
+
+
+def pretending(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
+    """Programs of Slurm that do as is said."""
+    for name, script in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+
+
+def test_a_scheduler_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for so long and no longer, and so is one that never stops talking."""
+    monkeypatch.setattr(slurm, "ASK_S", 1.0)
+    pretending(tmp_path, monkeypatch, sinfo="sleep 1000")
+    with pytest.raises(SysperfError, match="no answer within 1 s"):
+        slurm.nodes(Asked())
+    monkeypatch.setattr(slurm, "ASK_S", 60.0)
+    pretending(tmp_path, monkeypatch, sinfo="yes 'n1 idle'")
+    with pytest.raises(SysperfError, match="it printed more than"):
+        slurm.nodes(Asked())
+
+
+def test_a_scheduler_that_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that are none are left out; a state that no Slurm has is busy; one node twice is one node."""
+    lines = ["n1 idle", "--help idle", "n2;reboot idle", "\\033[2J idle", "n3", "n4 \\033[2J", "n1 idle", "../x idle", "n5 IDLE", ""]
+    pretending(tmp_path, monkeypatch, sinfo="printf '%b\\n' " + " ".join(f"'{line}'" for line in lines))
+
+    assert {node.name: node.state for node in slurm.nodes(Asked())} == {"n1": "answered", "n3": "busy", "n4": "busy", "n5": "answered"}
+
+
+def test_steps_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of tasks that there are not, of another node, cut off, and twice: each node has one answer, of which the records are judged."""
+    one, other = (json.dumps(node(name)) for name in ("n1", "n2"))
+    said = "\n".join(
+        [f"7: {one}", f"0: {one}", f"0: {other}", "1: Welcome!", f"1: {other}", f"2: {other[:-20]}", "junk", "99999999999999999999: x"]
+    )
+    (tmp_path / "said").write_text(said + "\n")
+    pretending(tmp_path, monkeypatch, srun=f"cat {tmp_path}/said", scontrol="printf 'n1\\nn2\\nn3\\nn4\\n'")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-4]")
+    done = sysperf("fleet", "audit", "--json", "--fail-on", "never")
+    silent = {name: (each["state"], each["reason"]) for each in json.loads(done.stdout)["silent"] for name in each["nodes"]}
+
+    assert json.loads(done.stdout)["answered"] == 2, done.stdout
+    assert silent == {"n3": ("refused", "its record is cut off"), "n4": ("unreachable", "no answer")}

@@ -82,8 +82,10 @@ class Marks:
         self._marker = plugin.marker(self.name)
         self._host, self.journal = Host(), Journal(folder)
 
-    def plan(self, reasons: Mapping[str, str], how: How) -> Plan:
+    def plan(self, reasons: Mapping[str, str], how: How, rule: str = "") -> Plan:
         """What marking these nodes means: never over somebody else's words, and not twice. Nothing is changed. Raises SysperfError."""
+        if how not in getattr(self._marker, "HOWS", HOWS):
+            raise UsageError(f"{self.name} can be told of a node, and drains none by it", "leave --drain out")
         states, changes, skipped = self._marker.states(), [], []
         for node, text in sorted(reasons.items(), key=lambda item: natural(item[0])):
             knob = of_mark(f"{how}.{self.name}")
@@ -96,7 +98,7 @@ class Marks:
                 by = f" [{found.by}]" if how == "drain" and found.by else ""
                 skipped.append(_left(how, self.name, node, text, f"it is {found.state}, and these words are not ours: {theirs}{by}"))
             else:
-                changes.append(Change(knob.name, node, knob.path.replace("{item}", node), found.text(how), text))
+                changes.append(Change(knob.name, node, knob.path.replace("{item}", node), found.text(how), text, rule))
         return Plan(tuple(changes), tuple(skipped))
 
     def check(self, planned: Plan, brake: Brake) -> None:
@@ -121,8 +123,22 @@ class Marks:
         undone: list[Undone] = []
         for number, step in reversed(self._steps()):
             if (not nodes or step.change.item in nodes) and step.state in LIVE:
-                undone += recovery.undo(self._host, self.journal, number)
+                undone += self.undo(number)
         return undone
+
+    def of(self, node: str, why: str) -> list[Transaction]:
+        """The transactions about a node that were made for this reason, and that nobody has taken back."""
+        live = (each for each in self.journal.transactions() if each.live and each.why == why and self._ours(each))
+        return [each for each in live if any(step.change.item == node for step in each.steps)]
+
+    def undo(self, number: int) -> list[Undone]:
+        """Take one transaction back. Raises JournalError."""
+        return recovery.undo(self._host, self.journal, number)
+
+    def recover(self) -> None:
+        """Take back what was interrupted. Raises JournalError."""
+        with self.journal.locked():
+            recovery.recover(self._host, self.journal)
 
     def listed(self) -> list[Marked]:
         """Each mark that is there, or that this journal has and somebody has changed. Raises SysperfError."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from sysperf.fleet.names import MAX_NODES, is_name
+from sysperf.fleet.names import MAX_NODES
 from sysperf.host.plain_files import list_folder, read_named
 from sysperf.model.errors import UsageError
-from sysperf.model.node import MAX_RECORD_BYTES, Answer, Asked, Node, Verb
+from sysperf.model.node import MAX_RECORD_BYTES, Answer, Asked, Node, Verb, is_name
 from sysperf.model.record import DecodeError, from_json
 from sysperf.plugin import Deliver
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sysperf.fleet.engines import programs
-from sysperf.fleet.names import is_name
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.node import Answer, Asked, Node, NodeState, Verb
+from sysperf.model.node import Answer, Asked, Node, NodeState, Verb, is_name, record_line
 from sysperf.model.text import neutral
 from sysperf.plugin import Deliver
 from sysperf.startup import lazy
@@ -68,7 +67,7 @@ def _logged(node: Node, pod: str, namespace: str, asked: Asked) -> Answer:
     if ended.code != 0:
         state: NodeState = "late" if ended.problem == programs.TOO_LATE.format(asked.node_limit_s) else "unreachable"
         return Answer(node.name, state, node.reason or ended.problem or ended.last_words, took_s=took_s)
-    record = programs.record_line(ended.output)
+    record = record_line(ended.output)
     return Answer(node.name, data=record, took_s=took_s) if record else Answer(node.name, "late", "its pod has printed no record yet")
 
 

@@ -15,14 +15,12 @@ from typing import IO, NamedTuple, TypeVar
 
 from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import UsageError
-from sysperf.model.node import MAX_RECORD_BYTES, Asked, Verb
+from sysperf.model.node import MAX_OUTPUT_BYTES
 from sysperf.model.text import neutral
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-MAX_OUTPUT_BYTES = MAX_RECORD_BYTES + (64 << 10)
-"""A record, and what a shell says before it."""
 MAX_COMPLAINT_BYTES = 64 << 10
 TOO_LATE = "no answer within {:g} s"
 
@@ -141,17 +139,3 @@ def each(work: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R
             for process in _processes:
                 _kill(process)
         pool.shutdown()
-
-
-def words(verb: Verb, asked: Asked) -> tuple[str, ...]:
-    """How a node is asked for a verb: words of ours, and none of a user's. What it starts ends by itself."""
-    limit = ("--limit", f"{asked.node_limit_s:g}")
-    measured = ("--runs", str(asked.runs), "--only", ",".join(asked.groups)) if verb in ("bench", "pair") else ()
-    job = ("--job", asked.job, "--seconds", f"{asked.window_s:g}", "--begin", str(asked.begin_ms)) if verb == "ranks" else ()
-    paired = ("--pairs", ",".join(map(":".join, asked.pairs)), "--port", str(asked.port)) if verb == "pair" else ()
-    return ("node", verb, *measured, *job, *paired, *limit)
-
-
-def record_line(output: bytes) -> bytes:
-    """The record in what a node printed: the last line that looks like one, behind whatever its shell said before."""
-    return next((line for line in reversed(output.split(b"\n")) if line.startswith(b'{"')), b"")

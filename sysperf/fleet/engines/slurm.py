@@ -14,10 +14,9 @@ import re
 from collections.abc import Sequence
 
 from sysperf.fleet.engines import programs
-from sysperf.fleet.names import is_name
 from sysperf.host.commands import sysperf_command
 from sysperf.model.errors import SysperfError
-from sysperf.model.node import MAX_RECORD_BYTES, Answer, Asked, Node, NodeState, Verb
+from sysperf.model.node import MAX_OUTPUT_BYTES, MAX_RECORD_BYTES, Answer, Asked, Node, NodeState, Verb, is_name, record_line
 from sysperf.model.record import DecodeError, JsonObject, from_json
 from sysperf.model.text import neutral
 from sysperf.plugin import Deliver
@@ -103,7 +102,7 @@ def _known(name: str, text: str) -> Node:
 def _program(verb: Verb, asked: Asked) -> tuple[str, ...]:
     """How sysperf starts on a node: as here, where nothing else is said, since clusters share their programs."""
     started = asked.command if asked.command != ("sysperf",) else sysperf_command()
-    return (*started, *programs.words(verb, asked))
+    return (*started, *asked.words(verb))
 
 
 def _step(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> None:
@@ -129,7 +128,7 @@ def _step(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> 
     where = ("--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--distribution=block")
     within = (f"--jobid={job}",) if (job := _other_job(asked)) else ()
     argv = ("srun", *within, *options, *where, *_program(verb, asked))
-    ended = programs.run(argv, asked.node_limit_s, most=len(names) * programs.MAX_OUTPUT_BYTES, line=line)
+    ended = programs.run(argv, asked.node_limit_s, most=len(names) * MAX_OUTPUT_BYTES, line=line)
     said = {match[1]: match[2] for match in map(_FAILED.search, ended.complaint.splitlines()) if match}
     for name in names:
         if pieces.get(name):
@@ -163,7 +162,7 @@ def _job(name: str, verb: Verb, asked: Asked) -> Answer:
     ended = programs.run(("srun", *where, *_program(verb, asked)), asked.node_limit_s)
     took_s = round(ended.took_s, 2)
     if ended.code == 0:
-        return Answer(name, data=programs.record_line(ended.output), took_s=took_s)
+        return Answer(name, data=record_line(ended.output), took_s=took_s)
     if "allocate resources" in ended.complaint.lower() or "immediate" in ended.complaint.lower():
         return Answer(name, "busy", ended.last_words, took_s=took_s)
     return Answer(name, "late" if ended.code is None else "unreachable", ended.problem or ended.last_words, took_s=took_s)

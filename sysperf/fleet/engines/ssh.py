@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sysperf.fleet.engines import programs
 from sysperf.model.errors import UsageError
-from sysperf.model.node import Answer, Asked, Node, NodeState, Verb
+from sysperf.model.node import Answer, Asked, Node, NodeState, Verb, record_line
 from sysperf.plugin import Deliver
 
 CONNECT_S = 10
@@ -32,7 +32,7 @@ def run(nodes: Sequence[Node], verb: Verb, asked: Asked, deliver: Deliver) -> No
 
 def command(node: str, verb: Verb, asked: Asked) -> tuple[str, ...]:
     """The one line that runs on a node; it ends by itself, also where nobody waits for it any more."""
-    return (*asked.command, *programs.words(verb, asked), "--node", node)
+    return (*asked.command, *asked.words(verb), "--node", node)
 
 
 def _answer(node: str, verb: Verb, asked: Asked) -> Answer:
@@ -41,7 +41,7 @@ def _answer(node: str, verb: Verb, asked: Asked) -> Answer:
         ended = programs.run((*argv, shlex.join(command(node, verb, asked))), asked.node_limit_s)
         if (state := _state(ended)) != "unreachable":
             break
-    data = programs.record_line(ended.output) if state == "answered" else b""
+    data = record_line(ended.output) if state == "answered" else b""
     return Answer(node, state, _reason(ended), data, round(ended.took_s, 2))
 
 

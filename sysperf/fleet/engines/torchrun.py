@@ -25,11 +25,10 @@ from typing import NoReturn
 
 from sysperf import fleet
 from sysperf.fleet.engines import programs
-from sysperf.fleet.names import is_name
 from sysperf.host.commands import sysperf_command
 from sysperf.host.forked import ending_with_parent
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.node import Answer, Asked, Node, Verb
+from sysperf.model.node import Answer, Asked, Node, Verb, is_name, record_line
 from sysperf.model.record import Record, from_json, to_json
 from sysperf.model.text import neutral
 from sysperf.plugin import Deliver
@@ -170,10 +169,10 @@ def _serve() -> NoReturn:
 
 def _done(name: str, verb: Verb, asked: Asked) -> Answer:
     """What this node says; the program is the one that runs here."""
-    ended = programs.run((*sysperf_command(), *programs.words(verb, asked), "--node", name), asked.node_limit_s)
+    ended = programs.run((*sysperf_command(), *asked.words(verb), "--node", name), asked.node_limit_s)
     took_s = round(ended.took_s, 2)
     if ended.code == 0:
-        return Answer(name, data=programs.record_line(ended.output), took_s=took_s)
+        return Answer(name, data=record_line(ended.output), took_s=took_s)
     return Answer(
         name, "late" if ended.code is None else "refused", ended.problem or ended.last_words or f"code {ended.code}", took_s=took_s
     )

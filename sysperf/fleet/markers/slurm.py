@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sysperf.fleet.engines import programs
-from sysperf.fleet.names import is_name
 from sysperf.model.errors import SysperfError
 from sysperf.model.mark import MAX_MARK, How, NodeMark
+from sysperf.model.node import is_name
 from sysperf.startup import lazy
 
 ASK_S = 10.0
