@@ -11,10 +11,15 @@ It keeps to a budget of time, and ends with the exit code that each expects:
 The agent's judgement is taken if it is younger than a minute; else an audit reads what it can until the budget ends. What did not
 answer is named and unknown. No command is run, no sleeping GPU is woken, no home folder is read, and one check runs at a time.
 
+With --drain a slurm-health check drains its node, by one call of scontrol, where two checks in a row find the machine itself broken. It
+takes that back where two in a row find that gone, or one after a restart. What is set or changed by others stays. Both are in the journal.
+
 examples:
   HealthCheckProgram=/opt/sysperf/bin/sysperf-health     a script: exec /opt/sysperf/bin/sysperf check --as slurm-health
   sysperf check --as nagios --budget 2s
   sysperf check --as npd
+  sysperf check --as slurm-health --drain                let the node drain itself
+  sysperf check --as slurm-health --drain --reset        let it do so again, after the brake and a look at what nodes share
 """
 
 from __future__ import annotations
@@ -27,13 +32,13 @@ import time
 from collections.abc import Callable
 
 from sysperf import paths
-from sysperf.cli import _options
+from sysperf.cli import _brake, _options
 from sysperf.engine import check, judging
 from sysperf.engine.configuration import read_config
 from sysperf.engine.judging import Terms
 from sysperf.host import Host
 from sysperf.model.check import Checked
-from sysperf.model.errors import SysperfError
+from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.snapshot import Snapshot
 from sysperf.report import check as report
 
@@ -47,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as", dest="host", required=True, choices=tuple(report.HOSTS), help="who asks")
     parser.add_argument("--budget", type=_seconds, default=1.0, metavar="TIME", help="from the start on, such as 500ms (default: 1s)")
     parser.add_argument("--refuse", action="store_true", help="slurm-prolog: exit 1 where a job cannot run; Slurm drains the node then")
+    parser.add_argument("--drain", action="store_true", help="slurm-health: drain this node, or take that back, by what two checks found")
+    parser.add_argument("--reset", action="store_true", help="with --drain: a person has looked, and the brake is released")
+    _brake.add_arguments(parser)
     parser.add_argument("--no-agent", action="store_true", help="look here, also where an agent knows")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
     parser.set_defaults(output=None)
@@ -54,9 +62,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     deadline = time.monotonic() + max(MIN_BUDGET_S, args.budget - check.age_s()) - 0.02
-    said = report.HOSTS[args.host](_checked(args, deadline), args.refuse)
-    _options.write("\n".join(said.lines), args)
+    most = _brake.most(args.at_most)
+    if (args.drain and args.host != "slurm-health") or (args.reset and not args.drain):
+        raise UsageError("--drain is for --as slurm-health, and --reset for --drain", "`sysperf fleet mark` drains by hand")
+    checked = _checked(args, deadline)
+    said = report.HOSTS[args.host](checked, args.refuse)
+    _options.write("\n".join([*said.lines, *(_drained(args, checked, most) if args.drain else ())]), args)
     return said.code
+
+
+def _drained(args: argparse.Namespace, checked: Checked, most: float) -> list[str]:
+    """Let the node drain itself, or take that back; the lines say what was done. What fails changes nothing and is no other exit code."""
+    from sysperf.cli import _signals  # noqa: PLC0415 - for nodes that may drain themselves only
+    from sysperf.engine.fleet.marks import Brake  # noqa: PLC0415 - as above
+    from sysperf.engine.fleet.own_drain import OwnDrain  # noqa: PLC0415 - as above
+    from sysperf.engine.fleet.record import name  # noqa: PLC0415 - as above
+
+    own = OwnDrain(name())
+    _signals.act_as_interrupt()
+    try:
+        if args.reset:
+            own.reset()
+        return [] if checked.problem else own.act(checked, Brake(most, args.keep))
+    except (SysperfError, OSError) as error:
+        return [report.line(f"nothing is drained or taken back: {error}")]
 
 
 def _seconds(text: str) -> float:
@@ -88,7 +117,7 @@ def _look(args: argparse.Namespace, say: check.Say, deadline: float) -> Checked:
             terms.append(judging.load_terms(config, judging.machine_rules(config)))
         return terms[0]
 
-    if not args.no_agent and (known := _of_agent(load, say, deadline)):
+    if not (args.no_agent or args.drain) and (known := _of_agent(load, say, deadline)):
         return known
     return check.audit(load, Host, say, deadline)
 

@@ -116,7 +116,9 @@ def audit(terms: Callable[[], Terms], host: Callable[[], Host], say: Say, deadli
     say("done configuration and rules")
     areas, hung, skipped = readers.finish()
     report = judge_snapshot(Snapshot(taken_at=reading.now(), areas=areas), judged_by)
-    return Checked(faults=faults(report.findings(), judged_by.ruleset), hung=hung, skipped=skipped, source="audit")
+    of_node = judged_by.ruleset.tables.get("check", {}).get("node", ())
+    passed = tuple(rule for rule in report.passed if rule in of_node)
+    return Checked(faults=faults(report.findings(), judged_by.ruleset), passed=passed, hung=hung, skipped=skipped, source="audit")
 
 
 class _Readers:

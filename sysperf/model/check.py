@@ -30,6 +30,7 @@ class Checked(Record, kw_only=True):
 
     faults: tuple[Fault, ...] = ()
     hung: Annotated[tuple[str, ...], fact("what did not answer, such as an area")] = ()
+    passed: Annotated[tuple[str, ...], fact("rules about the machine itself that could be checked whole, and found nothing")] = ()
     skipped: Annotated[tuple[str, ...], fact("areas that were not reached")] = ()
     source: Annotated[Literal["audit", "agent", "none"], fact("the agent's last judgement, or an audit of its own")] = "none"
     problem: Annotated[str, fact("why nothing is known; empty where something is")] = ""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sysperf.model.check import Checked, Fault
 from sysperf.model.mark import MAX_MARK, PREFIX
 
-MAX_REASON, MAX_NPD = MAX_MARK, 80
+MAX_REASON, MAX_NPD, MAX_LINE = MAX_MARK, 80, 400
 FINE, PROBLEM, UNKNOWN = 0, 1, 2
 
 
@@ -34,6 +34,11 @@ def reason(fault: Fault) -> str:
 def mark_text(words: str) -> str:
     """A person's own words as a mark of ours."""
     return _plain(f"{PREFIX}{' '.join(words.split())}", MAX_REASON)
+
+
+def line(text: str) -> str:
+    """What was done or left, as a line of a log."""
+    return re.sub(r"[^ -~]", "?", f"{PREFIX}{' '.join(text.split())}")[:MAX_LINE]
 
 
 def _plain(text: str, limit: int) -> str:

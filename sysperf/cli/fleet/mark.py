@@ -20,10 +20,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 
-from sysperf.cli import _options, _signals
+from sysperf.cli import _brake, _options, _signals
 from sysperf.cli.fleet import _marks
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
@@ -43,20 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records", default="", metavar="FOLDER", help="take the reasons from records, of each node that is broken by its own"
     )
     parser.add_argument("--drain", action="store_true", help="also let no further job start there; running jobs go on")
-    parser.add_argument(
-        "--at-most",
-        default="2%",
-        metavar="N",
-        help="nodes of a partition that may be marked within 24 hours: a number, or a share (default: 2%%)",
-    )
-    parser.add_argument("--keep", type=int, default=1, metavar="N", help="usable nodes that a drain leaves in each partition (default: 1)")
+    _brake.add_arguments(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
     _marks.add_scheduler(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    brake = Brake(_most(args.at_most), args.keep)
+    brake = Brake(_brake.most(args.at_most), args.keep)
     config = read_config(args.config)
     by = Marks(args.scheduler)
     planned = by.plan(_reasons(args, judging.machine_rules(config)), "drain" if args.drain else "mark")
@@ -89,14 +82,6 @@ def _reasons(args: argparse.Namespace, ruleset: Ruleset) -> dict[str, str]:
     if not nodes:
         raise UsageError("no node is named", "`sysperf fleet mark n7 --why …`, or --records for all that are broken")
     return marks.of_words(nodes, args.why, ruleset)
-
-
-def _most(text: str) -> int | float:
-    """``10`` or ``2%``. Raises UsageError."""
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%|([1-9][0-9]{0,5})", text)
-    if not match or (match[1] and not 0 < float(match[1]) <= 100):
-        raise UsageError(f"--at-most {text[:40]}", "a number of nodes, or a share such as 2%")
-    return float(match[1]) / 100 if match[1] else int(match[2])
 
 
 def _confirm(args: argparse.Namespace, planned: Plan) -> None:
