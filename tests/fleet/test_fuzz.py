@@ -22,11 +22,10 @@ from sysperf.engine.configuration import Config
 from sysperf.engine.fleet import bench, gather, job
 from sysperf.engine.judging import machine_rules
 from sysperf.fleet import flight
-from sysperf.fleet.engines import programs, slurm, torchrun
+from sysperf.fleet.engines import slurm, torchrun
 from sysperf.fleet.markers import slurm as marks
-from sysperf.fleet.names import is_name
 from sysperf.model.fleet import FleetJob
-from sysperf.model.node import Asked
+from sysperf.model.node import Asked, is_name
 from sysperf.model.record import from_json, plain
 from sysperf.report import fleet as fleet_report
 from sysperf.report import fleet_bench as bench_report
@@ -155,7 +154,7 @@ def test_orders_are_verbs_with_their_arguments(raw: bytes) -> None:
     """What the first rank asks is no word of a command line on its own."""
     with contextlib.suppress(ValueError):
         order = from_json(raw, torchrun._Order)
-        words = programs.words(order.verb, order.asked)
+        words = order.asked.words(order.verb)
         assert words[0] == "node"
         assert words[1] in ("record", "bench", "ranks", "pair")
 
