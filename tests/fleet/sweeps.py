@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
-from sysperf.engine.fleet.slow import Slow, confirmed
+from sysperf.engine.fleet.slow import MAD, Slow, confirmed
 
 METRICS = 12
 DISTURBED = 0.02
@@ -27,6 +28,8 @@ class World(NamedTuple):
     """How much a run's noise is like that of the run before (first-order autoregression)."""
     rack_noise: float = 0.0
     """Noise that the nodes of a rack share, and that lasts as long as a round of runs."""
+    runs: int = 5
+    """Of the first look."""
 
 
 class Outcome(NamedTuple):
@@ -35,6 +38,8 @@ class Outcome(NamedTuple):
     found: bool
     healthy_named: bool
     results: Sequence[Slow]
+    at_a_glance: tuple[bool, bool]
+    """The same two, where whoever is 3.5 robust deviations below at the first look is named."""
 
 
 def sweep(world: World, random_numbers: random.Random) -> Outcome:
@@ -59,10 +64,26 @@ def sweep(world: World, random_numbers: random.Random) -> Outcome:
         rack = {int(node) // RACK: gauss(0, world.rack_noise) for node in nodes}
         return {node: [run(int(metric), int(node)) * (1 + rack[int(node) // RACK]) for _ in range(runs)] for node in nodes}
 
-    values = {str(metric): {str(node): [run(metric, node) for _ in range(5)] for node in range(world.nodes)} for metric in range(METRICS)}
+    values = {
+        str(metric): {str(node): [run(metric, node) for _ in range(world.runs)] for node in range(world.nodes)} for metric in range(METRICS)
+    }
     results = confirmed(values, measure)
     named = [(int(each.cell.metric), int(each.cell.node)) for each in results if each.verdict == "slow"]
-    return Outcome(bad in named, any(speed[cell] >= 100 * HARMLESS for cell in named), results)
+    odd = list(glanced(values))
+
+    def healthy(cells: Sequence[tuple[int, int]]) -> bool:
+        return any(speed[cell] >= 100 * HARMLESS for cell in cells)
+
+    return Outcome(bad in named, healthy(named), results, (bad in odd, healthy(odd)))
+
+
+def glanced(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[tuple[int, int]]:
+    """Whom one look would name."""
+    for metric, nodes in values.items():
+        middles = {node: median(runs) for node, runs in nodes.items()}
+        usual = median(middles.values())
+        spread = MAD * median(abs(value - usual) for value in middles.values())
+        yield from ((int(metric), int(node)) for node, value in middles.items() if value - usual < -3.5 * spread)
 
 
 class Rates(NamedTuple):
@@ -72,6 +93,8 @@ class Rates(NamedTuple):
     healthy_named: float
     unclear: float
     """Sweeps in which some suspect is called unclear."""
+    glance_found: float
+    glance_healthy: float
 
 
 def rates(world: World, sweeps: int, seed: int = 7) -> Rates:
@@ -79,6 +102,10 @@ def rates(world: World, sweeps: int, seed: int = 7) -> Rates:
     random_numbers = random.Random(seed)
     outcomes = [sweep(world, random_numbers) for _ in range(sweeps)]
     unclear = sum(any(each.verdict == "unclear" for each in outcome.results) for outcome in outcomes)
-    return Rates(
-        sum(outcome.found for outcome in outcomes) / sweeps, sum(outcome.healthy_named for outcome in outcomes) / sweeps, unclear / sweeps
+    counts = (
+        sum(outcome.found for outcome in outcomes),
+        sum(outcome.healthy_named for outcome in outcomes),
+        unclear,
+        *(sum(outcome.at_a_glance[which] for outcome in outcomes) for which in (0, 1)),
     )
+    return Rates(*(count / sweeps for count in counts))

@@ -14,24 +14,29 @@ examples:
   sysperf fleet bench --hosts 'n[1-32]' --pairs
   sysperf fleet bench --engine slurm
   sysperf fleet bench records/          records of `sysperf node bench --runs 53`: the first five runs of a figure choose, the rest judge
+  sysperf fleet bench --engine slurm --runs 15        where runs scatter much
 """
 
 from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from sysperf.cli import _options
 from sysperf.cli.fleet import _nodes
 from sysperf.engine.fleet import bench
-from sysperf.model.errors import Exit
+from sysperf.model.errors import Exit, UsageError
 from sysperf.report import fleet_bench as report
 
 NODE_LIMIT_S = 180.0
+MAX_RUNS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _nodes.add_arguments(parser, limit_s=NODE_LIMIT_S)
     parser.add_argument("--only", default="memory,matmul,gpu", metavar="GROUPS", help="groups of figures (default: memory,matmul,gpu)")
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="short runs of each figure at the first look (default: 5)")
     parser.add_argument("--pairs", action="store_true", help="measure what lies between nodes, by pairs, instead of each node")
     parser.add_argument("--strict", action="store_true", help="exit 3 when a node did not answer")
     _options.add_format(parser, *report.FORMATS)
@@ -39,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not 1 <= args.runs <= MAX_RUNS:
+        raise UsageError(f"--runs {args.runs}: not between 1 and {MAX_RUNS}", "5 are a good number; 15 where runs scatter by 3 %")
     engine, asked = _nodes.asked(args)
+    asked = msgspec.structs.replace(asked, runs=args.runs)
     result = bench.bench(engine, asked, _nodes.say, between=args.pairs)
     _nodes.said()
     text = report.render(result, args.format, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)

@@ -17,18 +17,16 @@ from sysperf.fleet.merge import Merge
 from sysperf.model.fleet import FleetBench, FleetUnknown, HardwareClass, SlowNode
 from sysperf.model.node import Asked, NodeRecord
 
-FIRST_LOOK = 5
-"""Runs of each figure with which suspects are chosen; of records in a folder the further ones are the fresh runs."""
 MAX_RUNS = 10_000
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 """Below those that Linux gives to connections."""
 
 
 class _Kept:
-    """Further runs of records that lie there, in their order: what was measured before is measured again."""
+    """Runs behind the first look of records that lie there, in their order: what was measured before is measured again."""
 
-    def __init__(self, records: Mapping[str, NodeRecord]) -> None:
-        self._runs = {(each.metric, name): list(each.values[FIRST_LOOK:]) for name, record in records.items() for each in record.ceilings}
+    def __init__(self, records: Mapping[str, NodeRecord], first_look: int) -> None:
+        self._runs = {(each.metric, name): list(each.values[first_look:]) for name, record in records.items() for each in record.ceilings}
 
     def measure(self, metric: str, nodes: Sequence[str], runs: int) -> Mapping[str, Sequence[float]]:
         """Take the next runs of each; where one has fewer, all have as many as that one."""
@@ -105,7 +103,7 @@ def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda 
     names = list(records)
     classes = classed([hardware_key(records[name].hardware) for name in names])
     groups = {each.metric: each.group for record in records.values() for each in record.ceilings}
-    again = _Kept(records) if kept else _Live(engine, asked, groups)
+    again = _Kept(records, asked.runs) if kept else _Live(engine, asked, groups)
     met, networks = _Met(engine, asked), list[Network]()
     suspects: list[SlowNode] = []
     for key, numbers in classes.items():
@@ -117,7 +115,7 @@ def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda 
                 networks.append(Network(of_class, met.measure, random.Random()))  # noqa: S311 - no secret
                 found = networks[-1].judged()
             else:
-                found = slow.confirmed(_values(records, of_class), again.measure)
+                found = slow.confirmed(_values(records, of_class, asked.runs), again.measure)
         except KeyboardInterrupt:
             interrupted = True
         else:
@@ -140,13 +138,13 @@ def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda 
     )
 
 
-def _values(records: Mapping[str, NodeRecord], names: Sequence[str]) -> slow.Values:
+def _values(records: Mapping[str, NodeRecord], names: Sequence[str], first_look: int) -> slow.Values:
     """The first look, metric by metric."""
     values: dict[str, dict[str, Sequence[float]]] = {}
     for name in names:
         for each in records[name].ceilings:
             if rates := _possible(each.values):
-                values.setdefault(each.metric, {})[name] = rates[:FIRST_LOOK]
+                values.setdefault(each.metric, {})[name] = rates[:first_look]
     return values
 
 

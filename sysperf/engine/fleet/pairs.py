@@ -27,7 +27,7 @@ METRICS = ("all-reduce", "send-recv")
 
 LOOKS = 2
 FIRST_RUNS = 5
-BOUNDS = slow.Bounds(suspect=0.9, harmless=-0.05, named=-0.1, each_round=-0.075, clear=0.2)
+BOUNDS = slow.Bounds(suspect=0.9, harmless=-0.05, named=-0.1, soon=-0.25, each_round=-0.075, clear=0.2)
 """Networks scatter more than what one machine does alone."""
 CONTROLS = 3
 _CONTROLS = "controls"

@@ -43,6 +43,8 @@ class Bounds(NamedTuple):
     harmless: float = -0.01
     """A smaller difference is none."""
     named: float = -0.02
+    soon: float = -0.05
+    """From here on two rounds are enough: what a rack shares for as long as a round is smaller, and seldom there three times."""
     each_round: float = -0.015
     """No single round says otherwise: noise that a rack shares lasts as long as a round."""
     clear: float = 0.03
@@ -132,7 +134,7 @@ def judged(cell: Cell, beside: tuple[str, ...], measure: Measure, count: int, bo
         rounds.append(trimmed(added).middle)
         estimate = trimmed(differences)
         if (
-            len(rounds) > 1
+            len(rounds) > (1 if estimate.middle <= bounds.soon else len(ROUNDS) - 1)
             and max(rounds) <= bounds.each_round
             and estimate.middle <= bounds.named
             and estimate.middle + estimate.reach(level) < bounds.harmless
