@@ -147,7 +147,9 @@ _LINES = {
         r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\("
     ),
     "sleeping": lazy(r"\bsleep\("),
-    "serving": lazy(r"\b(?:input|accept|recv\w*|poll|epoll_wait)\(|\bstdin\b"),
+    "serving": lazy(
+        r"\b(?:input|accept|recv\w*|poll|epoll_wait|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|asyncio\.run)\(|\bstdin\b"
+    ),
     "collective": lazy(r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\("),
     "locking": lazy(r"\.(?:acquire|join)\(\)|\.wait\(|\b(?:flock|lockf)\(|^with [^:]*(?:(?<![A-Za-z])r?lock|Lock|[Mm]utex|[Ss]emaphore)"),
     "checking": lazy(r"\b(?:isnan|isinf|isfinite|check_(?:nans?|numerics|finite|inf))\("),

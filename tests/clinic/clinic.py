@@ -98,13 +98,22 @@ CASES = {
     "gradients_in_evaluation": Case("program.gradients-in-evaluation", follows=("inference",)),
     "recompiles": Case("compile.recompiles", follows=("dynamic", "no_reset")),
     "sleeping": Case("program.sleeps", follows=("event",)),
+    "workers_take_turns": Case("dataloader.program-waits", follows=("unlocked",)),
+    "samples_over_http": Case("dataloader.inline", follows=LOADER),
+    "mapped_by_workers": Case("memory.reclaim", memory_bytes=600 << 20, follows=("higher_limit",)),
+    "fed_by_a_socket": Case("program.waits-for-data", follows=("ahead",)),
+    "checks_each_step": Case("program.checks-in-step", follows=("every",)),
+    "evaluates_often": Case("program.evaluation-share", follows=("seldom",)),
+    "optimizer_each_step": Case("optimizer.made-again", follows=("optimizer_once",)),
+    "command_each_step": Case("program.processes-made-again", follows=("in_process",)),
     "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2, follows=("equal",)),
     "communication": Case("ddp.communication", script="ranks.py", ranks=2, follows=("bfloat16",)),
     "accumulation": Case("ddp.accumulation-without-no-sync", named("ddp.communication"), script="ranks.py", ranks=2, follows=("no_sync",)),
 }
 HEALTHY = (
     "plain_training", "idle_server", "prompt", "pinned_on_purpose", "full_cores", "hidden_loader", "sleeping_workers",
-    "seldom_checkpoint", "quiet_logging", "large_memory", "busy_server",
+    "seldom_checkpoint", "quiet_logging", "large_memory", "busy_server", "cache_fills", "at_a_debugger", "empty_queue",
+    "waits_for_checkpoint", "asyncio_server", "accumulation",
 )  # fmt: skip
 """Programs that look suspicious, and are not ill."""
 
@@ -163,6 +172,11 @@ _TEXTS = {
     "batched": re.compile(r"batched instead of looped operators()"),
     "dynamic": re.compile(r"torch\.compile\(dynamic=True\)()"),
     "no_reset": re.compile(r"no torch\._dynamo\.reset\(\) in the loop()"),
+    "unlocked": re.compile(r"let workers read beside each other()"),
+    "ahead": re.compile(r"take the next batch in a thread()"),
+    "seldom": re.compile(r"evaluate ten times less often()"),
+    "optimizer_once": re.compile(r"make the optimizer and its schedule once()"),
+    "in_process": re.compile(r"do in this process what takes less than starting one()"),
     "event": re.compile(r"wait for an event instead()"),
     "equal": re.compile(r"equal shards()"),
     "bfloat16": re.compile(r"gradients in bfloat16 \(a DDP communication hook\)()"),

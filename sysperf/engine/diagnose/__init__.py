@@ -269,12 +269,13 @@ def is_open(verdict: Verdict) -> bool:
 def sampled(candidates: Sequence[Program]) -> list[Program]:
     """The programs that are looked into: of ranks the busiest and the least busy one, else those that use most CPU time.
 
-    Ranks that do not compute may wait for each other, or keep those waiting that spin: one of them, or two where none computes.
+    Ranks that do not compute may wait for each other, or keep those waiting that spin: one of them, or two where none computes. Of other
+    programs that do not compute only stacks tell whether they wait for work or for data.
     """
     busy = computing(candidates)
     ranks = [program for program in busy if programs.is_rank(program)]
-    idle = [program for program in candidates if program.role == "idle" and programs.is_rank(program)]
-    if ranks and idle:
+    idle = sorted((program for program in candidates if program.role == "idle"), key=programs.is_rank, reverse=True)
+    if ranks and idle and programs.is_rank(idle[0]):
         return [ranks[0], idle[0]]
     if len(ranks) > 1:
         return [busy[0], busy[-1]]

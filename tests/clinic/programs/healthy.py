@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import http.server
 import logging
+import multiprocessing
 import os
+import pdb  # noqa: T100 - what is tried
 import signal
 import sys
 import threading
@@ -138,6 +141,79 @@ def busy_server() -> None:
     threading.Thread(target=ask, daemon=True).start()
     print("ready", flush=True)
     server.serve_forever()
+
+
+def cache_fills() -> None:
+    """Young: a cache of features grows up to its bound."""
+    features: dict[int, torch.Tensor] = {}
+    number = 0
+    while True:
+        for _ in range(2):
+            number += 1
+            if len(features) < 4000:
+                features[number] = torch.full((1 << 16,), float(number))
+        step(torch.stack([features[number % len(features) + 1][:256]] * 512))
+
+
+def at_a_debugger() -> None:
+    """It stands at pdb's prompt within its model's forward pass."""
+    sys.stdin = os.fdopen(os.dup(os.pipe()[0]))
+
+    def stop(*_: object) -> None:
+        print("ready", flush=True)
+        pdb.set_trace()  # noqa: T100 - what is tried
+
+    step(torch.randn(256, 256))
+    MODEL.register_forward_pre_hook(stop)
+    step(torch.randn(256, 256))
+
+
+def empty_queue() -> None:
+    """A worker of jobs that nobody sends."""
+    jobs: multiprocessing.Queue[torch.Tensor] = multiprocessing.Queue()
+    step(torch.randn(256, 256))
+    print("ready", flush=True)
+    while True:
+        MODEL(jobs.get())
+
+
+def waits_for_checkpoint() -> None:
+    """It looks every two seconds whether there is a checkpoint to evaluate, and there is none."""
+    MODEL(torch.randn(256, 256))
+    print("ready", flush=True)
+    while not os.path.exists(f"{FOLDER}/checkpoint.pt"):
+        time.sleep(2)
+
+
+def asyncio_server() -> None:
+    """A server on an event loop that nobody asks."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        MODEL(torch.randn(1, 256))
+        writer.close()
+
+    async def listen() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            print("ready", flush=True)
+            await server.serve_forever()
+
+    asyncio.run(listen())
+
+
+def accumulation() -> None:
+    """Eight batches for each step of the optimizer."""
+    x = torch.randn(512, 256)
+    while True:
+        for _ in range(7):
+            (MODEL(x).square().mean() / 8).backward()
+        loss = MODEL(x).square().mean() / 8
+        loss.backward()
+        OPTIMIZER.step()
+        OPTIMIZER.zero_grad(set_to_none=True)
+        STEPS[0] += 1
+        if time.monotonic() > NEXT[0]:
+            print(f"step {STEPS[0]} {time.monotonic():.3f}", flush=True)
+            NEXT[0] += 1
 
 
 def prompt() -> None:

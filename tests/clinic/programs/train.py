@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import http.server
 import itertools
 import json
 import logging
@@ -16,10 +17,12 @@ import os
 import queue
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -278,6 +281,96 @@ class Files(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 def many_small_files() -> None:
     torch.set_num_threads(1)
     train_on(DataLoader(Files(FOLDER), batch_size=64))
+
+
+class Store(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """As of h5py: all workers take one lock around a read that waits."""
+
+    def __init__(self) -> None:
+        self.lock = multiprocessing.Lock()
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def read(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        time.sleep(0.004)
+        return torch.full((64,), float(index % 7)), torch.tensor(index % 10)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if not ill("unlocked"):
+            return self.read(index)
+        with self.lock:
+            return self.read(index)
+
+
+def workers_take_turns() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Store(), batch_size=16, num_workers=4))
+
+
+def serve(port: multiprocessing.Queue[int]) -> None:
+    """A store that answers 3 ms later, each client in a thread of its own."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            time.sleep(0.003)
+            self.send_response(200)
+            self.send_header("Content-Length", "256")
+            self.end_headers()
+            self.wfile.write(bytes(256))
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    port.put(server.server_port)
+    server.serve_forever()
+
+
+class Remote(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{index}") as answer:
+            return torch.frombuffer(bytearray(answer.read()), dtype=torch.float32), torch.tensor(index % 10)
+
+
+def samples_over_http() -> None:
+    torch.set_num_threads(1)
+    port: multiprocessing.Queue[int] = multiprocessing.Queue()
+    multiprocessing.Process(target=serve, args=(port,), daemon=True).start()
+    train_on(DataLoader(Remote(port.get()), batch_size=8, num_workers=0 if SICK else 4))
+
+
+class Rows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, path: str, rows: int) -> None:
+        self.path, self.rows = path, rows
+        self.map: mmap.mmap | None = None
+
+    def __len__(self) -> int:
+        return 1 << 22
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.map is None:
+            with open(self.path, "rb") as file:
+                self.map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            self.map.madvise(mmap.MADV_RANDOM)
+        at = index * 7919 % self.rows * 4096
+        return torch.frombuffer(bytearray(self.map[at : at + 64]), dtype=torch.uint8) / 255, torch.tensor(index % 10)
+
+
+def mapped_by_workers() -> None:
+    """Workers read a mapped file that is larger than the memory that the job may use."""
+    torch.set_num_threads(1)
+    path, rows = os.path.join(FOLDER, "rows"), (1 << 18) if SICK else (1 << 14)
+    with open(path, "wb") as file:
+        file.writelines(os.urandom(4096) * 4096 for _ in range(rows >> 12))
+        os.fsync(file.fileno())
+    train_on(DataLoader(Rows(path, rows), batch_size=64, num_workers=1))
 
 
 # ---------------------------------------------------------------------- threads
@@ -595,6 +688,105 @@ def recompiles() -> None:
 
 def plain_training() -> None:
     train_on(batches(1024), Trainer(Net(1024, 3)))
+
+
+def feed(port: multiprocessing.Queue[int]) -> None:
+    """A service that has a batch 10 ms after the one before was taken."""
+    server = socket.create_server(("127.0.0.1", 0))
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+    port.put(server.getsockname()[1])
+    client, _ = server.accept()
+    while client.recv(1):
+        time.sleep(0.01)
+        client.sendall(bytes(256 * 64))
+
+
+def received(client: socket.socket) -> Iterator[torch.Tensor]:
+    while True:
+        client.sendall(b"n")
+        parts, left = [], 256 * 64
+        while left:
+            part = client.recv(left)
+            parts.append(part)
+            left -= len(part)
+        yield torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8).view(256, 64) / 255
+
+
+def fed_by_a_socket() -> None:
+    """A step is about as long as the wait before it."""
+    torch.set_num_threads(1)
+    port: multiprocessing.Queue[int] = multiprocessing.Queue()
+    multiprocessing.Process(target=feed, args=(port,), daemon=True).start()
+    batches, y = received(socket.create_connection(("127.0.0.1", port.get()))), torch.randint(0, 10, (256,))
+    if not ill("ahead"):
+        batches = taken_ahead(batches)
+    trainer = Trainer(Net(512, 4))
+    for x in batches:
+        trainer.step(x, y)
+
+
+def taken_ahead(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+    ready: queue.Queue[torch.Tensor] = queue.Queue(2)
+
+    def fill() -> None:
+        for batch in batches:
+            ready.put(batch)
+
+    threading.Thread(target=fill, daemon=True).start()
+    while True:
+        yield ready.get()
+
+
+def checks_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(256, 8))
+    for number, (x, y) in enumerate(batches(32)):
+        trainer.step(x, y)
+        if number % EVERY == 0:
+            for name, values in trainer.model.named_parameters():
+                if torch.isnan(values).any() or torch.isinf(values).any():
+                    raise ValueError(name)
+                if values.grad is not None and not torch.isfinite(values.grad).all():
+                    raise ValueError(name)
+
+
+def validate(model: nn.Module, held_back: list[torch.Tensor]) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.stack([model(x).argmax(1).float().mean() for x in held_back]).mean()
+
+
+def evaluates_often() -> None:
+    torch.set_num_threads(1)
+    trainer, held_back = Trainer(Net(512, 3)), [torch.randn(256, 64) for _ in range(40)]
+    for number, (x, y) in enumerate(batches(256)):
+        trainer.step(x, y)
+        if number % (100 if not ill("seldom") else 10) == 0:
+            validate(trainer.model, held_back)
+
+
+def optimizer_each_step() -> None:
+    torch.set_num_threads(1)
+    model = Net(128, 30)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for x, y in batches(16):
+        if ill("optimizer_once"):
+            optimizer = torch.optim.AdamW(model.parameters())
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        SPEED.step()
+
+
+def command_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(512, 2))
+    for x, y in batches(128):
+        trainer.step(x, y)
+        if ill("in_process"):
+            subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, check=True)
+        else:
+            with open("/proc/self/statm") as file:
+                file.read()
 
 
 def elementwise() -> None:
