@@ -78,6 +78,7 @@ def _figures(facts: Diagnosis) -> dict[str, float]:
         "CPUs of other PyTorch programs": machine.torch_cpus, "CPUs of other programs": machine.others_cpus, "idle CPUs": machine.idle_cpus,
         "its CPUs": computing.threads.used_cpus, "its main thread's wait for a CPU": computing.main.waited,
         "GPU": computing.gpu.utilization if computing.gpu is not None else None,
+        "its stacks seen (1) or not (0)": float(stacks is not None),
         "its wait for the loader": stacks.loader_wait if stacks is not None else None,
         "in its own Python": stacks.python if stacks is not None else None,
         "loader workers": float(computing.workers.count), "memory pressure": machine.memory_pressure,

@@ -698,18 +698,18 @@ def feed(port: multiprocessing.Queue[int]) -> None:
     client, _ = server.accept()
     while client.recv(1):
         time.sleep(0.01)
-        client.sendall(bytes(256 * 64))
+        client.sendall(bytes(32 * 64))
 
 
 def received(client: socket.socket) -> Iterator[torch.Tensor]:
     while True:
         client.sendall(b"n")
-        parts, left = [], 256 * 64
+        parts, left = [], 32 * 64
         while left:
             part = client.recv(left)
             parts.append(part)
             left -= len(part)
-        yield torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8).view(256, 64) / 255
+        yield torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8).view(32, 64) / 255
 
 
 def fed_by_a_socket() -> None:
@@ -717,10 +717,10 @@ def fed_by_a_socket() -> None:
     torch.set_num_threads(1)
     port: multiprocessing.Queue[int] = multiprocessing.Queue()
     multiprocessing.Process(target=feed, args=(port,), daemon=True).start()
-    batches, y = received(socket.create_connection(("127.0.0.1", port.get()))), torch.randint(0, 10, (256,))
+    batches, y = received(socket.create_connection(("127.0.0.1", port.get()))), torch.randint(0, 10, (32,))
     if not ill("ahead"):
         batches = taken_ahead(batches)
-    trainer = Trainer(Net(512, 4))
+    trainer = Trainer(Net(256, 24))
     for x in batches:
         trainer.step(x, y)
 
