@@ -107,7 +107,7 @@ CASES = {
     "optimizer_each_step": Case("optimizer.made-again", follows=("optimizer_once",)),
     "command_each_step": Case("program.processes-made-again", follows=("in_process",)),
     "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2, follows=("equal",)),
-    "communication": Case("ddp.communication", script="ranks.py", ranks=2, follows=("bfloat16",)),
+    "communication": Case("ddp.communication", script="ranks.py", ranks=2, follows=("float16",)),
     "accumulation": Case("ddp.accumulation-without-no-sync", named("ddp.communication"), script="ranks.py", ranks=2, follows=("no_sync",)),
 }
 HEALTHY = (
@@ -179,7 +179,7 @@ _TEXTS = {
     "in_process": re.compile(r"do in this process what takes less than starting one()"),
     "event": re.compile(r"wait for an event instead()"),
     "equal": re.compile(r"equal shards()"),
-    "bfloat16": re.compile(r"gradients in bfloat16 \(a DDP communication hook\)()"),
+    "float16": re.compile(r"fp16_compress_hook with gloo()"),
 }
 """What a fix's text asks for, by the name under which tests/clinic/programs know it; the number in it, or none."""
 

@@ -165,11 +165,14 @@ def test_children_are_found_and_counted_to_the_job(start) -> None:  # type: igno
     pid = start(PARENT)
     wait_for_child(pid)
     seen = Window(pid)
-    seen.run(0.8)
+    deadline = time.monotonic() + 20
+    while seen.job.ticks < 4 and time.monotonic() < deadline:  # others may have the CPUs
+        seen.run(0.8)
 
     assert len(seen.processes) == 2
     assert sorted(seen.parents.values()) == [pid]
-    assert rates.used_cpus(seen) > 0.05
+    assert seen.job.ticks >= 4
+    assert rates.used_cpus(seen) > 0
 
 
 def test_a_program_that_ends_meanwhile_ends_the_window(start) -> None:  # type: ignore[no-untyped-def]

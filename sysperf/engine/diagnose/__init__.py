@@ -75,6 +75,8 @@ class _Diagnoser:
         self._start = time.monotonic()
         self._inside: inside.Inside | None = None
         self._notes: list[str] = []
+        self._first_stacks: dict[int, Stacks] = {}
+        self._alternates: dict[int, bool] = {}
         if pid < 1 or not self._host.exists(f"/proc/{pid}"):
             raise UsageError(f"there is no process {pid}", "`sysperf ps` lists the PyTorch programs")
         self._asked = pid
@@ -193,7 +195,7 @@ class _Diagnoser:
         looks: ParallelLooks[tuple[int, str], Stacks | Native | None] = ParallelLooks()
         with looks:
             for program in chosen:
-                looks.start((program.pid, "stacks"), partial(look.stacks, program.pid, STACKS_S))
+                looks.start((program.pid, "stacks"), partial(self._stacks, look, program.pid))
                 if worker := self._busiest_worker(program.pid):
                     looks.start((program.pid, "worker_stacks"), partial(look.stacks, worker, STACKS_S, program.pid))
             if chosen:
@@ -204,23 +206,26 @@ class _Diagnoser:
         seen = []
         for program in facts.programs:
             looked = {what: result for (pid, what), result in results.items() if pid == program.pid}
+            looked |= {"stacks": self._first_stacks[program.pid]} if program.pid in self._first_stacks else {}
             places = look.hits(program.pid, self._terms.ruleset, lint_s) if program in chosen else ()
             hits = tuple(sorted({hit.rule for hit in places}))
             later = measured.growth_later(self._window, program.pid)
             memory = msgspec.structs.replace(program.memory, growth_later_bytes_per_s=later)
-            looked_into = msgspec.structs.replace(program, hits=hits, places=places, memory=memory, **looked)
-            seen.append(self._alternating(programs.with_role_by_stacks(looked_into)))
+            alternates = self._alternates.get(program.pid)
+            looked_into = msgspec.structs.replace(program, hits=hits, places=places, memory=memory, alternates=alternates, **looked)
+            seen.append(programs.with_role_by_stacks(looked_into))
         sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
 
-    def _alternating(self, program: Program) -> Program:
-        """Look once more at a program that evaluates and trains: whether it does both by turns, or was met at the end of an epoch."""
-        first, look = program.stacks, self._inside
-        if first is None or look is None or self._left_s() < MIN_TRACE_S or not programs.evaluates_and_trains(first):
-            return program
-        second = look.stacks(program.pid, AGAIN_S)
-        return msgspec.structs.replace(program, alternates=second is not None and programs.evaluates_and_trains(second))
+    def _stacks(self, look: inside.Inside, pid: int) -> Stacks | None:
+        """Look once more at a program that evaluates and trains: it does both by turns, or was met at the end of an epoch."""
+        first = look.stacks(pid, STACKS_S)
+        if first is not None and programs.evaluates_and_trains(first):
+            self._first_stacks[pid] = first
+            second = look.stacks(pid, AGAIN_S)
+            self._alternates[pid] = second is not None and programs.evaluates_and_trains(second)
+        return first
 
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""

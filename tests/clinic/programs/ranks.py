@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 PR_SET_PDEATHSIG = 1
@@ -39,8 +39,8 @@ def main() -> None:
     rank = dist.get_rank()
     wide, batch = (4096, 4) if ILLNESS == "communication" and SICK else (256, 128)
     net = DistributedDataParallel(model(wide))
-    if "bfloat16" in PATCH:
-        net.register_comm_hook(None, bf16_compress_hook)
+    if "float16" in PATCH:
+        net.register_comm_hook(None, fp16_compress_hook)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
     passes = 8 if ILLNESS == "accumulation" else 1
     if ILLNESS == "accumulation":
