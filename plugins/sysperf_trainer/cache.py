@@ -32,8 +32,9 @@ def root(asked: str) -> str:
 
 def _is_led(path: str) -> bool:
     """Whether another user could lead a path elsewhere: along a link in /tmp, or in the home that `sudo` has kept."""
+    ours = (0, os.getuid(), os.stat("/").st_uid)  # in a user namespace the machine's root has another number
     while path != os.path.dirname(path):
-        if os.path.lexists(path) and os.lstat(path).st_uid not in (0, os.getuid()):
+        if os.path.lexists(path) and os.lstat(path).st_uid not in ours:
             return True
         path = os.path.dirname(path)
     return False

@@ -18,7 +18,7 @@ from sysperf.model.record import from_json, to_json
 from tests.golden import ROOT
 from tests.stand_ins import write_torch
 
-NOBODY = 65_534
+USER = 65_531
 
 PLUGIN = """
 import os
@@ -284,7 +284,7 @@ def test_traces_lie_in_no_folder_where_another_user_may_put_links(home: Path, tm
     """Their names can be guessed: root would have written along a link."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    os.chown(theirs, NOBODY, NOBODY)
+    os.chown(theirs, USER, USER)
     done = subprocess.run(command("--traces", str(theirs)), env=environment(home), capture_output=True, text=True, check=False, timeout=140)
 
     assert done.returncode == 2

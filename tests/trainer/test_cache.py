@@ -10,7 +10,7 @@ import pytest
 from sysperf_trainer import cache
 from sysperf_trainer.errors import TrainerError
 
-NOBODY = 65_534
+USER = 65_531
 
 
 @pytest.mark.root(users=True)
@@ -19,10 +19,10 @@ def test_data_lies_in_no_folder_that_another_user_leads_elsewhere(tmp_path: Path
     home, target = tmp_path / "home", tmp_path / "target"
     for folder in (home / "sysperf", target):
         folder.mkdir(parents=True)
-    os.chown(home, NOBODY, NOBODY)
+    os.chown(home, USER, USER)
     link = tmp_path / f"sysperf-trainer-{os.getuid()}"
     link.symlink_to(target)
-    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    os.chown(link, USER, USER, follow_symlinks=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(TrainerError, match="--cache"):
