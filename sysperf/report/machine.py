@@ -34,7 +34,7 @@ def described(snapshot: Snapshot) -> list[tuple[str, str]]:
     process = MachineFacts(snapshot).process
     if process is None or not process.unreadable:
         return identity(snapshot)
-    unseen = f"{count(process.unreadable, 'large one')} {not_examined(snapshot.root)}"
+    unseen = f"{process.unreadable} {not_examined(snapshot.root)}"
     return [*identity(snapshot), ("programs", unseen)]
 
 

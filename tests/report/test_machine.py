@@ -79,8 +79,8 @@ def test_a_container_hides_the_installations_of_its_machine() -> None:
     ("unreadable", "expected"),
     [
         (0, None),
-        (1, "1 large one of other users could not be examined; root can"),
-        (3, "3 large ones of other users could not be examined; root can"),
+        (1, "1 of other users could not be examined; root can"),
+        (3, "3 of other users could not be examined; root can"),
     ],
 )
 def test_programs_that_nobody_could_look_at_are_told(unreadable: int, expected: str | None) -> None:
@@ -92,7 +92,7 @@ def test_whose_programs_a_capture_could_not_look_at_is_not_known() -> None:
     """Root here can do nothing about it; whoever captures it again can."""
     snapshot = msgspec.structs.replace(reports.snapshot(process={"processes": [], "unreadable": 1}), root="box.tar.zst")
 
-    assert dict(described(snapshot))["programs"] == "1 large one could not be examined when this was captured; root can capture them"
+    assert dict(described(snapshot))["programs"] == "1 could not be examined when this was captured; root can capture them"
 
 
 def test_limits_smaller_than_the_machine_are_shown() -> None:
