@@ -14,6 +14,9 @@ def getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str,
     if evident and not absent_is_empty and len(steps) == 1 and isinstance(steps[0], str):
         return _field_getter(root, steps[0], path, reads)
 
+    if evident and not absent_is_empty and len(steps) == 2 and isinstance(steps[0], str) and isinstance(steps[1], str):
+        return _part_getter(root, steps[0], steps[1], path, reads)
+
     def run(scope: Scope) -> Value:
         value = scope.names.get(root)
         for step in steps:
@@ -40,6 +43,23 @@ def _field_getter(root: str, field: str, path: str, reads: tuple[str, ...]) -> N
 
     def run(scope: Scope) -> Value:
         record = scope.names.get(root)
+        value = record.get(field) if isinstance(record, dict) else getattr(record, field, None)
+        if value is None:
+            return unknown
+        if scope.touched is not None:
+            scope.touched[path] = Touched(value, reads)
+        return value
+
+    return run
+
+
+def _part_getter(root: str, part: str, field: str, path: str, reads: tuple[str, ...]) -> Node:
+    """The same for a field of a part, as `proc.workers.count`."""
+    unknown = Unknown({path: ""}, {path: reads})
+
+    def run(scope: Scope) -> Value:
+        record = scope.names.get(root)
+        record = record.get(part) if isinstance(record, dict) else getattr(record, part, None)
         value = record.get(field) if isinstance(record, dict) else getattr(record, field, None)
         if value is None:
             return unknown
