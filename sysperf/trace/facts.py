@@ -61,6 +61,9 @@ class Figures(Record, kw_only=True):
     host_starved_pct: float | None = None
     dispatch_idle_pct: float | None = None
     idle_queued_pct: float | None = None
+    host_late_pct: Annotated[
+        float | None, fact("host time in queued gaps whose operation began as soon as its launch was over: the host was no step ahead")
+    ] = None
     idle_long_gaps_pct: float | None = None
     longest_gap_ms: float | None = None
     kernels: float | None = None

@@ -223,6 +223,23 @@ def test_calls_of_a_start_up_that_come_back_are_no_iterations(tmp_path: Path) ->
     assert "start-up" in trace.why
 
 
+def test_kernels_that_are_shorter_than_their_launches_wait_for_the_host(tmp_path: Path) -> None:
+    """Calls of 9 µs behind each other launch kernels of 4 µs: each is being launched when the one before it ends, and nothing else is."""
+    machine = Machine()
+
+    def step(machine: Machine) -> None:
+        for _ in range(200):
+            machine.kernel(4, cost=9, latency=11)
+            machine.think(1)
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(machine, 6, step))
+
+    assert result.analysis.trace.verdict == "host-bound"
+    assert "device.launch-bound" in found(result)
+    assert "device.idle-although-queued" not in found(result)
+
+
 # ---------------------------------------------------------------------- ranks
 
 

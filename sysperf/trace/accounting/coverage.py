@@ -42,9 +42,10 @@ _PAGEABLE = (
 )  # fmt: skip
 _IDLE = (
     "gpu_busy_pct_mean", "dataloader_exposed_pct", "sync_exposed_pct", "copy_api_exposed_pct", "alloc_api_exposed_pct",
-    "host_exposed_pct", "host_starved_pct", "dispatch_idle_pct", "idle_queued_pct", "idle_long_gaps_pct", "longest_gap_ms",
+    "host_exposed_pct", "host_starved_pct", "dispatch_idle_pct", "idle_queued_pct", "host_late_pct", "idle_long_gaps_pct",
+    "longest_gap_ms",
 )  # fmt: skip
-_GAPS = ("host_starved_pct", "dispatch_idle_pct", "idle_queued_pct")
+_GAPS = ("host_starved_pct", "dispatch_idle_pct", "idle_queued_pct", "host_late_pct")
 _CALLS = (
     "sync_api_ms_per_step", "sync_api_pct", "sync_exposed_pct", "copy_api_pct", "copy_api_exposed_pct", "launch_api_pct",
     "alloc_api_exposed_pct", "host_exposed_pct", "host_starved_pct", "dispatch_idle_pct",
@@ -53,7 +54,7 @@ _NAMES = ("matmul_time_share", "tensor_core_share", "nccl_pct", "nccl_exposed_pc
 _OF_KERNELS = ("kernels", "kernels_per_step", "tiny_kernel_share", *_NAMES)
 _FIGURES = {
     COPIES: (*_COPIES, *_PAGEABLE, *_IDLE),
-    CALLS: (*_CALLS, "idle_queued_pct", "pageable_wait_pct", "pageable_h2d_wait_pct"),
+    CALLS: (*_CALLS, "idle_queued_pct", "host_late_pct", "pageable_wait_pct", "pageable_h2d_wait_pct"),
     LAUNCHES: (*_GAPS, "pageable_wait_pct", "pageable_h2d_wait_pct"),
     KERNEL_NAMES: _NAMES,
     GRAPHS: (*_COPIES, *_PAGEABLE, *_IDLE, *_OF_KERNELS),

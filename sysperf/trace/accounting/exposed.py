@@ -21,6 +21,8 @@ from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, GRAPH, KERNEL, Timeline
 
 LONG_GAP_NS = 1_000_000
+ARRIVES_NS, QUICK_CALL_NS = 10_000, 20_000
+"""A launch that nothing holds back arrives so soon behind its call; a longer call waited for room in the queue."""
 TINY_KERNEL_NS = 10_000
 MAX_DEVICE_NS = 600_000_000_000
 """A device operation that takes more than 10 minutes is a broken record."""
@@ -139,6 +141,16 @@ class DeviceTime:
             gaps.append(Gap(start, end, kind, first.get(end, -1) if end < self.window.end else -1))
         return gaps
 
+    def late_gaps(self) -> Intervals:
+        """Queued gaps that end as soon as the launch is there, whose call had just begun: kernels are shorter than their launches."""
+        calls = self.timeline.calls
+        late: Intervals = []
+        for gap in self.gaps:
+            call = self.launches.call(gap.ended_by) if gap.kind == QUEUED else None
+            if call is not None and calls.end[call] - calls.start[call] < QUICK_CALL_NS and gap.end - calls.end[call] < ARRIVES_NS:
+                late.append((gap.start, gap.end))
+        return late
+
     def copies(self, question: ByName) -> Intervals:
         """The time of the copies whose names are so, less that of kernels."""
         rows = self.timeline.operations
@@ -205,6 +217,7 @@ def figures(time: DeviceTime) -> Figures:
         host_starved_pct=percent(intersect(time.host_exposed, starved)),
         dispatch_idle_pct=percent(intersect(time.host_exposed, short)),
         idle_queued_pct=percent([(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]),
+        host_late_pct=percent(intersect(time.host_exposed, time.late_gaps())),
         idle_long_gaps_pct=percent(long),
         longest_gap_ms=max((end - start for start, end in time.idle), default=0) / 1e6,
     )

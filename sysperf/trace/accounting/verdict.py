@@ -90,7 +90,7 @@ def _of_device(rank: Rank) -> Verdict:
     figures = rank.figures
     causes = {
         "input-bound": rank.loader_recurring_pct or 0.0,
-        "host-bound": figures.host_starved_pct or 0.0,
+        "host-bound": (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0),
         "sync-bound": (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0),
         "comm-bound": figures.nccl_exposed_pct or 0.0,
         "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
@@ -175,7 +175,7 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
 
 def _doubt(rank: Rank, verdict: str, share: float) -> str:
     """Why the host need not be what the device waits for in general; empty where it is."""
-    figures, queued = rank.figures, rank.figures.idle_queued_pct or 0.0
+    figures, queued = rank.figures, (rank.figures.idle_queued_pct or 0.0) - (rank.figures.host_late_pct or 0.0)
     if verdict == "sync-bound" and queued > share / 2:
         return f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file"
     if short := _start_up(rank, share):
