@@ -113,7 +113,7 @@ CASES = {
 HEALTHY = (
     "plain_training", "idle_server", "prompt", "pinned_on_purpose", "full_cores", "hidden_loader", "sleeping_workers",
     "seldom_checkpoint", "quiet_logging", "large_memory", "busy_server", "cache_fills", "at_a_debugger", "empty_queue",
-    "waits_for_checkpoint", "asyncio_server", "accumulation",
+    "waits_for_checkpoint", "asyncio_server", "batches_accumulated",
 )  # fmt: skip
 """Programs that look suspicious, and are not ill."""
 

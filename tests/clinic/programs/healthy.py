@@ -200,7 +200,7 @@ def asyncio_server() -> None:
     asyncio.run(listen())
 
 
-def accumulation() -> None:
+def batches_accumulated() -> None:
     """Eight batches for each step of the optimizer."""
     x = torch.randn(512, 256)
     while True:
