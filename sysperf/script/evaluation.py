@@ -15,6 +15,10 @@ RULE = "program.no-grad-in-evaluation"
 _UNSAFE = frozenset(("backward", "grad", "requires_grad_", "copy_", "load_state_dict", "append", "extend", "save", "put", "send", "yield_"))
 
 
+_WRAPPERS = frozenset(("FullyShardedDataParallel", "FSDP", "fully_shard", "DistributedDataParallel", "DDP"))
+"""What keeps parameters or buffers of its own between calls: made in inference mode, they break the next training step."""
+
+
 def patterns(file: File) -> Iterator[Pattern]:
     """The calls of no_grad that may be inference_mode."""
     for call in file.tree.of(ast.Call):
@@ -79,9 +83,9 @@ def _is_counted(file: File, node: ast.Name, within_names: frozenset[str]) -> boo
 
 
 def _models_keep_nothing(file: File) -> bool:
-    """Every model of this file is written here, and keeps no tensor between calls: a cache made in inference mode breaks training."""
+    """Every model of this file is written here, and neither it nor a wrapper keeps tensors: those of inference mode break training."""
     models = [node for node in file.names.classes.values() if file.values.base_of(node) == "model"]
-    if not models:
+    if not models or file.words & _WRAPPERS or any("opacus" in name for name in file.names.imports.values()):
         return False
     for model in models:
         for function in model.body:

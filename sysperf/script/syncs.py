@@ -134,17 +134,25 @@ def _values(file: File, node: ast.expr) -> tuple[Value, ...]:
     return file.values.of(node)
 
 
+def _joined(test: ast.expr) -> list[ast.expr]:
+    """The conditions that a condition is made of: by `and` and `not`, or a truth or a count that is compared."""
+    if isinstance(test, ast.BoolOp):
+        return test.values
+    if isinstance(test, ast.UnaryOp):
+        return [test.operand]
+    return [test.left] if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.NotEq) else []
+
+
 def _compared(file: File, test: ast.expr) -> str:
     """The tensor in a condition whose value Python must wait for; identity and membership need none."""
-    if isinstance(test, ast.BoolOp | ast.UnaryOp):
-        parts = test.values if isinstance(test, ast.BoolOp) else [test.operand]
+    if parts := _joined(test):
         return next((of for part in parts if (of := _compared(file, part))), "")
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE):
         sides = (test.left, *test.comparators)
         if any(_tensor(file, part, sure=True) == "loss" for part in sides):
             return "loss"
         return "tensor" if any(_is_computed(file, part) for part in sides) else ""
-    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all") and not test.args:
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all", "sum") and not test.args:
         return _compared(file, test.func.value)
     if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKED:
         return _tensor(file, test.args[0])

@@ -189,7 +189,7 @@ class Values:
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)
         values = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
-        if values and name in self._names.differentiated and not any(value.kind in ("number", "array") for value in values):
+        if values and name in self._names.differentiated and not any(value.kind in ("number", "array", "host") for value in values):
             return [Value("loss", values[0].origin), *(value for value in values if value.kind != "loss")]
         if values:
             return values
@@ -318,8 +318,8 @@ class Values:
         if method.attr == "forward":
             return self._called(owner, call)
         home = method.attr == "cpu" or (method.attr == "to" and device_text(self._names, argument(call, "device", 0)) == "cpu")
-        if home and any(value.kind in _TENSORS for value in owner):
-            return [Value("array")]
+        if home and (not owner or any(value.kind in _TENSORS for value in owner)):
+            return [Value("array" if owner else "host", call)]
         if method.attr in SAME:
             copied = method.attr in ("to", "cuda")
             return [value._replace(kind="tensor") if copied and value.kind == "host" else value for value in owner]

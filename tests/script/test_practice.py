@@ -396,3 +396,37 @@ def test_samples_of_an_environment_need_no_workers(head: str, dataset: str, show
     """They are made while the program trains; numbers need none either."""
     text = f"{LOADER}{head}train_loader = DataLoader({dataset})\nfor x, y in train_loader:\n{STEP}"
     assert ("dataloader.inline" in hits(text)) == shown
+
+
+def test_what_a_helper_copies_to_the_cpu_lies_there() -> None:
+    """Also what is computed of it: only the copies wait."""
+    text = """
+import torch
+class Agent:
+    def evaluate(self, states):
+        dist = self.policy(states)
+        return self.value(states), dist.log_prob(states).cpu()
+    def update_params(self):
+        for batch in self.rollout:
+            values, log_prob = self.evaluate(batch.states)
+            loss = -torch.mean(batch.advantages * log_prob)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.logs.append(loss.item())
+"""
+    assert hits(text)["sync.per-step"] == [6]
+
+
+@pytest.mark.parametrize("test", ["torch.isnan(loss).sum() != 0", "torch.isnan(loss).any() == True"])
+def test_a_count_of_nans_is_compared_on_the_host(test: str) -> None:
+    """With zero, or with a truth."""
+    assert "sync.branch-on-loss" in hits(f"import torch\nfor x, y in loader:\n{STEP}    if {test}:\n        raise ValueError\n")
+
+
+@pytest.mark.parametrize("wrapper", ["model = FSDP(Net())", "model = DDP(Net())", "import opacus"])
+def test_inference_mode_is_not_for_wrapped_models(wrapper: str) -> None:
+    """They keep parameters or buffers of their own."""
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x\n{}\n@torch.no_grad()\ndef evaluate(model, loader):\n    n = 0\n    for x in loader:\n        n += model(x).sum().item()\n    return n\n"
+    assert "program.no-grad-in-evaluation" in hits(text.format(""))
+    assert "program.no-grad-in-evaluation" not in hits(text.format(wrapper))
