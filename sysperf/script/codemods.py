@@ -65,6 +65,8 @@ def _keep_workers(file: File, call: ast.Call) -> Change | None:
     """Add persistent_workers=True; with a number of workers that is an option, ``persistent_workers=args.workers > 0``."""
     name = file.names.qualified(call.func)
     maker = makers.TRANSFORMERS if name.endswith("TrainingArguments") else makers.DATALOADER
+    if keyword(call, "worker_init_fn") is not None:
+        return None  # it would seed the workers once, and not for each epoch
     if keyword(call, maker.persistent[0]) is not None or is_open(call) or file.loops.where(call).often or _changes_with_epochs(file, call):
         return None
     given = argument(call, maker.workers[0], maker.workers[1])

@@ -91,6 +91,14 @@ def test_a_loader_of_held_out_data_is_an_evaluation(loader: str, call: str, show
     assert ("program.gradients-in-evaluation" in hits(text)) == shown
 
 
+@pytest.mark.parametrize(("given", "kept"), [("", True), (", worker_init_fn=seed", False)])
+def test_workers_that_are_seeded_for_each_epoch_are_started_for_each(given: str, kept: bool) -> None:
+    """Their samples would be others."""
+    text = f"{LOADER}loader = DataLoader(data, num_workers=4{given})\nfor epoch in range(90):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+    (found,) = [each for each in judged_text(text) if each.rule == "dataloader.workers-made-again"]
+    assert (found.source_fix is not None) == kept
+
+
 @pytest.mark.parametrize(("dataset", "pins"), [("Images('train')", True), ("Images('train', device)", False)])
 def test_a_data_set_for_a_device_is_not_pinned(dataset: str, pins: bool) -> None:
     """Its samples may lie there, which pinning does not take."""
