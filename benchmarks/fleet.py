@@ -90,7 +90,7 @@ def of_pairs(looks: int) -> None:
 def noise(world: World | Net) -> str:
     """``1 %, each run like the one before (0.6)``."""
     alike = f", each run like the one before ({world.alike:g})" if world.alike else ""
-    shared = f", and {world.rack_noise:.0%} that a rack shares for a while" if world.rack_noise else ""
+    shared = f", and {100 * world.rack_noise:g}% that a rack shares for a while" if world.rack_noise else ""
     many = f" ({world.runs} runs)" if isinstance(world, World) and world.runs != World().runs else ""
     return f"{world.noise:.1%}{many}{alike}{shared}"
 
