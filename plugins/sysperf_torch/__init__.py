@@ -203,6 +203,6 @@ class _Session:
             raise SysperfError(f"process {pid} took the request and started no trace", f"what it prints may tell why{hint}")
         if self._elapsed_s() > limit_s:
             raise SysperfError(
-                f"no trace within {limit_s:g} s",
+                f"no trace within {limit_s:.3g} s",
                 "it counts optimizer steps: --seconds 1 traces by time" if self.request.iterations else "give it more time with --limit",
             )

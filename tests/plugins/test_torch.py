@@ -226,7 +226,7 @@ def test_a_trace_by_time_that_is_always_dropped_ends(folder: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("does", "limit_s", "why"),
-    [("die", 30, "ended before"), ("ignore", 30, "started no trace"), ("hang", 1.5, "no trace within 1.5 s")],
+    [("die", 30, "ended before"), ("ignore", 30, "started no trace"), ("hang", 1.51602, "no trace within 1.52 s")],
 )
 def test_a_trace_that_fails_leaves_nothing(folder: str, tmp_path: Path, does: str, limit_s: float, why: str) -> None:
     """A program that dies, that ignores the request, that never finishes."""
