@@ -269,6 +269,19 @@ def test_what_the_driver_writes_is_read_whole() -> None:
     assert read.faults[0].text.endswith("installed in this system has fallen off the bus and is not responding to commands.")
 
 
+def test_a_firmware_that_does_not_answer_is_said_once() -> None:
+    """The driver frames the words in stars; where an Xid says the same, that line is not a second fault. Heartbeats of idle laptops are none."""
+    beat = "2026-11-20T12:00:00,000001+00:00 NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 heartbeat 0\n"
+    line = f"{beat}2026-11-20T12:00:01,000001+00:00 NVRM: GPU6 _kgspLogRpcTimeout: {'*' * 33} GSP Timeout {'*' * 34}\n"
+    xid = (
+        "2026-11-20T12:00:02,000001+00:00 NVRM: Xid (PCI:0000:01:00): 119, pid=1, name=python, Timeout after 6s of waiting for RPC response"
+    )
+
+    assert [fault.text for fault in kernel_log.read_log(line).faults or ()] == ["GPU6 _kgspLogRpcTimeout: GSP Timeout"]
+    assert kernel_log.read_log(line + xid).faults == ()
+    assert kernel_log.read_log(beat).faults == ()
+
+
 @pytest.mark.parametrize(
     ("line", "detail"),
     [

@@ -38,8 +38,12 @@ _PROCESS = lazy(r"^[,: ]*(?:pid=[^,]{0,40},\s*)?(?:name=[^,]{0,80},\s*)?(?:(?:Ch
 _FAULT = lazy(
     _AT + r"NVRM:? ((?:.{0,160}?\b)?(?:fallen off the bus|RmInitAdapter failed|rm_init_adapter failed"
     r"|probe routine failed|probe routine was not called"
-    r"|requires use of the NVIDIA open kernel modules|not supported by open nvidia\.ko|failed to copy vbios|GPU is lost)\b.{0,160})"
+    r"|requires use of the NVIDIA open kernel modules|not supported by open nvidia\.ko|failed to copy vbios|GPU is lost"
+    r"|_kgspLogRpcTimeout: \*{1,80} GSP Timeout)\b.{0,160})"
 )
+_STARS = lazy(r"\s?\*{3,80}")
+_FIRMWARE = (119, 120)
+"""Xids that say what `GSP Timeout` says."""
 _OTHERS = lazy(
     _AT + r"((?:amdgpu|xe|i915) [0-9A-Fa-f:.]{7,16}: .{0,120}?(?:"
     r"(uncorrectable hardware errors?|device lost from bus|device wedged|GPU reset\([0-9]{1,6}\) failed"
@@ -99,7 +103,9 @@ def read_log(log: str) -> Log:
             _add_fault(faults, match, lost=True)
         elif match := _OTHERS.match(line):
             _add_fault(faults, match, lost=match[3] is not None)
-    return Log(tuple(xids.values()), tuple(sxids.values()), tuple(faults.values()))
+    said = any(xid.code in _FIRMWARE for xid in xids.values())
+    kept = [fault for fault in faults.values() if not (said and "GSP Timeout" in fault.text)]
+    return Log(tuple(xids.values()), tuple(sxids.values()), tuple(kept))
 
 
 def _joined(log: str) -> list[str]:
@@ -155,7 +161,7 @@ def _gravity(xid: Xid) -> int:
 
 
 def _add_fault(found: dict[tuple[str | None, str], Fault], line: re.Match[str], *, lost: bool) -> None:
-    when, text = neutral(line[1], 40), neutral(line[2].strip(" :"), MAX_TEXT)
+    when, text = neutral(line[1], 40), neutral(_STARS.sub("", line[2]).strip(" :"), MAX_TEXT)
     match = _BUS_ID.search(text)
     bus_id = pci.bus_id(match[1]) if match else None
     kind = _kind(text)
