@@ -6,16 +6,16 @@ import itertools
 from collections.abc import Sequence
 
 from sysperf.diagnosis.verdict import Verdict
-from sysperf.model.finding import Finding, Place, Remedy, Signal
+from sysperf.model.finding import Finding, Place, Remedy
 from sysperf.model.text import neutral
 from sysperf.report import as_json
 from sysperf.report.as_markdown import code, escape
+from sysperf.report.causes import MAX_TEXT, STATES, explained, gain, signal_text, title
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count
 
 STYLES = {"slowed": "warning", "healthy": "good", "idle": "good", "cannot-tell": "unknown"}
-STATES = {"confirmed": "error", "likely": "warning"}
-MAX_CAUSES, MAX_TEXT = 5, 2_000
+MAX_CAUSES = 5
 
 
 def render(verdict: Verdict, form: str, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -54,11 +54,6 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
     sheet.line()
     sheet.paragraph(f"{count(len(verdict.facts.programs), 'program')}, {verdict.took_s:.0f} s. Nothing of the job was changed.", "dim")
     return str(sheet)
-
-
-def explained(verdict: Verdict, cause: Finding) -> list[Finding]:
-    """Return what was found too, and is a consequence of a cause."""
-    return [other for other in verdict.dropped if other.state == "explained" and other.because.endswith(f" of {cause.rule}")]
 
 
 def _cause(sheet: Page, cause: Finding, others: Sequence[Finding], verbose: bool) -> None:
@@ -101,24 +96,8 @@ def _dropped(sheet: Page, verdict: Verdict, verbose: bool) -> None:
             sheet.paragraph(f"Not {neutral(cause.rule)}: {neutral(cause.because, MAX_TEXT)}", "dim")
 
 
-def gain(cause: Finding) -> str:
-    """``  saves about 20 % of the step (12 to 30)``; empty where nothing is predicted."""
-    low, middle, high = cause.gain.low, cause.gain.middle, cause.gain.high
-    return "" if middle is None or middle < 1 else f"  saves about {middle:.0f} % of the step ({low:.0f} to {high:.0f})"
-
-
 def _place(place: Place) -> str:
     return neutral(place.text, MAX_TEXT)
-
-
-def signal_text(signal: Signal) -> str:
-    """Return a signal with its source, and whether it speaks against the cause."""
-    return f"{signal.source}{'' if signal.supports else ' (against)'}: {neutral(signal.text, MAX_TEXT)}"
-
-
-def title(fix: Remedy) -> str:
-    """Return what a fix says, with its note."""
-    return f"{fix.title}; {fix.note}" if fix.note else fix.title
 
 
 def markdown(verdict: Verdict) -> str:
