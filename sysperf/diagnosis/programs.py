@@ -10,13 +10,13 @@ from sysperf.diagnosis import measured, neighbours, rates
 from sysperf.diagnosis.counters import PAGE_BYTES
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Stacks
 from sysperf.diagnosis.measured import MIN_TICKS, WORKER
-from sysperf.diagnosis.window import COMPILERS, Window
+from sysperf.diagnosis.window import COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet
 
 MIN_OTHERS = 0.25
 """CPUs that others use: of less, a neighbour is not steady."""
 MADE_AGAIN = 2
-"""Processes that a program started within a window, from which they are no programs of the job, but what it does."""
+"""Processes that a program started within a window, some of which have ended: they are no programs of the job, but what it does."""
 IDLE_CPUS = 0.02
 MIN_STEP = 0.1
 """Share of its samples in the parts of a step, from which a program that uses no CPU waits for data and not for work."""
@@ -43,10 +43,10 @@ _DEBUG = {
 def programs(window: Window, known: Sequence[Program]) -> tuple[Program, ...]:
     """The programs of the job that are still there or were seen, each with what the window counted."""
     described = [_program(window, program) for program in known if program.pid in window.processes]
-    makers = {program.pid for program in described if program.children_started >= MADE_AGAIN}
+    makers = {program.pid for program in described if program.children_started >= MADE_AGAIN and _some_ended(window, program.pid)}
     described = [program for program in described if window.parents.get(program.pid) not in makers]
     parents = {window.parents.get(program.pid) for program in described}
-    return tuple(_with_role(program, is_parent=program.pid in parents) for program in described)
+    return tuple(program if program.pid in makers else _with_role(program, is_parent=program.pid in parents) for program in described)
 
 
 def with_role_by_stacks(program: Program) -> Program:
@@ -70,8 +70,6 @@ def evaluates_and_trains(taken: Stacks) -> bool:
 
 
 def _with_role(program: Program, *, is_parent: bool) -> Program:
-    if program.children_started >= MADE_AGAIN:  # it makes processes anew and waits for each, as no launcher does
-        return program
     used, main, workers = program.threads.used_cpus, program.main, program.workers
     if used is None or used + (main.waited or 0) >= IDLE_CPUS or (workers.ran or 0) * workers.count > IDLE_CPUS:
         return program
@@ -103,8 +101,16 @@ def debug(env: dict[str, str], command: str) -> tuple[str, ...]:
 
 def _children_started(window: Window, pid: int) -> int:
     """The processes that a program started within the window, but its loader's workers and compilers."""
-    young = [process for process in window.processes.values() if not process.from_start and window.parents.get(process.pid) == pid]
-    return sum(not child.compiles and child.first.stat.comm not in (WORKER, *COMPILERS) for child in young)
+    return sum(not child.compiles and child.first.stat.comm not in (WORKER, *COMPILERS) for child in _young(window, pid))
+
+
+def _some_ended(window: Window, pid: int) -> bool:
+    """Whether a process that a program started within the window has ended: a launcher starts ranks, and they stay."""
+    return any(child.last is child.first for child in _young(window, pid))
+
+
+def _young(window: Window, pid: int) -> list[Watched]:
+    return [process for process in window.processes.values() if not process.from_start and window.parents.get(process.pid) == pid]
 
 
 def _idle_compilers_bytes(window: Window, pid: int) -> int:

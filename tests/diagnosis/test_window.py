@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from sysperf.collect.cgroup import Cgroup, throttled_share
 from sysperf.diagnosis import counters, machine, measured, neighbours, programs, rates
-from sysperf.diagnosis.facts import MainThread, Program, Threads
 from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
@@ -94,12 +93,19 @@ def test_who_hands_batches_over_is_no_member_of_a_team() -> None:
     assert [measured._is_member(thread, [main, *feeders], main) for thread in feeders] == [False, False]
 
 
-@pytest.mark.parametrize(("started", "role"), [(0, "waits"), (4, "computes")])
-def test_who_makes_processes_again_and_again_is_no_launcher(started: int, role: str) -> None:
-    """It sleeps as one that waits for its ranks does."""
-    sleeps = Program(pid=7, threads=Threads(used_cpus=0.0), main=MainThread(ran=0.0, waited=0.0), children_started=started)
+def test_a_launcher_is_told_from_who_makes_processes_again_and_again(start) -> None:  # type: ignore[no-untyped-def]
+    """Both sleep meanwhile; the processes of a launcher stay."""
+    makes = start("import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.2)'])")
+    launches = start("import subprocess, sys, time; time.sleep(1); [subprocess.Popen(['sleep', '60']) for _ in (0, 1)]; time.sleep(60)")
+    ended = {}
+    for pid in (makes, launches):
+        seen, deadline = Window(pid), time.monotonic() + 30
+        while programs._children_started(seen, pid) < 2 and time.monotonic() < deadline:
+            seen.run(0.5)
+        seen.run(1.5)
+        ended[pid] = programs._some_ended(seen, pid)
 
-    assert programs._with_role(sleeps, is_parent=True).role == role
+    assert ended == {makes: True, launches: False}
 
 
 def test_a_sleeping_program_sleeps(start) -> None:  # type: ignore[no-untyped-def]
