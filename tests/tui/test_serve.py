@@ -202,11 +202,15 @@ async def open_many(served: Served) -> None:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
             await session.ws_connect(f"{served.origin}{folder}ws", headers=headers)
         assert refusal.value.status == 503
-        assert len(dashboards(served)) == 4
+        await until(lambda: has_dashboards(served, 4))  # a window is there before its dashboard has started
         await windows[0].close()
         await until(lambda: accepts(session, f"{served.origin}{folder}ws", headers))
         for window in windows[1:]:
             await window.close()
+
+
+async def has_dashboards(served: Served, count: int) -> bool:
+    return len(dashboards(served)) == count
 
 
 async def accepts(session: Any, address: str, headers: dict[str, str]) -> bool:
