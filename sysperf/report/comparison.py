@@ -86,11 +86,12 @@ def text(comparison: Comparison, *, color: bool = False, width: int = 100) -> st
         page.paragraph(comparison.reason, "unknown" if comparison.verdict == "unclear" else "plain")
     for line in remarks(comparison):
         page.paragraph(line, "dim")
-    page.line()
     values = counting(comparison)
     both = [*values["a"], *values["b"]]
+    if both:
+        page.line()
     columns = max(10, min(MAX_PLOT_COLUMNS, width - 44))
-    for arm, variant, middle in arms(comparison):
+    for arm, variant, middle in arms(comparison) if both else ():
         middle_text = f"{middle:.4g} {comparison.metric.unit}" if middle is not None else "no run"
         page.line(f"{pad(clip(neutral(variant.name), 16), 16)}  {histogram(values[arm], both, columns)}  median {middle_text}")
     if len(both) > 1:

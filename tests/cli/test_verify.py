@@ -699,10 +699,10 @@ def test_a_file_of_a_study_is_never_larger_than_what_is_read(tmp_path: Path, cap
     assert file.read(State) == largest
 
 
-def on_terminal(home: Path, **variables: str) -> bytes:
+def on_terminal(home: Path, *options: str, **variables: str) -> bytes:
     """What a study writes to stderr, which is a terminal without a size."""
     master, slave = pty.openpty()
-    argv = (sys.executable, "-m", "sysperf", "verify", *SPEED, "--a", says(10), "--b", says(12))
+    argv = (sys.executable, "-m", "sysperf", "verify", *SPEED, *options, "--a", says(10), "--b", says(12))
     with subprocess.Popen(argv, env={**environment(home), **variables}, stdout=subprocess.DEVNULL, stderr=slave) as sysperf:
         os.close(slave)
         output = b""
@@ -840,6 +840,50 @@ def test_what_cannot_prepare_ends_the_study(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--prepare ended with exit code 4" in done.stderr
     assert "no such bucket" in done.stderr
+
+
+def test_ctrl_c_while_the_first_run_is_prepared_leaves_nothing_and_promises_nothing(tmp_path: Path) -> None:
+    """No run was made: there is none to go on from, none to draw, and what prepared is gone."""
+    prepare = f"touch {tmp_path / 'begun'}; exec sleep 54321.{os.getpid()}"
+    command = ("verify", *SPEED, "--prepare", prepare, "--a", says(1), "--b", says(2))
+    with subprocess.Popen(
+        (sys.executable, "-m", "sysperf", *command), env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        printed, said = process.communicate(timeout=60)
+
+    assert process.returncode == Exit.PARTIAL
+    assert "interrupted before a pair was complete" in printed
+    for untrue in ("had ended", "--resume", "median"):
+        assert untrue not in printed + said
+    assert not [1 for path in Path("/proc").glob("[0-9]*/cmdline") if f"54321.{os.getpid()}" in _content(path)]
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_what_must_stay_is_not_started_to_prepare(tmp_path: Path) -> None:
+    """The hint tells where to start it: a run in the foreground is no cure for a server."""
+    done = verify(tmp_path, *SPEED, "--prepare", "sleep 300 & true", "--a", says(1), "--b", says(2))
+
+    assert done.returncode == 2
+    assert "--prepare left something running" in done.stderr
+    assert "start before sysperf what has to stay" in done.stderr
+
+
+def test_a_terminal_shows_that_a_run_is_prepared(tmp_path: Path) -> None:
+    """From its first second on: who sees nothing ends it."""
+    first = tmp_path / "first"
+    output = on_terminal(tmp_path, "--prepare", f"test -e {first} || {{ touch {first}; sleep 1.5; }}", TERM="xterm")
+
+    assert b"--prepare runs, 1 s" in output
 
 
 def test_what_runs_print_is_shown_where_that_is_asked_for(tmp_path: Path) -> None:

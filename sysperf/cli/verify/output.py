@@ -18,7 +18,7 @@ def compare(plan: verify.Plan, state: verify.State, args: argparse.Namespace) ->
         result = verify.verify(plan, study.Progress(plan), state, tick=study.tick)
     if len(result.runs) > len(state.runs):
         _measuring.keep(result, plan.rule)
-    else:
+    elif state.runs:
         study.say_nothing_new()
     _options.write(rendered(result, args), args)
     return exit_code(result, args.fail_if_slower)

@@ -142,11 +142,12 @@ def run_length(metric: Metric) -> str:
     return f"each run goes on until the program ends{' (--run-seconds 10 ends it sooner)' if metric.counts else ''}"
 
 
-def tick(state: State, arm: Arm, seconds: float) -> None:
-    """Show on a terminal which variant runs, for how long, and what is known of the time that is left."""
+def tick(state: State, arm: Arm | None, seconds: float) -> None:
+    """Show on a terminal what runs, for how long, and what is known of the time that is left."""
     if state.plan.show_output or not _options.rewrites_lines(sys.stderr):
         return
-    plan, name = state.plan, (state.plan.a if arm == "a" else state.plan.b).name
+    plan = state.plan
+    name = "--prepare" if arm is None else (plan.a if arm == "a" else plan.b).name
     pair_s = state.pair_s()
     left = f"; a pair takes {pair_s:.0f} s" if pair_s else f"; {run_length(plan.metric)}" if not state.runs else ""
     so_far = progress_line(state) if state.runs and state.runs[-1].pair else "warming caches"

@@ -132,7 +132,7 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None,
     plan = state.plan
     most_s = plan.limit_s if state.runs else min(plan.limit_s, left_s)  # a first run that takes all the time tells nothing
     limit_s = measuring.limit_s(most_s, [earlier.wall_s for earlier in state.runs if earlier.arm == arm])
-    preparing_s = measuring.prepare(plan.prepare, plan.limit_s, show_output=plan.show_output) if plan.prepare else 0.0
+    preparing_s = _prepared(state, most_s, tick) if plan.prepare else 0.0
     with applied(plan.settings if arm == "b" else (), changer) as renewing:
         variant = _in_pair(plan.a if arm == "a" else plan.b, plan.seed, pair)
         meanwhile = run.ticking(functools.partial(tick, state, arm), renewing)
@@ -157,6 +157,12 @@ def _with_run(state: State, arm: Arm, pair: int, changer: change.Changer | None,
     unwatched = tuple(dict.fromkeys((*state.unwatched, *done.unwatched)))
     bounded = msgspec.structs.replace(plan, metric=done.bounding(plan.metric))
     return msgspec.structs.replace(state, plan=bounded, runs=(*state.runs, made), unwatched=unwatched, preparing_s=preparing_s)
+
+
+def _prepared(state: State, limit_s: float, tick: Tick) -> float:
+    """Have the run prepared, and return how long that took."""
+    meanwhile = run.ticking(functools.partial(tick, state, None))
+    return measuring.prepare(state.plan.prepare, limit_s, meanwhile, show_output=state.plan.show_output)
 
 
 def _in_pair(variant: Variant, seed: int, pair: int) -> Variant:

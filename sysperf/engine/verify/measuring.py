@@ -26,6 +26,9 @@ LIMIT_FACTOR, MIN_LIMIT_S = 10.0, 60.0
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - each run has a folder of its own there
 MIN_MEMORY_BYTES = 16 << 20
+PREPARING = "--prepare"
+STAYS = "a program that goes on in the background cannot be timed; have it stay in the foreground"
+PREPARING_STAYS = "what prepares a run must end before it begins: start before sysperf what has to stay"
 LIMIT_HINT = f"a run may take {LIMIT_FACTOR:g} times the longest one of its kind before it, and no more than --limit"
 
 
@@ -87,10 +90,10 @@ def measure(
     return Measured(value, finished.wall_s, finished.cpu_s, load, times, loss, finished.page_faults, *seen, agreed_steps=agreed)
 
 
-def prepare(command: str, limit_s: float, *, show_output: bool = False) -> float:
+def prepare(command: str, limit_s: float, meanwhile: Meanwhile | None = None, *, show_output: bool = False) -> float:
     """Have sh run this, and return how long it took. Raises RunFailed where it fails."""
-    variant = Variant("--prepare", ("sh", "-c", command))
-    finished = _finished(variant, dict(os.environ), limit_s, show_output=show_output)
+    variant = Variant(PREPARING, ("sh", "-c", command))
+    finished = _finished(variant, dict(os.environ), limit_s, meanwhile=meanwhile, show_output=show_output)
     check(variant, finished, limit_s)
     return finished.wall_s
 
@@ -155,7 +158,7 @@ def check(variant: Variant, finished: Finished, limit_s: float) -> None:
     if finished.left_behind:
         raise RunFailed(
             f"{variant.name} left something running, which was ended ({finished.left_behind}): {command}",
-            "a program that goes on in the background cannot be timed; have it stay in the foreground",
+            PREPARING_STAYS if variant.name == PREPARING else STAYS,
         )
     if finished.exit_code:
         how = f"was ended by signal {-finished.exit_code}" if finished.exit_code < 0 else f"ended with exit code {finished.exit_code}"

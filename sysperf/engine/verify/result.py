@@ -114,7 +114,8 @@ def _advice(state: State) -> str:
     """Say what would decide: how many more pairs, and how long they take."""
     more, pair_s = state.study().more_pairs(), state.pair_s()
     takes = f" ({math.ceil(more * pair_s / 60)} min)" if pair_s else ""
-    return f"about {more} more pair{'s' if more > 1 else ''}{takes} would decide (--resume goes on), or longer runs"
+    kept = " (--resume goes on)" if state.runs else ""
+    return f"about {more} more pair{'s' if more > 1 else ''}{takes} would decide{kept}, or longer runs"
 
 
 def _at_any_time(study: Study, why: str, advice: str) -> Progress:

@@ -127,8 +127,8 @@ class State(Record, kw_only=True):
 
 
 Observe = Callable[[State], None]
-Tick = Callable[[State, Arm, float], None]
-"""Gets each second which variant runs, and for how long."""
+Tick = Callable[[State, Arm | None, float], None]
+"""Gets each second which variant runs, None while a run is prepared, and for how long."""
 
 
 def log_ratio(a: Run, b: Run, metric: Metric) -> float:
