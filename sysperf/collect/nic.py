@@ -63,8 +63,8 @@ _DOWN = lazy(r"(\S{1,40}) .{0,120}?\b([A-Za-z][A-Za-z0-9_.-]{1,31})(?:\([a-z0-9_
 class Port(Record, kw_only=True):
     """A port of an adapter that moves data without the CPU: InfiniBand, RoCE or a cloud's own."""
 
-    name: Annotated[str, fact("adapter, as NCCL_IB_HCA names it", RDMA)] = ""
-    port: Annotated[int, fact("number of the port", PORTS)] = 0
+    name: Annotated[str, fact("adapter, as NCCL_IB_HCA names it", RDMA)]
+    port: Annotated[int, fact("number of the port", PORTS)]
     link_layer: Annotated[str | None, fact("InfiniBand or Ethernet (RoCE)", f"{EACH}/link_layer")] = None
     state: Annotated[str | None, fact("ACTIVE carries data; INIT waits for a subnet manager; DOWN", f"{EACH}/state")] = None
     physical_state: Annotated[str | None, fact("LinkUp, Polling (no partner answers), Disabled, …", f"{EACH}/phys_state")] = None
@@ -172,8 +172,10 @@ def _adapter(host: Host, name: str, nodes: dict[str, bool] | None) -> list[Port]
     if numbers is None and is_unreadable(host, f"{folder}/ports"):
         return None
     address = address_in(target or "")
+    known_as = neutral(name, 64)
     adapter = Port(
-        name=neutral(name, 64),
+        name=known_as,
+        port=0,
         firmware=_text(host.word(f"{folder}/fw_ver"), 40),
         model=_text(host.word(f"{folder}/hca_type"), 40),
         verbs_node=None if nodes is None else nodes.get(name, False),
@@ -182,13 +184,14 @@ def _adapter(host: Host, name: str, nodes: dict[str, bool] | None) -> list[Port]
         numa_node=locality(host, address)[0] if address else None,
     )
     chosen = [number for number in (numbers or ())[:MAX_PORTS] if _PORT.fullmatch(number)]
-    return [joined(adapter, _port(host, f"{folder}/ports/{number}", int(number))) for number in chosen]
+    return [joined(adapter, _port(host, f"{folder}/ports/{number}", known_as, int(number))) for number in chosen]
 
 
-def _port(host: Host, folder: str, number: int) -> Port:
+def _port(host: Host, folder: str, name: str, number: int) -> Port:
     rate = _RATE.match(host.word(f"{folder}/rate") or "")
     counter = {name: whole(host.word(f"{folder}/{file}")) for name, file in COUNTERS.items()}
     return Port(
+        name=name,
         port=number,
         link_layer=_text(host.word(f"{folder}/link_layer"), 24),
         state=_state(host, f"{folder}/state"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_origin, overload
 
@@ -37,15 +38,23 @@ R = TypeVar("R", bound=Record)
 
 
 def joined(first: R, *others: R) -> R:
-    """One record of parts that several functions read: of each field what the last one says that differs from the default."""
-    plain = type(first)()
-    known = {
-        name: value
-        for part in (first, *others)
-        for name in part.__struct_fields__
-        if (value := getattr(part, name)) != getattr(plain, name)
+    """One record of parts that several functions read: of each field what the last one says that differs from the default.
+
+    Of a field without a default it is what the last one says that is not empty.
+    """
+    plain = _plain(type(first))
+    known = {name: value for part in others for name, nothing in plain.items() if (value := getattr(part, name)) != nothing}
+    return msgspec.structs.replace(first, **known)
+
+
+@functools.cache
+def _plain(record: type[Record]) -> dict[str, object]:
+    """What each field is where nothing is said of it: its default, and "" where it has none."""
+    fields = msgspec.structs.fields(record)
+    return {
+        field.name: "" if field.required else field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        for field in fields
     }
-    return type(first)(**known)
 
 
 def fact(doc: str, *reads: str) -> msgspec.Meta:

@@ -159,10 +159,10 @@ def test_a_newer_agent_may_know_more_fields_and_areas() -> None:
 
 def test_a_field_that_an_older_agent_does_not_know_is_unknown() -> None:
     """`None`, also where this version's collector always writes the field; without a field that cannot be unknown, the area is unknown."""
-    snapshot = decoded(numa={"facts": {"nodes": [{"id": 0}]}}, storage={"facts": {"mounts": [{"path": "/data"}]}})
+    snapshot = decoded(numa={"facts": {"nodes": [{"id": 0}]}}, torch={"facts": {"installs": [{"prefix": "/opt"}]}})
     assert MachineFacts(snapshot).numa == Numa(nodes=(Node(id=0, cpus=None),), nodes_with_cpus=None)
-    assert MachineFacts(snapshot).storage is None
-    assert "fstype" in str(snapshot.areas["storage"].problem)
+    assert MachineFacts(snapshot).torch is None
+    assert "site_packages" in str(snapshot.areas["torch"].problem)
 
 
 @pytest.mark.parametrize("facts", [{"nodes": [{"id": "zero"}]}, {"nodes": 3}, [], "text", {"nodes": [{"id": 0, "cpus": "3-0-9"}]}])

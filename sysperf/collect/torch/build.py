@@ -6,7 +6,7 @@ PyTorch https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 
 import re
 
-from sysperf.collect.torch.records import Deep, Install, Pin
+from sysperf.collect.torch.records import Deep, Install, Pin, part
 from sysperf.collect.torch.site_packages import Site
 from sysperf.host import Host
 from sysperf.host.gpu_code import gpu_code
@@ -32,7 +32,7 @@ def build(site: Site, version_fields: dict[str, str], version: str | None, *, ed
     local = None if version is None else version.partition("+")[2]
     channel = _channel(site)
     metadata = _metadata_folder(site, version)
-    return Install(
+    return part(
         version=version,
         release=None if version is None else version.partition("+")[0],
         local=local,

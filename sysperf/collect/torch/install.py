@@ -10,7 +10,7 @@ from sysperf.collect.torch.libraries import libraries
 from sysperf.collect.torch.packages import packages
 from sysperf.collect.torch.place import Place, editable_source
 from sysperf.collect.torch.probe import ask
-from sysperf.collect.torch.records import Install
+from sysperf.collect.torch.records import Install, part
 from sysperf.collect.torch.site_packages import Site
 from sysperf.collect.torch.surroundings import surroundings
 from sysperf.collect.torch.wheels import capabilities, wheel
@@ -31,15 +31,14 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
     version_fields = version_file(host, root)
     version = version_fields.get("__version__") or site.dist("torch") or None
     found = joined(
+        surroundings(host, shell, place),
         _interpreter(host, environment, site),
         build(site, version_fields, version, editable=bool(source), alone=len(environment.site_packages) == 1),
         libraries(site, host.names(f"{root}/lib"), version_fields, answers),
         packages(site, version),
-        surroundings(host, shell, place),
     )
     code, code_source = gpu_code_in(site, root, found, answers)
-    rest = Install(
-        manager="user" if place.is_users else environment.manager,
+    rest = part(
         active=environment.active and place.wins,
         interpreter=interpreter,
         compiler=_compiler(shell, site),
@@ -55,7 +54,7 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
 
 def _interpreter(host: Host, environment: Environment, site: Site) -> Install:
     base, library = environment.base, environment.library
-    return Install(
+    return part(
         python_version=site.conda.get("python", (environment.python_version,))[0],
         free_threaded=environment.free_threaded,
         py_debug=_py_debug(host, environment, site.machine),

@@ -4,7 +4,7 @@ Reads   */site-packages/torch/lib  */site-packages/*.libs  /etc/alternatives/lib
 """
 
 from sysperf.collect.torch.build import OFFICIAL
-from sysperf.collect.torch.records import Deep, Install
+from sysperf.collect.torch.records import Deep, Install, part
 from sysperf.collect.torch.site_packages import Site, conda_blas, openmp_runtimes
 from sysperf.startup import lazy
 
@@ -15,7 +15,7 @@ _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), 
 def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[str, str], answers: Deep | None) -> Install:
     """Versions and kinds of the libraries that the build loads."""
     shipped = None if names is None else openmp_runtimes(names)
-    return Install(
+    return part(
         cudnn=_cuda_library(site, version_fields, "cudnn", answers.cudnn if answers else None),
         nccl=_cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
         triton=site.version_of("triton", "pytorch-triton", "triton-rocm"),

@@ -4,7 +4,7 @@ Reads   */site-packages/*.dist-info/METADATA
 Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
-from sysperf.collect.torch.records import Companion, Install, Package
+from sysperf.collect.torch.records import Companion, Install, Package, part
 from sysperf.collect.torch.site_packages import Site
 from sysperf.model.requirement import fits
 from sysperf.startup import lazy
@@ -32,7 +32,7 @@ _BUILT_FOR = lazy(r"torch([0-9]\.[0-9]{1,2})|(?:^|\.)pt([0-9])([0-9]{1,2})cu")
 def packages(site: Site, version: str | None) -> Install:
     """Versions of the packages that training uses beside torch."""
     there = site.readable
-    return Install(
+    return part(
         companions=tuple(_companion(site, name, version) for name in COMPANIONS if name in site.folders) if there else None,
         extensions=tuple(Package(name, site.dist(name)) for name in EXTENSIONS if name in site.folders) if there else None,
         numpy=site.version_of("numpy"),

@@ -5,6 +5,7 @@ Reads   */site-packages/torch/{version.py,lib}  */site-packages/*.dist-info/{MET
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated
 
 from sysperf.model.record import Record, fact
@@ -83,9 +84,9 @@ class Deep(Record):
 class Install(Record):
     """One PyTorch that an interpreter of this machine imports."""
 
-    prefix: Annotated[str, fact("folder of the environment", "/*/pyvenv.cfg", CONDA)] = ""
-    site_packages: Annotated[str, fact("folder that holds torch", VERSION)] = ""
-    manager: Annotated[str, fact("who made the environment: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", CONDA)] = ""
+    prefix: Annotated[str, fact("folder of the environment", "/*/pyvenv.cfg", CONDA)]
+    site_packages: Annotated[str, fact("folder that holds torch", VERSION)]
+    manager: Annotated[str, fact("who made the environment: venv, conda, pyenv, uv, system, user or other", "/*/pyvenv.cfg", CONDA)]
     python_version: Annotated[str | None, fact("version of the interpreter", "/*/pyvenv.cfg", "/*/bin/python3")] = None
     active: Annotated[bool, fact("what the shell that started sysperf would import", "/proc/self/environ", "PATH")] = False
     interpreter: Annotated[str | None, fact("the program to start", "/*/bin/python3")] = None
@@ -151,3 +152,7 @@ class Install(Record):
     lock_file: Annotated[str | None, fact("lock file of the project; empty without", *(f"/*/{name}" for name in LOCKS))] = None
     requirements_pinned: Annotated[bool | None, fact("requirements.txt pins torch exactly", "/*/requirements.txt")] = None
     deep: Annotated[Deep | None, fact("what torch says of itself; only with --deep", PROBE)] = None
+
+
+part = functools.partial(Install, prefix="", site_packages="", manager="")
+"""Make what one reader says of an installation. Which one it is, `surroundings` says."""

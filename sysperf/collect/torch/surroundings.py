@@ -27,6 +27,7 @@ def surroundings(host: Host, shell: Shell, place: Place) -> Install:
     return Install(
         prefix=place.prefix,
         site_packages=place.site,
+        manager="user" if place.is_users else place.environment.manager,
         duplicates=_duplicates(host, place),
         prefix_fstype=None if mount is None else neutral(mount.fstype, 40),
         jit_extensions=host.exists(f"{shell.home}/.cache/torch_extensions") if shell.home else None,
