@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from sysperf.ownership import stranger
 
 SYSTEM_CONFIG = "/etc/sysperf"
+PROJECT = ".sysperf.toml"
+"""The configuration of the current folder."""
 SYSTEM_STATE = "/var/lib/sysperf"
 """Root's journal of changes."""
 SYSTEM_RUNTIME = "/run/sysperf"
@@ -52,7 +54,7 @@ def config_folder(environ: _Environment = os.environ) -> str:
 
 def config_files(environ: _Environment = os.environ) -> tuple[str, ...]:
     """The configuration files in the order in which they are read."""
-    return f"{SYSTEM_CONFIG}/config.toml", f"{config_folder(environ)}/config.toml", ".sysperf.toml"
+    return f"{SYSTEM_CONFIG}/config.toml", f"{config_folder(environ)}/config.toml", PROJECT
 
 
 def rule_folders(environ: _Environment = os.environ) -> tuple[str, ...]:

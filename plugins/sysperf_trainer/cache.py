@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import shutil
 import tempfile
@@ -16,8 +18,8 @@ COMPLETE = "complete"
 def root(asked: str) -> str:
     """Return the folder of all made data: the one that was asked for, the user's cache, or a temporary one where that cannot be written."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    own = f"{tempfile.gettempdir()}/sysperf-trainer-{os.getuid()}"
-    candidates = (asked,) if asked else (f"{home}/sysperf/trainer", own)
+    temporary = f"{tempfile.gettempdir()}/sysperf-trainer-{os.getuid()}."  # with what follows it, nobody can have taken all
+    candidates = (asked,) if asked else (f"{home}/sysperf/trainer", *sorted(glob.glob(f"{glob.escape(temporary)}*")))
     for folder in candidates:
         try:
             if not asked and _is_led(folder):
@@ -27,6 +29,9 @@ def root(asked: str) -> str:
             continue
         if os.access(folder, os.W_OK) and os.stat(folder).st_uid == os.getuid():
             return folder
+    with contextlib.suppress(OSError):
+        if not asked:
+            return tempfile.mkdtemp(prefix=os.path.basename(temporary))
     raise TrainerError(f"no folder for data: {' and '.join(candidates)} cannot be written; --cache names another one")
 
 

@@ -124,7 +124,8 @@ def _bytes(path: StrPath) -> bytes:
     try:
         return read_orders(path, MAX_BYTES)
     except Foreign as error:
-        raise ConfigError(f"{path}: {error.strerror}", f"sudo chown root {path}, or --config FILE") from None
+        otherwise = "where another folder is the current one, it is not read" if path in (paths.PROJECT, BASELINE) else "or name another"
+        raise ConfigError(f"{path}: {error.strerror}", f"{error.cure()}; {otherwise}") from None
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise

@@ -66,6 +66,13 @@ def read_orders(path: StrPath, limit: int) -> bytes:
 class Foreign(PermissionError):
     """Root would take orders from another user."""
 
+    def cure(self) -> str:
+        """Return the commands after which root takes them."""
+        import shlex  # noqa: PLC0415 - for what is refused only
+
+        path = shlex.quote(os.path.abspath(self.filename))
+        return f"look into it, then `sudo chown root {path}; sudo chmod go-w {path}`"
+
 
 def foreign(status: os.stat_result) -> str:
     """Why root takes no orders from a file; "" for other users, who may take them from anybody, and for a file that only root can write."""

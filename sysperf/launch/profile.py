@@ -59,9 +59,7 @@ def read(path: str) -> Profile:
     try:
         profile: Profile = convert(tomli.loads(read_orders(path, MAX_BYTES).decode()), Profile)
     except Foreign as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}", f"look into it, then sudo chown root {path}, or start the program as yourself"
-        ) from None
+        raise ConfigError(f"{path}: {error.strerror}", f"{error.cure()}, or start the program as yourself") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", HINT) from None
     except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

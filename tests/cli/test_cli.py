@@ -269,6 +269,24 @@ def test_output_follows_no_link_of_another_user(tmp_path: Path) -> None:
     assert "another user" in done.stderr
 
 
+@pytest.mark.root(users=True)
+@pytest.mark.parametrize(("owner", "mode"), [(65_533, 0o644), (0, 0o666)])
+def test_root_obeys_a_projects_file_after_the_commands_that_the_hint_names(tmp_path: Path, owner: int, mode: int) -> None:
+    """Of another user, or one that others can write: either needs its own command."""
+    project = tmp_path / "it's mine"
+    project.mkdir()
+    file = project / ".sysperf.toml"
+    file.write_text('fail_on = "never"\n')
+    file.chmod(mode)
+    os.chown(file, owner, -1)
+    refused = sysperf("config", "show", cwd=project)
+
+    assert refused.returncode == 2
+    assert "where another folder is the current one, it is not read" in refused.stderr
+    subprocess.run(("sh", "-c", refused.stderr.split("`")[1].replace("sudo ", "")), check=True)
+    assert "never" in sysperf("config", "show", cwd=project).stdout
+
+
 def test_a_served_dashboard_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
     """Which may be another user's, where root has gone to look."""
     (tmp_path / "msgspec.py").write_text("raise SystemExit('taken')")

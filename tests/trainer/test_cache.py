@@ -20,14 +20,22 @@ def test_data_lies_in_no_folder_that_another_user_leads_elsewhere(tmp_path: Path
     for folder in (home / "sysperf", target):
         folder.mkdir(parents=True)
     os.chown(home, USER, USER)
-    link = tmp_path / f"sysperf-trainer-{os.getuid()}"
+    link = tmp_path / f"sysperf-trainer-{os.getuid()}.taken"
     link.symlink_to(target)
     os.chown(link, USER, USER, follow_symlinks=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(TrainerError, match="--cache"):
-        cache.root("")
-    assert not list(home.glob("sysperf/*"))
-    link.unlink()
+    made = Path(cache.root(""))
 
-    assert cache.root("") == str(link)
+    assert made.parent == tmp_path
+    assert made.stat().st_mode & 0o7777 == 0o700
+    assert not [*home.glob("sysperf/*"), *target.iterdir()]
+    assert cache.root("") == str(made)  # the next run finds what this one made
+
+
+def test_a_folder_that_was_asked_for_is_the_only_one(tmp_path: Path) -> None:
+    """Data that lie elsewhere than the user said fill another disk."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(TrainerError, match="--cache"):
+        cache.root(str(tmp_path / "file"))
