@@ -32,7 +32,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
 
 cause, trace = sys.argv[1:]
-torch.set_num_threads(1)
+ALL = len(os.sched_getaffinity(0))
+threads = {False: ALL if "-team" in cause else 1, True: ALL if "-keeps-team" in cause else 1}
+torch.set_num_threads(threads[False])
 
 
 class Data(Dataset):
@@ -77,6 +79,7 @@ def step(cured):
 
 
 def block(cured):
+    torch.set_num_threads(threads[cured])
     for _ in range(SETTLE):
         step(cured)
     start = time.perf_counter()
@@ -89,6 +92,7 @@ SETTLE, STEPS = 4, 8
 for cured in (False, True):
     block(cured)
 pairs = [(block(False), block(True)) for _ in range(int(os.environ["BLOCKS"]))]
+torch.set_num_threads(threads[False])
 plan = schedule(wait=0, warmup=2, active=20)
 with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=lambda p: p.export_chrome_trace(trace)) as profiler:
     for _ in range(22):
@@ -132,13 +136,18 @@ os._exit(0)
 """
 CAUSES = {
     "loader-storage-4": ("loader", "high"),
-    "loader-decode-1": ("loader", "low"),
+    "loader-decode-1": ("loader", "high"),
+    "loader-decode-keeps-team-1": ("loader", ""),
+    "loader-decode-for-team-1": ("loader", "high"),
     "pause": ("hole", "high"),
     "checkpoint": ("hole", "high"),
     "copies": ("cast", "high"),
     "optimizer": ("optimizer", "high"),
 }
-"""What is wrong with the program (and how many workers cure it), the fix whose prediction is compared, and the end that is this cure."""
+"""What is wrong with the program (and how many workers cure it), the fix whose prediction is compared, and the end that is this cure.
+
+The steps of two programs compute on all CPUs: in one the worker comes beside that team, which is no end of the interval, and in the other
+the team makes room for it."""
 
 
 def main() -> None:
@@ -160,11 +169,11 @@ def main() -> None:
     if args.hand_over:
         hand_over(python)
         return
-    print(f"{'cause':<17} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'quartiles':>14} {'predicted':>14} {'inside':>7} {'error':>7}")
+    print(f"{'cause':<27} {'sick ms':>8} {'cured ms':>9} {'measured':>9} {'quartiles':>14} {'predicted':>14} {'inside':>7} {'error':>7}")
     with tempfile.TemporaryDirectory() as folder:
         results = [compare(python, folder, cause, args.blocks) for cause in args.only]
     known = [result for result in results if result is not None]
-    middle = statistics.median(result.error for result in known)
+    middle = statistics.median(result.error for result in known if result.error is not None)
     inside = sum(result.inside for result in known)
     print(f"median error {middle:.0%} of the gain, {len(known)} of {len(results)} predicted, {inside} within the interval")
     print(f"load average {os.getloadavg()[0]:.1f} after")
@@ -194,7 +203,7 @@ def hand_over(python: str) -> None:
 class Comparison(NamedTuple):
     """How a prediction did: the error of the cure's end as a share of the gain, and whether the interval and the quartiles overlap."""
 
-    error: float
+    error: float | None
     inside: bool
 
 
@@ -207,13 +216,14 @@ def compare(python: str, folder: str, cause: str, blocks: int) -> Comparison | N
     least, measured, most = statistics.quantiles((100 * (1 - cured / sick) for sick, cured in pairs), n=4)
     rank = account(read(trace))
     prediction = next((one for one in rank.replay.predictions if one.fix == fix), None)
-    line = f"{cause:<17} {before:>8.2f} {after:>9.2f} {measured:>8.1f}% {least:>6.1f}-{most:>5.1f}% "
+    line = f"{cause:<27} {before:>8.2f} {after:>9.2f} {measured:>8.1f}% {least:>6.1f}-{most:>5.1f}% "
     if prediction is None:
         print(f"{line} {'none':>14}", flush=True)
         return None
-    error = abs(getattr(prediction, end) - measured) / abs(measured)
+    error = abs(getattr(prediction, end) - measured) / abs(measured) if end else None
     inside = prediction.low <= most and least <= prediction.high
-    print(f"{line} {prediction.low:>6.1f}-{prediction.high:>5.1f}% {'yes' if inside else 'no':>7} {error:>6.0%}", flush=True)
+    shown = f"{'-':>6}" if error is None else f"{error:>6.0%}"
+    print(f"{line} {prediction.low:>6.1f}-{prediction.high:>5.1f}% {'yes' if inside else 'no':>7} {shown}", flush=True)
     return Comparison(error, inside)
 
 

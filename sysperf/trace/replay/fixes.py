@@ -206,14 +206,14 @@ def of_straggler(skew: Skew) -> Prediction | None:
     )  # fmt: skip
 
 
-HAND_OVER_MS = 1.1, 3.5
+HAND_OVER_MS = 1.1
 """What it costs the main thread to take a batch of two tensors over from a worker that has had time to make it, by PyTorch 2.13.
 
 `benchmarks/trace_gain.py --hand-over` measures it. On two shared CPUs of an EPYC: sockets and shared memory took 1.1 ms of CPU time while
-nothing else ran, and 1.5 to 1.7 ms (medians of four runs) at a load average of 4. A worker that computes in Python answers late: 3.5 ms
-of wall time while nothing else ran, and 3.7 to 5.1 ms at that load."""
+nothing else ran, and 1.5 to 1.7 ms (medians of four runs) at a load average of 4."""
 CPU_WORDS = {
-    "loader": "low: one worker with a CPU of its own prepares batches beside the step; high: so many that no step waits",
+    "loader": "low: the computing threads use all CPUs, and workers gain nothing beside them; high: so many, with CPUs of their own, that "
+    "no step waits",
     "hole": "what is done in the long times between operators is done elsewhere, or not at all; low: what most iterations have, without "
     "waiting for other threads, less a fifth for what a trace does not show; high: all of it",
     "compile": "low: half as many compilations; high: none within steps",
@@ -279,9 +279,6 @@ def _together(bounds: Mapping[str, float]) -> float:
 
 
 def _of_loader(cpu: Cpu, batches: Batches) -> tuple[float, float]:
-    """What workers gain: a step takes at least what is not the loader's, and with one worker what that one needs for a batch."""
-    load = cpu.loader_pct
-    if batches.workers == ">0":
-        return 0.0, load
-    least, most = (100 * cost / batches.step_ms if batches.step_ms else 0.0 for cost in HAND_OVER_MS)
-    return max(0.0, min(load, 100 - load) - most), max(0.0, load - least)
+    """What workers gain: nothing where no CPU is free for them, else what is the loader's, less what taking a batch over costs."""
+    is_new = batches.workers != ">0" and batches.step_ms
+    return 0.0, max(0.0, cpu.loader_pct - (100 * HAND_OVER_MS / batches.step_ms if is_new else 0.0))
