@@ -293,9 +293,8 @@ def test_resets_and_broken_memory_are_told_apart() -> None:
     """A reset may be a program's fault; an uncorrectable error and a lost device are the GPU's."""
     faults = read_log(LOG).faults or ()
 
-    assert [(fault.bus_id, fault.lost) for fault in faults] == [
-        ("0000:0c:00.0", False), ("0000:0c:00.0", False), ("0000:1c:00.0", True), ("0000:03:00.0", False),
-        ("0000:1c:00.0", True),
+    assert [(fault.bus_id, fault.kind, fault.count) for fault in faults] == [
+        ("0000:0c:00.0", "hung", 2), ("0000:1c:00.0", "memory", 1), ("0000:03:00.0", "hung", 1), ("0000:1c:00.0", "reset-failed", 1),
     ]  # fmt: skip
 
 

@@ -15,8 +15,9 @@ from typing import Annotated
 from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu import drm
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
-from sysperf.collect.gpu.kernel_log import Fault, Log, Xid, read_log
+from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
+from sysperf.collect.gpu.log_faults import GOES_ON, Fault
 from sysperf.collect.gpu.records import KFD, PCI, Device, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
@@ -189,7 +190,7 @@ def _log(host: Host, has_gpu: bool, nvidia: bool) -> Log:
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if has_gpu else ())
     read = read_log(log)
-    return read if has_gpu else Log(read.xids, read.sxids, tuple(fault for fault in read.faults or () if fault.lost))
+    return read if has_gpu else Log(read.xids, read.sxids, tuple(fault for fault in read.faults or () if fault.kind not in GOES_ON))
 
 
 def nvidia_functions(host: Host) -> tuple[Function, ...] | None:

@@ -12,6 +12,8 @@ from typing import Annotated
 
 from msgspec import structs
 
+from sysperf.collect.gpu import log_faults
+from sysperf.collect.gpu.log_faults import Fault
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -23,7 +25,7 @@ MAX_LINE = 1_000
 NVLINK5 = range(144, 151)
 _UNITS = {"NETIR_LINK_DOWN": "NETIR_LINK_EVT", "NVLPW_CTRL": "NVLPW", "NETIR_INT": "NETIR"}
 """Names that drivers of different branches have for one unit."""
-_DRIVERS = ("NVRM", "SXid", "amdgpu ", "xe ", "i915 ")
+_DRIVERS = ("SXid", *log_faults.MARKS)
 
 _AT = r"^(\S{1,40}) .{0,80}?"
 _XID = lazy(_AT + r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b(.{0,400})")
@@ -35,22 +37,6 @@ _NVLINK5 = lazy(
     re.IGNORECASE,
 )
 _PROCESS = lazy(r"^[,: ]*(?:pid=[^,]{0,40},\s*)?(?:name=[^,]{0,80},\s*)?(?:(?:Ch|channel) [0-9a-fA-F]{1,8},\s*)?")
-_FAULT = lazy(
-    _AT + r"NVRM:? ((?:.{0,160}?\b)?(?:fallen off the bus|RmInitAdapter failed|rm_init_adapter failed"
-    r"|probe routine failed|probe routine was not called"
-    r"|requires use of the NVIDIA open kernel modules|not supported by open nvidia\.ko|failed to copy vbios|GPU is lost"
-    r"|_kgspLogRpcTimeout: \*{1,80} GSP Timeout)\b.{0,160})"
-)
-_STARS = lazy(r"\s?\*{3,80}")
-_FIRMWARE = (119, 120)
-"""Xids that say what `GSP Timeout` says."""
-_OTHERS = lazy(
-    _AT + r"((?:amdgpu|xe|i915) [0-9A-Fa-f:.]{7,16}: .{0,120}?(?:"
-    r"(uncorrectable hardware errors?|device lost from bus|device wedged|GPU reset\([0-9]{1,6}\) failed"
-    r"|GPU reset end with ret = -[0-9]{1,6}|GPU Recovery Failed|Fatal error during GPU init)"
-    r"|GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset)\b.{0,80})"
-)
-_BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
 
 
 class Xid(Record):
@@ -68,17 +54,6 @@ class Xid(Record):
         str | None,
         fact("of errors of NVLink 5 (144 to 150) the unit and its status, or the sub-code of a link that went down", "run:dmesg"),
     ] = None
-
-
-class Fault(Record):
-    """A line of the driver about a GPU that it could not start, or lost, which is no Xid."""
-
-    name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
-    text: Annotated[str, fact("what the line says", "run:dmesg")]
-    bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
-    count: Annotated[int, fact("how often it is in the log", "run:dmesg")] = 1
-    last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
-    lost: Annotated[bool, fact("whether the GPU is lost or broken, and not only reset", "run:dmesg")] = True
 
 
 class Log(Record):
@@ -99,17 +74,13 @@ def read_log(log: str) -> Log:
             _add(xids, "Xid", match)
         elif match := _SXID.match(line):
             _add(sxids, "SXid", match)
-        elif match := _FAULT.match(line):
-            _add_fault(faults, match, lost=True)
-        elif match := _OTHERS.match(line):
-            _add_fault(faults, match, lost=match[3] is not None)
-    said = any(xid.code in _FIRMWARE for xid in xids.values())
-    kept = [fault for fault in faults.values() if not (said and "GSP Timeout" in fault.text)]
-    return Log(tuple(xids.values()), tuple(sxids.values()), tuple(kept))
+        elif fault := log_faults.read_fault(line):
+            log_faults.add(faults, fault)
+    return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 
 
 def _joined(log: str) -> list[str]:
-    """The lines of NVIDIA's driver. Of a message of several lines the kernel indents the rest, and the driver begins each with its name."""
+    """The lines of drivers of GPUs. Of a message of several lines the kernel indents the rest, and the driver begins each with its name."""
     lines: list[str] = []
     for line in log.splitlines():
         if line.startswith(" ") and lines:
@@ -158,19 +129,3 @@ def _end_of_process(rest: str) -> int:
 def _gravity(xid: Xid) -> int:
     """Return how much a line weighs: a fatal one most, then one that is rated at all; least of all one that another error caused."""
     return 0 if xid.cause is not None else {True: 3, False: 2, None: 1}[xid.fatal]
-
-
-def _add_fault(found: dict[tuple[str | None, str], Fault], line: re.Match[str], *, lost: bool) -> None:
-    when, text = neutral(line[1], 40), neutral(_STARS.sub("", line[2]).strip(" :"), MAX_TEXT)
-    match = _BUS_ID.search(text)
-    bus_id = pci.bus_id(match[1]) if match else None
-    kind = _kind(text)
-    before = found.get((bus_id, kind))
-    if before is None and len(found) >= MAX_ENTRIES:
-        return
-    found[bus_id, kind] = Fault(bus_id or "a GPU", text, bus_id, before.count + 1 if before else 1, when, lost)
-
-
-def _kind(text: str) -> str:
-    """Which of the driver's sentences a line is, whatever numbers it has."""
-    return re.sub(r"[^a-z ]", "", text.lower())

@@ -1,0 +1,122 @@
+"""What drivers and the kernel write about GPUs that are ill where no Xid says it.
+
+Reads    the kernel log
+NVIDIA   https://github.com/NVIDIA/open-gpu-kernel-modules: kernel-open/nvidia/{nv.c,nv-pci.c}, src/nvidia/arch/nvalloc/unix/src/osinit.c
+         src/nvidia/src/kernel/gpu/gsp/kernel_gsp.c, kernel-open/nvidia-uvm/uvm_global.c, src/nvidia-modeset/src/nvkms-evo1.c
+Linux    drivers/gpu/drm/{drm_drv.c,amd,xe,i915}  drivers/base/dd.c  drivers/pci/pci.c  drivers/iommu/amd/iommu.c
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Annotated
+
+from sysperf.model.record import Record, fact
+from sysperf.model.text import neutral
+from sysperf.procfs import pci
+from sysperf.startup import lazy
+
+MAX_ENTRIES = 256
+MAX_TEXT = 200
+GOES_ON = ("hung", "program", "iommu")
+"""Kinds after which the GPU is still there for programs."""
+FALLEN, FIRMWARE = 79, (119, 120)
+"""Xids that say what the kinds `lost` and `firmware` say."""
+ALL = {
+    "start": r"(?:probe of \S{7,16}|probe with driver \S{2,20}) failed with error",
+    "lost": r"(?:Unable to|can't) change power state from \S{2,10} to D0\b|[Rr]efused to change power state",
+    "wedged": r"device wedged, needs recovery",
+    "hung": r"device wedged, but recovered through reset",
+    "iommu": r"AMD-Vi: Event logged \[IO_PAGE_FAULT",
+}
+NVIDIA = {
+    "power-cable": r"GPU does not have the necessary power cables connected",
+    "region": r"PCI I/O region assigned to your NVIDIA device is invalid",
+    "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card",
+    "taken": r"probe routine was not called|request_mem_region failed",
+    "open-module": r"requires use of the NVIDIA open kernel modules",
+    "closed-module": r"not supported by open nvidia\.ko",
+    "unsupported": r"not supported by the NVIDIA .{1,40} driver release|supported through the NVIDIA .{1,40} Legacy drivers",
+    "firmware-file": r"Direct firmware load for nvidia/\S{1,60} failed",
+    "firmware": r"\*{3,80} (?:GSP Timeout|GSP-CrashCat Report|LibOS Task Watchdog Report)",
+    "rom": r"failed to copy vbios",
+    "lost": r"fallen off the bus|GPU is lost",
+    "start": r"RmInitAdapter failed|rm_init_adapter failed|probe routine failed|None of the NVIDIA .{1,40} were initialized",
+    "reset": r"\[NV_ERR_RESET_REQUIRED\]",
+    "uvm": r"Encountered a global fatal error",
+    "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress",
+}
+OTHERS = {
+    "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Replace this GPU",
+    "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b",
+    "lost": r"device lost from bus",
+    "start": r"Fatal error during GPU init|Device initialization failed",
+    "survival": r"In Survivability Mode",
+    "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
+    r"|Failed to reset chip|GT[0-9]{1,3}: reset failed",
+    "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
+    "heat": r"GPU over temperature range|Critical Temperature Fault",
+    "firmware": r"SMU: I'm not done with your previous command",
+    "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Resetting chip|MES failed to respon"
+    r"|MES might be in unrecoverable state",
+    "program": r"page fault \(src_id|Engine memory CAT error|Fault response: Unsuccessful",
+}
+MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "i915")
+"""One of these is in each line that is read here."""
+
+_AT = r"^(\S{1,40}) .{0,80}?"
+_OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia-modeset|nvidia-uvm|nvidia)[: ].{1,300})")
+_OF_OTHERS = lazy(_AT + r"\b((?:amdgpu|xe|i915)[: ].{1,300})")
+_NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")
+_STARS = lazy(r"\s?\*{3,80}")
+_BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
+
+
+class Fault(Record):
+    """What the log says of a GPU that could not be started, was lost, or hung, and that is no Xid."""
+
+    name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
+    text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
+    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL)))}", "run:dmesg")]
+    bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
+    count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
+    last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
+
+
+def read_fault(line: str) -> Fault | None:
+    """What a line says of a GPU; None where it says nothing of the kind."""
+    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS)):
+        if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
+            text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :"), MAX_TEXT)
+            address = _BUS_ID.search(match[2])
+            bus_id = pci.bus_id(address[1]) if address else None
+            return Fault(bus_id or "a GPU", text, str(said.lastgroup).replace("_", "-"), bus_id, 1, neutral(match[1], 40))
+    return None
+
+
+@cache
+def _pattern(*kinds: tuple[str, str]) -> re.Pattern[str]:
+    """All sentences, each in a group that is named by its kind."""
+    own = dict(kinds)
+    every = {kind: "|".join(filter(None, (own.get(kind), ALL.get(kind)))) for kind in (*own, *ALL)}
+    return re.compile("|".join(f"(?P<{kind.replace('-', '_')}>{words})" for kind, words in every.items()))
+
+
+def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
+    """One entry a GPU and kind: the first text, which is nearest to the cause, and the newest time."""
+    key = fault.bus_id, fault.kind
+    first = found.get(key, fault)
+    if key in found or len(found) < MAX_ENTRIES:
+        found[key] = Fault(first.name, first.text, first.kind, first.bus_id, first.count + (key in found), fault.last)
+
+
+def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fault, ...]:
+    """Leave out what an Xid says, too, and starts that failed where another line says why."""
+    xids = set(xids)
+    said = {"firmware": any(code in FIRMWARE for _, code in xids)}
+    kept = [fault for fault in faults if not said.get(fault.kind, fault.kind == "lost" and (fault.bus_id, FALLEN) in xids)]
+    graver = {fault.bus_id for fault in kept if fault.kind not in ("start", *GOES_ON)}
+    named = graver | {fault.bus_id for fault in kept if fault.kind == "start" and fault.bus_id}
+    return tuple(fault for fault in kept if fault.kind != "start" or not (fault.bus_id in graver if fault.bus_id else named))

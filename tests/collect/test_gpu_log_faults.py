@@ -1,0 +1,130 @@
+"""Sentences of GPU drivers that are no Xid: the forms are those of the drivers' sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sysperf.collect.gpu import log_faults
+from sysperf.collect.gpu.kernel_log import read_log
+from sysperf.collect.gpu.log_faults import Fault
+from sysperf.evaluate.rule_files import read_file
+
+AT = "2026-11-20T12:00:00,000001+00:00 "
+
+
+def read(*lines: str) -> list[Fault]:
+    return list(read_log("".join(f"{AT}{line}\n" for line in lines)).faults or ())
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("NVRM: GPU 0000:01:00.0: GPU does not have the necessary power cables connected.", "power-cable"),
+        ("NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1db1) installed in this system is not supported by open", None),
+        ("NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2d04) installed in this system is not supported by the NVIDIA 550.163.01 driver release.", "unsupported"),
+        ("NVRM: The NVIDIA Tesla K80 GPU installed in this system is supported through the NVIDIA 470.xx Legacy drivers.", "unsupported"),
+        ("NVRM: Can't find an IRQ for your NVIDIA card!", "interrupt"),
+        ("NVRM: request_mem_region failed for 16M @ 0xfc000000. This can", "taken"),
+        ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ k.c:2827", "reset"),
+        ("NVRM: None of the NVIDIA devices were initialized.", "start"),
+        ("nvidia: probe of 0000:01:00.0 failed with error -1", "start"),
+        ("nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", "start"),
+        ("nvidia 0000:01:00.0: Direct firmware load for nvidia/535.54.03/gsp_ga10x.bin failed with error -2", "firmware-file"),
+        ("nvidia 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible", "lost"),
+        ("nvidia 0000:01:00.0: can't change power state from D3cold to D0 (config space inaccessible)", "lost"),
+        ("NVRM: GPU0 kgspHealthCheck_TU102: ****************************** GSP-CrashCat Report *******************************", "firmware"),
+        ("NVRM: GPU0 krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7", "hung"),
+        ("nvidia-modeset: ERROR: GPU:0: Failed to query display engine channel state: 0x0000c67e:6:0:0x0000000f", "hung"),
+        ("nvidia-modeset: ERROR: GPU:0: Error while waiting for GPU progress: 0x0000c67d:0 2:0:4040:4032", "hung"),
+        ("nvidia-uvm: uvm_global.c:448 uvm_global_set_fatal_error_impl[pid:812] Encountered a global fatal error: NV_ERR_GPU_IS_LOST", "uvm"),
+        ("nvidia 0000:c1:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0012 address=0x2000 flags=0x0000]", "iommu"),
+        ("amdgpu 0000:03:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010 address=0x64a7f000 flags=0x0000]", "iommu"),
+        ("amdgpu 0000:03:00.0: amdgpu: RAS records:129 exceed threshold:128, GPU will not be initialized. Replace this GPU or increase", "replace"),
+        ("amdgpu 0000:03:00.0: amdgpu: {3} socket: 0, die: 1, 2 new uncorrectable hardware errors detected in umc block", "memory"),
+        ("amdgpu 0000:03:00.0: amdgpu: ERROR: GPU over temperature range(SW CTF) detected!", "heat"),
+        ("amdgpu 0000:03:00.0: amdgpu: ERROR: GPU HW Critical Temperature Fault(aka CTF) detected!", "heat"),
+        ("amdgpu 0000:03:00.0: amdgpu: SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x00000012", "firmware"),
+        ("amdgpu 0000:03:00.0: amdgpu: Mode2 reset failed!", "reset-failed"),
+        ("amdgpu 0000:03:00.0: [drm] device wedged, but recovered through reset", "hung"),
+        ("amdgpu 0000:03:00.0: [drm] device wedged, needs recovery", "wedged"),
+        ("amdgpu 0000:03:00.0: amdgpu: MES failed to respond to msg=REMOVE_QUEUE", "hung"),
+        ("amdgpu 0000:03:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:3 pasid:32771)", "program"),
+        ("amdgpu 0000:03:00.0: probe with driver amdgpu failed with error -22", "start"),
+        ("xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged.", "wedged"),
+        ("xe 0000:03:00.0: [drm] Tile0: GT0: Timedout job: seqno=106926, lrc_seqno=106926, guc_id=6, flags=0x20 in python [2]", "hung"),
+        ("xe 0000:03:00.0: [drm] Tile0: GT0: Fault response: Unsuccessful -EINVAL", "program"),
+        ("xe 0000:03:00.0: In Survivability Mode", "survival"),
+        ("i915 0000:03:00.0: Failed to initialize GPU, declaring it wedged!", "wedged"),
+        ("i915 0000:03:00.0: [drm] Resetting chip for stopped heartbeat on rcs0", "hung"),
+    ],
+)  # fmt: skip
+def test_a_sentence_has_a_kind_and_names_its_gpu(line: str, kind: str | None) -> None:
+    found = read(f"host kernel: {line}")
+
+    assert [fault.kind for fault in found] == ([kind] if kind else [])
+    assert all(fault.bus_id and fault.bus_id in line for fault in found if ":00.0" in line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build",
+        "NVRM: GPU 0000:01:00.0: Failed to enable MSI; falling back to PCIe virtual-wire interrupts.",
+        "NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: 0 @ kern_bus.c:346",
+        "nvidia 0000:01:00.0: enabling device (0000 -> 0003)",
+        "nvidia: module verification failed: signature and/or required key missing - tainting kernel",
+        "amdgpu 0000:03:00.0: Direct firmware load for amdgpu/navi10_mes.bin failed with error -2",
+        "amdgpu 0000:03:00.0: amdgpu: socket: 0, die: 1, 0 uncorrectable hardware errors detected in total in umc block",
+        "amdgpu 0000:03:00.0: amdgpu: {3} socket: 0, die: 1, 0 new uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:03:00.0: amdgpu: 4 correctable hardware errors detected in total in umc block, no user action is needed.",
+        "amdgpu 0000:03:00.0: amdgpu: GPU reset(2) succeeded!",
+        "xe 0000:03:00.0: [drm] Using GuC firmware from xe/bmg_guc_70.bin version 70.44.1",
+        "ahci 0000:28:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7fffff00000 flags=0x0000]",
+        "nvme 0000:28:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+        "mlx5_core 0000:28:00.0: probe with driver mlx5_core failed with error -5",
+    ],
+)
+def test_what_a_driver_says_of_a_sound_gpu_or_of_another_device_is_no_fault(line: str) -> None:
+    assert read(f"kernel: {line}") == []
+
+
+def test_a_message_of_several_lines_names_its_gpu() -> None:
+    """The address stands in the second line."""
+    log = f"{AT}NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n{' ' * 36}NVRM: BAR1 is 0M @ 0x0 (PCI:0000:56:00.0)\n"
+
+    assert [(fault.kind, fault.bus_id) for fault in read_log(log).faults or ()] == [("region", "0000:56:00.0")]
+
+
+def test_a_consequence_is_not_said_beside_its_cause() -> None:
+    """A probe that failed follows from the line before it; of two GPUs each keeps its own."""
+    found = read(
+        "NVRM: GPU 0000:01:00.0: GPU does not have the necessary power cables connected.",
+        "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x24:0x1c:1603)",
+        "NVRM: GPU 0000:02:00.0: RmInitAdapter failed! (0x62:0xffff:1863)",
+        "NVRM: GPU 0000:02:00.0: rm_init_adapter failed, device minor number 1",
+        "NVRM: The NVIDIA probe routine failed for 2 device(s).",
+        "NVRM: None of the NVIDIA devices were initialized.",
+    )
+
+    assert [(fault.kind, fault.bus_id, fault.count) for fault in found] == [
+        ("power-cable", "0000:01:00.0", 1),
+        ("start", "0000:02:00.0", 2),
+    ]
+    assert "0x62:0xffff" in found[1].text
+
+
+def test_an_xid_of_another_gpu_explains_nothing() -> None:
+    fallen = "NVRM: GPU 0000:02:00.0: GPU has fallen off the bus."
+
+    assert read("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", fallen) == []
+    assert [fault.kind for fault in read("NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.", fallen)] == ["lost"]
+
+
+def test_each_kind_has_advice_or_a_rule_of_its_own() -> None:
+    """A kind that no rule knows would be read and never said."""
+    tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
+
+    kinds = {*log_faults.NVIDIA, *log_faults.OTHERS, *log_faults.ALL}
+    assert kinds - set(log_faults.GOES_ON) == tables["fault_advice"].keys()
