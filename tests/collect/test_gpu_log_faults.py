@@ -22,15 +22,15 @@ def read(*lines: str) -> list[Fault]:
     ("line", "kind"),
     [
         ("NVRM: GPU 0000:01:00.0: GPU does not have the necessary power cables connected.", "power-cable"),
-        ("NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1db1) installed in this system is not supported by open", None),
+        ("NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1db1) installed in this system is not supported by open", "closed-module"),
         ("NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2d04) installed in this system is not supported by the NVIDIA 550.163.01 driver release.", "unsupported"),
         ("NVRM: The NVIDIA Tesla K80 GPU installed in this system is supported through the NVIDIA 470.xx Legacy drivers.", "unsupported"),
         ("NVRM: Can't find an IRQ for your NVIDIA card!", "interrupt"),
         ("NVRM: request_mem_region failed for 16M @ 0xfc000000. This can", "taken"),
         ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ k.c:2827", "reset"),
-        ("NVRM: None of the NVIDIA devices were initialized.", "start"),
-        ("nvidia: probe of 0000:01:00.0 failed with error -1", "start"),
-        ("nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", "start"),
+        ("NVRM: None of the NVIDIA devices were initialized.", "probe"),
+        ("nvidia: probe of 0000:01:00.0 failed with error -1", "probe"),
+        ("nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", "probe"),
         ("nvidia 0000:01:00.0: Direct firmware load for nvidia/535.54.03/gsp_ga10x.bin failed with error -2", "firmware-file"),
         ("nvidia 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible", "lost"),
         ("nvidia 0000:01:00.0: can't change power state from D3cold to D0 (config space inaccessible)", "lost"),
@@ -51,7 +51,8 @@ def read(*lines: str) -> list[Fault]:
         ("amdgpu 0000:03:00.0: [drm] device wedged, needs recovery", "wedged"),
         ("amdgpu 0000:03:00.0: amdgpu: MES failed to respond to msg=REMOVE_QUEUE", "hung"),
         ("amdgpu 0000:03:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:3 pasid:32771)", "program"),
-        ("amdgpu 0000:03:00.0: probe with driver amdgpu failed with error -22", "start"),
+        ("amdgpu 0000:03:00.0: probe with driver amdgpu failed with error -22", "probe"),
+        ("amdgpu 0000:03:00.0: amdgpu: trn=2 ACK should not assert! wait again !", "start"),
         ("xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged.", "wedged"),
         ("xe 0000:03:00.0: [drm] Tile0: GT0: Timedout job: seqno=106926, lrc_seqno=106926, guc_id=6, flags=0x20 in python [2]", "hung"),
         ("xe 0000:03:00.0: [drm] Tile0: GT0: Fault response: Unsuccessful -EINVAL", "program"),
@@ -113,6 +114,13 @@ def test_a_consequence_is_not_said_beside_its_cause() -> None:
         ("start", "0000:02:00.0", 2),
     ]
     assert "0x62:0xffff" in found[1].text
+
+
+def test_a_probe_that_failed_is_not_said_beside_a_cause_without_an_address() -> None:
+    found = read("NVRM: Can't find an IRQ for your NVIDIA card!", "nvidia: probe of 0000:01:00.0 failed with error -1")
+
+    assert [fault.kind for fault in found] == ["interrupt"]
+    assert [fault.kind for fault in read("nvidia: probe of 0000:01:00.0 failed with error -1")] == ["probe"]
 
 
 def test_an_xid_of_another_gpu_explains_nothing() -> None:

@@ -22,10 +22,12 @@ MAX_ENTRIES = 256
 MAX_TEXT = 200
 GOES_ON = ("hung", "program", "iommu")
 """Kinds after which the GPU is still there for programs."""
+FOLLOWS = {"start": 1, "probe": 2}
+"""Kinds that follow from others, and how far they are from the cause."""
 FALLEN, FIRMWARE = 79, (119, 120)
 """Xids that say what the kinds `lost` and `firmware` say."""
 ALL = {
-    "start": r"(?:probe of \S{7,16}|probe with driver \S{2,20}) failed with error",
+    "probe": r"(?:probe of \S{7,16}|probe with driver \S{2,20}) failed with error",
     "lost": r"(?:Unable to|can't) change power state from \S{2,10} to D0\b|[Rr]efused to change power state",
     "wedged": r"device wedged, needs recovery",
     "hung": r"device wedged, but recovered through reset",
@@ -37,13 +39,14 @@ NVIDIA = {
     "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card",
     "taken": r"probe routine was not called|request_mem_region failed",
     "open-module": r"requires use of the NVIDIA open kernel modules",
-    "closed-module": r"not supported by open nvidia\.ko",
-    "unsupported": r"not supported by the NVIDIA .{1,40} driver release|supported through the NVIDIA .{1,40} Legacy drivers",
+    "closed-module": r"not supported by open\b",
+    "unsupported": r"installed in this system is not supported by the\b|supported through the NVIDIA .{1,40} Legacy drivers",
     "firmware-file": r"Direct firmware load for nvidia/\S{1,60} failed",
     "firmware": r"\*{3,80} (?:GSP Timeout|GSP-CrashCat Report|LibOS Task Watchdog Report)",
     "rom": r"failed to copy vbios",
     "lost": r"fallen off the bus|GPU is lost",
-    "start": r"RmInitAdapter failed|rm_init_adapter failed|probe routine failed|None of the NVIDIA .{1,40} were initialized",
+    "start": r"RmInitAdapter failed|rm_init_adapter failed",
+    "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
     "reset": r"\[NV_ERR_RESET_REQUIRED\]",
     "uvm": r"Encountered a global fatal error",
     "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress",
@@ -52,7 +55,8 @@ OTHERS = {
     "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Replace this GPU",
     "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b",
     "lost": r"device lost from bus",
-    "start": r"Fatal error during GPU init|Device initialization failed",
+    "start": r"Fatal error during GPU init|Device initialization failed"
+    r"|ACK should not assert|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}) from pf",
     "survival": r"In Survivability Mode",
     "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
     r"|Failed to reset chip|GT[0-9]{1,3}: reset failed",
@@ -113,10 +117,16 @@ def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
 
 
 def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fault, ...]:
-    """Leave out what an Xid says, too, and starts that failed where another line says why."""
+    """Leave out what an Xid says, too, and starts and probes that failed where another line says why."""
     xids = set(xids)
     said = {"firmware": any(code in FIRMWARE for _, code in xids)}
     kept = [fault for fault in faults if not said.get(fault.kind, fault.kind == "lost" and (fault.bus_id, FALLEN) in xids)]
-    graver = {fault.bus_id for fault in kept if fault.kind not in ("start", *GOES_ON)}
-    named = graver | {fault.bus_id for fault in kept if fault.kind == "start" and fault.bus_id}
-    return tuple(fault for fault in kept if fault.kind != "start" or not (fault.bus_id in graver if fault.bus_id else named))
+    return tuple(fault for fault in kept if not any(_explains(cause, fault) for cause in kept))
+
+
+def _explains(cause: Fault, fault: Fault) -> bool:
+    """Whether a line is nearer to the cause than the start or probe that failed, of the same GPU as far as both name theirs."""
+    if fault.kind not in FOLLOWS or cause.kind in GOES_ON:
+        return False
+    one = cause.bus_id == fault.bus_id or fault.bus_id is None or (cause.bus_id is None and fault.kind == "probe")
+    return one and FOLLOWS.get(cause.kind, 0) + (cause.bus_id is None) / 2 < FOLLOWS[fault.kind] + (fault.bus_id is None) / 2
