@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,51 @@ def test_an_export_without_cuda_has_steps_and_waits(tmp_path: Path) -> None:
     assert "`clock_nanosleep` 6" in result.analysis.trace.why
     assert only(result, "program.in-system-calls")
     assert not only(result, "trust.file-damaged")
+
+
+def with_steps(folder: Path, lengths: Sequence[int], *outside: tuple[int, int, str]) -> str:
+    """Steps of so many ms, one behind the other, all called `step`; and other ranges: (from ms, to ms, name)."""
+    path = folder / "export.sqlite"
+    ends = list(itertools.accumulate(lengths))
+    with sqlite3.connect(path) as export:
+        for change in (
+            "CREATE TABLE StringIds (id, value)",
+            *SYSTEM_CALLS,
+            "CREATE TABLE NVTX_EVENTS (start, end, eventType, globalTid, text)",
+        ):
+            export.execute(change)
+        for start, end, name in (*((end - took, end, "step") for took, end in zip(lengths, ends, strict=True)), *outside):
+            export.execute("INSERT INTO OSRT_API VALUES (?, ?, ?, ?, 0)", (start * 1_000_000, end * 1_000_000, THREAD, SLEEPING))
+            export.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, ?)", (start * 1_000_000, end * 1_000_000, THREAD, name))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count"),
+    [
+        pytest.param([10, 10, 10, 50] * 4, 15, id="an evaluation in each fourth"),
+        pytest.param([5, 50] * 6, 11, id="two kinds of steps in turn"),
+        pytest.param([10] * 5 + [100] + [10] * 5, 10, id="one long step"),
+        pytest.param([40, *[10] * 10], 9, id="a long first one is a start"),
+        pytest.param([400, *[10] * 10], 0, id="a start that takes most of the time"),
+    ],
+)
+def test_what_is_called_a_step_is_one_however_long(tmp_path: Path, lengths: Sequence[int], count: int) -> None:
+    """And that all the time is in steps says nothing of where in the program it goes."""
+    result = analyze([with_steps(tmp_path, lengths)], rules())
+
+    assert (result.analysis.trace.ranks[0].steps.by, result.analysis.trace.ranks[0].steps.count) == ("NVTX" if count else "", count)
+    assert not only(result, "program.region-heavy")
+
+
+def test_a_range_within_the_main_loop_is_where_the_time_goes(tmp_path: Path) -> None:
+    """Neither the loop around all of it, nor its epochs, of which each holds steps."""
+    epochs = [(start, start + 24, "epoch") for start in range(0, 120, 24)]
+    losses = [(start, start + 5, "loss") for start in range(0, 120, 12)]
+    result = analyze([with_steps(tmp_path, [12] * 10, (0, 120, "main"), *epochs, *losses)], rules())
+
+    assert (result.analysis.trace.ranks[0].steps.by, result.analysis.trace.ranks[0].steps.count) == ("NVTX", 9)
+    assert only(result, "program.region-heavy") == ["`loss` covers 41.7 % of the time."]
 
 
 def test_calls_of_the_operating_system_alone_are_an_export(tmp_path: Path) -> None:

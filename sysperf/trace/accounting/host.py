@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import LONG_GAP_NS, STARVED, DeviceTime
+from sysperf.trace.accounting.passes import is_step
 from sysperf.trace.accounting.window import Window, optimizer_steps
 from sysperf.trace.facts import HostWork
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Calls, Timeline
 
+ALL_PCT = 95.0
+"""A range that covers more is the program's main loop, and says nothing of where its time goes."""
 SLOW_LAUNCH_NS = 10_000_000
 """A launch that the device waits for so long loads the kernel's code."""
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
@@ -136,14 +139,14 @@ def _frames(timeline: Timeline, window: Window) -> int | None:
 
 
 def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | None]:
-    """The user's own range that covers most of the window; PyTorch's own ranges do not count."""
+    """The user's own range that covers most of the window. PyTorch's own do not count, nor do steps and what encloses all of it."""
     rows, texts, kinds = timeline.ranges, timeline.names.texts, timeline.ranges.kind
     best, share = "", 0.0
     for name, named in timeline.ranges_by_name.items():
         annotations = [index for index in named if kinds[index] == ANNOTATION]
-        if annotations and not _OWN.match(texts[name]):
+        if annotations and not _OWN.match(texts[name]) and not is_step(texts[name]):
             covered = 100 * length(union(clip(rows.spans_of(annotations), window.span))) / window.duration
-            if covered > share:
+            if share < covered < ALL_PCT:
                 best, share = texts[name], covered
     return best[:120], share if best else None
 

@@ -13,7 +13,7 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import LONG_GAP_NS
 from sysperf.trace.accounting.host import launching_thread
-from sysperf.trace.accounting.passes import are_layers, is_layer, outermost_modules, outermost_operators, passes_of_training
+from sysperf.trace.accounting.passes import are_layers, is_layer, is_step, outermost_modules, outermost_operators, passes_of_training
 from sysperf.trace.accounting.window import Window, loader_calls
 from sysperf.trace.facts import Steps
 from sysperf.trace.intervals import Interval, length, median
@@ -27,8 +27,8 @@ DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
 MIN_ALIKE = 0.8
 MIN_TURNS = 3
 """So often optimizers must take their turns before these are iterations."""
-_STEP = lazy(r"(?i)execute_|(?:train(?:ing)?|model|decode|prefill|inference)?[_ ]?(?:step|iter(?:ation)?|batch)(?![a-z])|forward(?![a-z])")
-"""Ranges that say that they are a step: vLLM's `execute_32_context…`, SGLang's `step[DECODE bs=32]`, and what people call theirs."""
+_FORWARD = lazy(r"(?i)forward(?![a-z])")
+"""What a step of inference is called, too."""
 _PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_param_comms")
 """Ranges that PyTorch has several of in a step, such as one a layer."""
 _NUMBERS = lazy(r"\d+")
@@ -55,6 +55,9 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         "passes": lambda timeline: _between(passes_of_training(timeline)),
     }
     launching = _launching(timeline, window)
+    named = _without_long_start(_annotations(timeline, is_step))
+    if len(named) >= MIN_REPEATS and _cover(named, launching) and not are_layers(timeline, window, len(named)):
+        return "NVTX", named
     for by, candidates_of in others.items():
         candidates = candidates_of(timeline)
         if is_regular(candidates, launching if by in ("NVTX", "modules", "passes") else window) and not are_layers(
@@ -77,7 +80,7 @@ def _launching(timeline: Timeline, window: Window) -> Window:
 def _is_one_step(timeline: Timeline, launching: Window) -> bool:
     """Whether one range that says that it is a step encloses all that the program launches: what repeats in it are its layers."""
     rows, (low, high) = timeline.ranges, launching.span
-    marks = timeline.ranges_named(_STEP.match)
+    marks = timeline.ranges_named(lambda name: is_step(name) or bool(_FORWARD.match(name)))
     return any(rows.kind[index] == ANNOTATION and rows.start[index] <= low and high < rows.end[index] for index in marks)
 
 
@@ -92,7 +95,18 @@ def is_regular(iterations: list[Interval], window: Window) -> bool:
     if len(iterations) < MIN_REPEATS:
         return False
     lengths = [end - start for start, end in iterations]
-    return max(lengths) <= MAX_SPREAD * median(lengths) and sum(lengths) >= MIN_COVERED * window.duration
+    return max(lengths) <= MAX_SPREAD * median(lengths) and _cover(iterations, window)
+
+
+def _cover(iterations: list[Interval], window: Window) -> bool:
+    """Whether these, which do not overlap, are most of the window."""
+    return sum(end - start for start, end in iterations) >= MIN_COVERED * window.duration
+
+
+def _without_long_start(iterations: list[Interval]) -> list[Interval]:
+    """Leave out the first ones that take longer than iterations differ: there a program starts up. Later ones do what it does."""
+    most = MAX_SPREAD * median([end - start for start, end in iterations]) if iterations else 0.0
+    return list(itertools.dropwhile(lambda span: span[1] - span[0] > most, iterations))
 
 
 def describe(by: str, spans: list[Interval]) -> Steps:
@@ -163,13 +177,13 @@ def _new_batches(timeline: Timeline, marks: list[int]) -> list[bool]:
     return [after > before for before, after in itertools.pairwise([0, *places])]
 
 
-def _annotations(timeline: Timeline) -> list[Interval]:
-    """The range of one name on one thread that covers most time without overlapping itself; a step's name may tell its number and size."""
+def _annotations(timeline: Timeline, are_wanted: Callable[[str], bool] = bool) -> list[Interval]:
+    """The range of one such name on one thread that covers most time without overlapping itself; a step's name may tell its number, too."""
     rows, spans_of = timeline.ranges, defaultdict[tuple[str, int], list[Interval]](list)
     for name, indices in timeline.ranges_by_name.items():
         text = timeline.names.texts[name]
-        text = _NUMBERS.sub("", text) if _STEP.match(text) else text
-        for index in indices if not _PIECE.match(text) and not is_layer(text) else ():
+        text = _NUMBERS.sub("", text) if is_step(text) or _FORWARD.match(text) else text
+        for index in indices if are_wanted(text) and not _PIECE.match(text) and not is_layer(text) else ():
             if rows.kind[index] == ANNOTATION:
                 spans_of[text, rows.thread[index]].append(rows.span(index))
     longest = nlargest(20, spans_of.values(), length)

@@ -16,6 +16,13 @@ _LAYER = lazy(
     r"(?:[./: ]+(?:forward|fwd))?$"
 )
 """Ranges that are named after a part of a model."""
+_STEP = lazy(r"(?i)execute_|(?:train(?:ing)?|model|decode|prefill|inference)?[_ ]?(?:step|iter(?:ation)?|batch)(?![a-z])")
+"""Ranges that say that they are a step: vLLM's `execute_32_context…`, SGLang's `step[DECODE bs=32]`, and what people call theirs."""
+
+
+def is_step(name: str) -> bool:
+    """Whether a range says that it is a step."""
+    return bool(_STEP.match(name))
 
 
 def is_layer(name: str) -> bool:
