@@ -12,12 +12,12 @@ Counters run since the driver was loaded: how long that is, nobody says exactly,
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Annotated
 
 from sysperf.collect.network import NET, PORTS, RDMA
 from sysperf.collect.pcie import PCI, locality
+from sysperf.collect.readers.growth import growth
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
 from sysperf.model.record import Record, fact, joined
@@ -237,21 +237,8 @@ def _with_rate(port: Port, rates: dict[str, float]) -> Port:
 
 
 def _errors_in_a_second(files: dict[str, str]) -> dict[str, float]:
-    start = time.monotonic()
-    before = {key: _counter(path) for key, path in files.items()}
-    time.sleep(LOOK_S)
-    after = {key: _counter(path) for key, path in files.items()}
-    seconds = time.monotonic() - start
-    known = {key: (first, after[key]) for key, first in before.items()}
-    return {key: round(max(0, last - first) / seconds, 2) for key, (first, last) in known.items() if first is not None and last is not None}
-
-
-def _counter(path: str) -> int | None:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return whole(file.read(32).strip())
-    except OSError:
-        return None
+    grown, seconds = growth(files.values(), LOOK_S)
+    return {key: round(grown[path] / seconds, 2) for key, path in files.items() if path in grown}
 
 
 # ---------------------------------------------------------------------- links

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sysperf.collect.gpu import collect, intel_use
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.records import DRM, Clocks, Device, Pcie, Power, Thermal
+from sysperf.collect.readers import growth
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import to_json
 from sysperf.procfs.gpu_metrics import throttled_by
@@ -173,8 +174,7 @@ def test_the_part_that_slept_least_counts(tmp_path: Path) -> None:
         time.sleep(seconds)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intel_use, "LOOK_S", 0.1)
-        patch.setattr(intel_use, "pause", sleeping)
+        patch.setattr(growth, "pause", sleeping)
         told = intel_use.look_twice({"card1": [str(path) for path in parts], "card2": [str(tmp_path / "none")]})
 
     assert list(told) == ["card1"]

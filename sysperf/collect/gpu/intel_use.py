@@ -6,14 +6,12 @@ Kernel  https://docs.kernel.org/gpu/xe/index.html (xe_gt_idle.c)
 Intel   https://intel.github.io/xpumanager/2.0/xpu-smi/dump.html
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from time import sleep as pause
 
+from sysperf.collect.readers.growth import growth
 from sysperf.host import Host
 from sysperf.model.record import Json, Record, from_json
 from sysperf.procfs import pci
-from sysperf.procfs.numbers import whole
 
 AWAKE = "gpu:awake"
 LOOK_S = 0.1
@@ -44,22 +42,9 @@ def awake(host: Host, files: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 def look_twice(files: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """What the counters of the machine say of the next moment."""
-    start = time.monotonic()
-    before = {name: [_counter(path) for path in paths] for name, paths in files.items()}
-    pause(LOOK_S)
-    after = {name: [_counter(path) for path in paths] for name, paths in files.items()}
-    passed_ms = (time.monotonic() - start) * 1000
-    pairs = {name: list(zip(before[name], after[name], strict=True)) for name in files}
-    slept = {name: [last - first for first, last in each if first is not None and last is not None] for name, each in pairs.items()}
-    return {name: round(100 * (1 - min(1.0, max(0, min(each)) / passed_ms))) for name, each in slept.items() if each}
-
-
-def _counter(path: str) -> int | None:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return whole(file.read(32).strip())
-    except OSError:
-        return None
+    slept_ms, seconds = growth([path for paths in files.values() for path in paths], LOOK_S)
+    least = {name: min((slept_ms[path] for path in paths if path in slept_ms), default=None) for name, paths in files.items()}
+    return {name: round(100 * (1 - min(1.0, ms / 1000 / seconds))) for name, ms in least.items() if ms is not None}
 
 
 def told(host: Host) -> dict[str, Told]:
