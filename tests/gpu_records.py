@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIELDS, RECOVERY
-from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, FABRIC_STATES, VIRTUALIZATION
+from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION
+from sysperf.collect.gpu.state import CLOCK_EVENTS
+from sysperf.collect.gpu.wires import FABRIC_STATES
 from tests.collect.environments import python_at, site_of, torch_in
 from tests.conftest import Files
 from tests.gpus import A100_PCIE, H100, NOT_SUPPORTED, RTX, VGPU, Answers, answers, bus_id, driver_files, files

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect import driver, gpu
-from sysperf.collect.gpu import Gpu, answers, collect, device, kernel_log, links, locality, memory_errors, records
+from sysperf.collect.gpu import Gpu, answers, collect, device, kernel_log, links, locality, memory_errors, records, state, wires
 from sysperf.collect.gpu.records import Device
 from sysperf.evaluate.rule_files import read_file
 from sysperf.host import nvml
@@ -588,8 +588,8 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
     pynvml = pytest.importorskip("pynvml")
     constants = {name: value for name, value in vars(pynvml).items() if isinstance(value, int)}
 
-    assert records.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
-    assert records.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
+    assert state.CLOCK_EVENTS[constants["nvmlClocksEventReasonHwPowerBrakeSlowdown"]] == "hw-power-brake"
+    assert state.CLOCK_EVENTS[constants["nvmlClocksEventReasonSwThermalSlowdown"]] == "sw-thermal"
     for number, name in device.ARCHITECTURES.items():
         assert constants[f"NVML_DEVICE_ARCH_{name.upper()}"] == number
     assert tuple(
@@ -613,7 +613,7 @@ def test_names_of_numbers_are_those_of_pynvml() -> None:
     shifts = [constants[f"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_{name}"] for name in (
         "DEGRADED_BW", "ROUTE_RECOVERY", "ROUTE_UNHEALTHY", "ACCESS_TIMEOUT_RECOVERY", "INCORRECT_CONFIGURATION", "PARTITION_ASSIGNED", "GFM_STATE",
     )]  # fmt: skip
-    assert [shift for shift, _, _ in records.FABRIC_HEALTH] == shifts
+    assert [shift for shift, _, _ in wires.FABRIC_HEALTH] == shifts
     assert records.COMPUTE_MODES[constants["NVML_COMPUTEMODE_PROHIBITED"]] == "prohibited"
     assert records.VIRTUALIZATION[constants["NVML_GPU_VIRTUALIZATION_MODE_VGPU"]] == "vgpu"
     assert (answers.NOT_SUPPORTED, answers.LOST) == (nvml.NOT_SUPPORTED, nvml.LOST)

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from sysperf.collect.gpu import collect, intel_use
 from sysperf.collect.gpu.kernel_log import read_log
-from sysperf.collect.gpu.records import DRM, Clocks, Device, Pcie, Power, Thermal
+from sysperf.collect.gpu.places import DRM
+from sysperf.collect.gpu.records import Device
+from sysperf.collect.gpu.state import Clocks, Power, Thermal
+from sysperf.collect.gpu.wires import Pcie
 from sysperf.collect.readers import growth
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import to_json

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.collect.gpu import collect
-from sysperf.collect.gpu.records import Device, Pcie, Process
+from sysperf.collect.gpu.records import Device, Process
+from sysperf.collect.gpu.wires import Pcie
 from sysperf.diagnosis import gpu, native, stacks, traced
 from sysperf.diagnosis.facts import Native, Stacks
 from sysperf.diagnosis.gpu import Card

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sysperf.collect.cpu import Cpu
-from sysperf.collect.gpu.records import Device, Pcie
+from sysperf.collect.gpu.records import Device
+from sysperf.collect.gpu.wires import Pcie
 from sysperf.collect.kernel import Kernel
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.memory import Memory

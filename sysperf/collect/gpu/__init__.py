@@ -18,7 +18,8 @@ from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.log_faults import GOES_ON, Fault
-from sysperf.collect.gpu.records import KFD, PCI, Device, is_mobile
+from sysperf.collect.gpu.places import KFD, PCI
+from sysperf.collect.gpu.records import Device, is_mobile
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Record, fact

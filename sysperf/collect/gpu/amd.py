@@ -18,7 +18,10 @@ from msgspec import structs
 from sysperf.collect.gpu.amd_smi import throttled
 from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.links import link_of_files
-from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Pcie, Power, Process, Thermal, Xgmi
+from sysperf.collect.gpu.places import PCI
+from sysperf.collect.gpu.records import Device, Process
+from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
+from sysperf.collect.gpu.wires import NvLink, Pcie, Xgmi
 from sysperf.collect.readers import kfd
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU

@@ -12,7 +12,9 @@ from sysperf.collect.gpu.answers import Answers, bus_id_in, key, percent, truth
 from sysperf.collect.gpu.links import nvlink, pcie_link
 from sysperf.collect.gpu.locality import local_cpus, numa_node
 from sysperf.collect.gpu.memory_errors import memory_errors
-from sysperf.collect.gpu.records import CLOCK_EVENTS, COMPUTE_MODES, PCI, VIRTUALIZATION, Clocks, Device, Power, Process, Thermal, is_mobile
+from sysperf.collect.gpu.places import PCI
+from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION, Device, Process, is_mobile
+from sysperf.collect.gpu.state import CLOCK_EVENTS, Clocks, Power, Thermal
 from sysperf.host import Host
 from sysperf.model.record import Json
 

@@ -14,7 +14,10 @@ from msgspec import structs
 from sysperf.collect.gpu.amd import link
 from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.intel_use import Told, awake, idle_files, told
-from sysperf.collect.gpu.records import PCI, Clocks, Device, Ecc, NvLink, Power, Thermal, Xgmi
+from sysperf.collect.gpu.places import PCI
+from sysperf.collect.gpu.records import Device
+from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
+from sysperf.collect.gpu.wires import NvLink, Xgmi
 from sysperf.collect.pcie import INTEL_INTEGRATED
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU

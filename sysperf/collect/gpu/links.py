@@ -6,7 +6,8 @@ Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 """
 
 from sysperf.collect.gpu.answers import Answers, key
-from sysperf.collect.gpu.records import FABRIC_HEALTH, FABRIC_STATES, PCI, NvLink, Pcie
+from sysperf.collect.gpu.places import PCI
+from sysperf.collect.gpu.wires import FABRIC_HEALTH, FABRIC_STATES, NvLink, Pcie
 from sysperf.host import Host
 from sysperf.model.record import Json
 from sysperf.procfs import pci

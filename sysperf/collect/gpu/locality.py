@@ -6,7 +6,7 @@ Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 """
 
 from sysperf.collect.gpu.answers import Answers
-from sysperf.collect.gpu.records import PCI
+from sysperf.collect.gpu.places import PCI
 from sysperf.model.cpuset import MAX_CPU, CpuSet
 from sysperf.model.record import Json
 

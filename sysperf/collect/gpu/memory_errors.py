@@ -5,7 +5,7 @@ NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
 
 from sysperf.collect.gpu.answers import Answers, key, truth
-from sysperf.collect.gpu.records import Ecc
+from sysperf.collect.gpu.state import Ecc
 
 RETIRE_PAGES = ("kepler", "maxwell", "pascal", "volta", "turing")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from sysperf.collect.gpu.records import CLOCK_EVENTS
+from sysperf.collect.gpu.state import CLOCK_EVENTS
 from sysperf.live.metric import BYTES, BYTES_PER_S, CELSIUS, COUNT, MHZ, SHARE, WATTS, Metric
 
 _metric = partial(Metric, "gpu", per_item=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sysperf.collect.gpu.records import CLOCK_EVENTS, Device
+from sysperf.collect.gpu.records import Device
+from sysperf.collect.gpu.state import CLOCK_EVENTS
 from sysperf.collect.pcie import Pcie
 from sysperf.live.gpus.meters import series
 from sysperf.model.text import neutral

@@ -1,0 +1,13 @@
+"""Where drivers of GPUs show what they know."""
+
+PCI = "/sys/bus/pci/devices"
+INFORMATION = "/proc/driver/nvidia/gpus/*/information"
+DRM = "/sys/class/drm"
+KFD = "/sys/class/kfd"
+KFD_PROCESSES = f"{KFD}/kfd/proc/*"
+CARD = f"{DRM}/card*/device"
+SENSORS = f"{CARD}/hwmon"
+STATUS = f"{CARD}/power/runtime_status"
+FREQ = f"{CARD}/tile0/gt0/freq0"
+OLDER_FREQ = f"{DRM}/card*/gt/gt0"
+RAS = f"{CARD}/ras"
