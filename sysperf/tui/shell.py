@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.driver import Driver
 
 from sysperf.host import files
@@ -57,7 +58,9 @@ class Shell(App[None]):
 
     def _handle_exception(self, error: Exception) -> None:
         """End on an internal error, and leave telling it to the command line: Textual would show all local variables."""
-        if self.is_headless:
+        if self._exit and isinstance(error, NoMatches):  # while it ends, Textual gives a screen that is being made none of its parts
+            self._close_messages_no_wait()
+        elif self.is_headless:
             super()._handle_exception(error)
         else:
             self.failure = self.failure or error

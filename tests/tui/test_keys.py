@@ -35,6 +35,7 @@ from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.overview import Overview
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
+from sysperf.tui.screens.view import TABS
 from sysperf.tui.source import Facts, Meters, Problem
 from sysperf.tui.widgets import program, programs
 from sysperf.tui.widgets.pane import Pane
@@ -848,3 +849,17 @@ def crowd(number: int) -> Report:
     facts = {"processes": [process(1000 + index) for index in range(number)], "scanned": number, "unreadable": 0}
     areas = {**report.snapshot.areas, "process": decode.area("process", {"facts": facts})}
     return msgspec.structs.replace(report, snapshot=msgspec.structs.replace(report.snapshot, areas=areas))
+
+
+@pytest.mark.parametrize("name", TABS)
+def test_it_ends_while_a_screen_is_made(name: str) -> None:
+    """A signal may come then: the exit code says which, and no internal error."""
+    app = dashboard(laptop())
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 40)):
+            app.exit(None, 143)
+            app.push_screen(name)
+
+    asyncio.run(run())
+    assert app.return_code == 143
