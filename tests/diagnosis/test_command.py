@@ -81,7 +81,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.mark.torch
 def test_a_program_that_makes_its_own_batches_is_named(trained: int) -> None:
     """Its loader has no workers; the data set's line is named, and the program goes on."""
-    done = command("diagnose", str(trained), "--format", "json", "--no-trace", "--seconds", "2")
+    done = command("diagnose", str(trained), "--format", "json", "--no-trace", "--seconds", "4")
     os.kill(trained, 0)  # it is still there
     verdict = json.loads(done.stdout)
 

@@ -129,7 +129,7 @@ def installed() -> bool:
 
 
 with_nsys = pytest.mark.skipif(not installed(), reason="needs nsys: Debian's package nsight-systems, as .ci/run installs it")
-LAUNCHES, LAUNCH_S = 3, 20
+LAUNCHES, LAUNCH_S = 5, 40
 PROGRAM = (
     "import os, time; end = time.time() + 600\nwhile time.time() < end and not os.path.exists({!r}): sum(range(20_000)); time.sleep(0.01)"
 )
@@ -161,6 +161,8 @@ def started(name: str = "", until: Path = Path("/nonexistent")) -> Iterator[int]
         if found:
             break
         ended(nsys, session)
+        time.sleep(1)
+    assert found, f"nsys started nothing in {LAUNCHES} launches"
     try:
         yield found[0]
     finally:
