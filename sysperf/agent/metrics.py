@@ -32,7 +32,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def render(state: AgentState, loaders: Iterable[Workers] = ()) -> str:
     """All metrics, as text."""
     snapshot, status = state.snapshot(), state.status()
-    facts, programs = MachineFacts(snapshot), state.processes()
+    facts, programs = MachineFacts(snapshot.areas if snapshot else {}), state.processes()
     labels = _labels(facts, programs)
     families = [
         *findings([finding.outcome for finding in state.findings() if finding.state == "active"]),
@@ -65,7 +65,7 @@ Labels = Mapping[tuple[str, str], dict[str, str]]
 
 def _labels(facts: MachineFacts, programs: Iterable[Program]) -> Labels:
     """What tells one GPU or process from another: (area, number) to labels."""
-    labels = {("gpu", str(device.index)): _gpu_labels(device) for device in _devices(facts)}
+    labels = {("gpu", str(device.index)): _gpu_labels(device) for device in facts.gpus}
     labels.update({("process", str(program.process.pid)): _process_labels(program.process) for program in programs})
     return labels
 
@@ -76,10 +76,6 @@ def _gpu_labels(device: Device) -> dict[str, str]:
 
 def _process_labels(process: Process) -> dict[str, str]:
     return {"pid": str(process.pid), "name": process.name}
-
-
-def _devices(facts: MachineFacts) -> tuple[Device, ...]:
-    return (facts.gpu.devices if facts.gpu else None) or ()
 
 
 def _meters(meters: Mapping[str, float], labels: Labels) -> list[str]:
@@ -142,7 +138,7 @@ def _workers(loaders: Iterable[Workers], labels: Labels) -> list[str]:
 def _machine(facts: MachineFacts, programs: Iterable[Program]) -> list[str]:
     """Facts that meters are compared with."""
     memory = facts.memory.total_bytes if facts.memory else None
-    gpus = [(_gpu_labels(device), device) for device in _devices(facts)]
+    gpus = [(_gpu_labels(device), device) for device in facts.gpus]
     running = [(_process_labels(program.process), program.process) for program in programs]
     return [
         gauge("memory_total_bytes", "Memory of the machine.", [] if memory is None else [({}, memory)]),

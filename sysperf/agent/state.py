@@ -10,6 +10,7 @@ import msgspec
 from sysperf import __version__
 from sysperf.agent.async_store import AsyncStore
 from sysperf.agent.status import Cost, Mode, Status
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process
 from sysperf.live.checks import Checks
 from sysperf.live.hysteresis import FindingTracker
@@ -54,8 +55,7 @@ class AgentState:
 
     def running(self) -> tuple[Process, ...]:
         """The facts of the PyTorch programs that run."""
-        area = self.last.areas.get("process") if self.last else None
-        return () if area is None or area.facts is None else area.facts.processes
+        return MachineFacts(self.last.areas).programs if self.last else ()
 
     def processes(self) -> tuple[Program, ...]:
         """The PyTorch programs, each with its live meters."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from sysperf.cli import _options
 from sysperf.cli.audit import rules
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import judging
 from sysperf.engine.audit import audit, with_rewraps
 from sysperf.engine.configuration import read_config
@@ -68,12 +69,12 @@ def number_of(user: str) -> int:
 
 def of_user(report: Report, user: int) -> Report:
     """Return the report without the programs of other users, and what was found of them."""
-    area = report.snapshot.areas["process"]
-    if area.facts is None:
+    known = MachineFacts(report.snapshot.areas).process
+    if known is None:
         return report
-    own = tuple(process for process in area.facts.processes if process.user == user)
+    own = tuple(process for process in known.processes if process.user == user)
     pids = {process.pid for process in own}
-    areas = {**report.snapshot.areas, "process": replace(area, facts=replace(area.facts, processes=own))}
+    areas = {**report.snapshot.areas, "process": replace(report.snapshot.areas["process"], facts=replace(known, processes=own))}
     return replace(
         report,
         snapshot=replace(report.snapshot, areas=areas),

@@ -6,9 +6,10 @@ import importlib
 import time
 from collections.abc import Sequence
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.host import Host, failures
 from sysperf.model.errors import Missing
-from sysperf.model.snapshot import Area, Facts
+from sysperf.model.snapshot import Area
 
 AREAS = (
     "kernel", "cpu", "numa", "memory", "cgroup", "limits", "power", "container", "pcie", "driver", "gpu", "storage",
@@ -39,10 +40,10 @@ def collect(host: Host, areas: Sequence[str] = AREAS) -> dict[str, Area]:
 
 def add_running_torch(host: Host, areas: dict[str, Area]) -> None:
     """Complete `torch` by `process`: what runs may be installed where nobody looks."""
-    torch, process = areas.get("torch"), areas.get("process")
-    if torch is None or process is None or torch.facts is None or process.facts is None or not process.facts.processes:
+    torch, programs = areas.get("torch"), MachineFacts(areas).programs
+    if torch is None or torch.facts is None or not programs:
         return
-    before, programs = len(host.sources), process.facts.processes
+    before = len(host.sources)
     try:
         facts = importlib.import_module("sysperf.collect.torch").with_running(host, torch.facts, programs)
     except Exception as error:  # noqa: BLE001 - a bug in one collector must not hide what the others found
@@ -54,7 +55,7 @@ def add_running_torch(host: Host, areas: dict[str, Area]) -> None:
 def collect_area(host: Host, area: str) -> Area:
     """Read one area; a collector that cannot, or that breaks, leaves it unknown with the reason."""
     start, before = time.perf_counter(), len(host.sources)
-    facts: Facts = None
+    facts: object = None
     problem: str | None = None
     try:
         facts = importlib.import_module(f"sysperf.collect.{area}").collect(host)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 if TYPE_CHECKING:  # records of areas that nobody read are not imported
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sysperf.collect.allocator import Allocator
     from sysperf.collect.cgroup import Cgroup
@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # records of areas that nobody read are not imported
     from sysperf.collect.cpu import Cpu
     from sysperf.collect.driver import Driver
     from sysperf.collect.gpu import Gpu
+    from sysperf.collect.gpu.records import Device
     from sysperf.collect.kernel import Kernel
     from sysperf.collect.limits import Limits
     from sysperf.collect.memory import Memory
@@ -22,11 +23,11 @@ if TYPE_CHECKING:  # records of areas that nobody read are not imported
     from sysperf.collect.openmp import OpenMP
     from sysperf.collect.pcie import Pcie
     from sysperf.collect.power import Power
-    from sysperf.collect.process.records import Processes
+    from sysperf.collect.process.records import Process, Processes
     from sysperf.collect.python import Python
     from sysperf.collect.storage import Storage
     from sysperf.collect.torch import Torch
-    from sysperf.model.snapshot import Facts, Snapshot
+    from sysperf.model.snapshot import Area
 
 T = TypeVar("T")
 
@@ -38,14 +39,13 @@ class _Area(Generic[T]):
         self._name = name
 
     def __get__(self, areas: AreaFacts, _: type) -> T | None:
-        found: T | None = areas.of(self._name)
-        return found
+        return cast("T | None", areas.of(self._name))  # its collector returns nothing else
 
 
 class AreaFacts:
     """The facts of each area; None where an area is unknown, or was not read."""
 
-    def __init__(self, of: Callable[[str], Facts]) -> None:
+    def __init__(self, of: Callable[[str], object]) -> None:
         self.of = of
 
     kernel: _Area[Kernel] = _Area()
@@ -68,12 +68,22 @@ class AreaFacts:
     openmp: _Area[OpenMP] = _Area()
     process: _Area[Processes] = _Area()
 
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """The GPUs; none where nobody knows them."""
+        return (self.gpu.devices or ()) if self.gpu else ()
+
+    @property
+    def programs(self) -> tuple[Process, ...]:
+        """The PyTorch programs; none where nobody knows them."""
+        return self.process.processes if self.process else ()
+
 
 class MachineFacts(AreaFacts):
-    """The facts of a snapshot. What was saved or comes from an agent is decoded to these records where it arrives."""
+    """The facts of areas that were read. What was saved or comes from an agent is decoded to these records where it arrives."""
 
-    def __init__(self, snapshot: Snapshot | None) -> None:
-        self._areas = {} if snapshot is None else snapshot.areas
+    def __init__(self, areas: Mapping[str, Area]) -> None:
+        self._areas = areas
         super().__init__(lambda name: self._areas[name].facts if name in self._areas else None)
 
     def problem(self, area: str) -> str | None:

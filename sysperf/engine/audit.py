@@ -66,8 +66,7 @@ def differences(machines: Sequence[Snapshot], ruleset: Ruleset) -> list[Differen
 
 def with_rewraps(host: Host, report: Report) -> Report:
     """The report with how running programs would have been started by `sysperf wrap`."""
-    running = MachineFacts(report.snapshot).process
-    if running is None or not running.processes:
+    if not MachineFacts(report.snapshot.areas).programs:
         return report
     from sysperf.engine.wrap import rewrap  # noqa: PLC0415 - only machines with a running program pay
 

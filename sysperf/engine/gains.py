@@ -20,7 +20,7 @@ DECIDING = ("kernel", "cpu", "driver")
 
 def deciding_facts(facts: Snapshot) -> dict[str, str]:
     """Return what decides whether a result still holds, by name: kernel, CPUs and driver."""
-    known = MachineFacts(facts)
+    known = MachineFacts(facts.areas)
     kernel, cpu, driver = known.kernel, known.cpu, known.driver
     values = {
         "kernel.release": kernel and kernel.release,

@@ -68,18 +68,18 @@ def _by_what_they_are(machines: Sequence[Snapshot]) -> list[Snapshot]:
 
 def _renamed(machine: Snapshot, *, by_rank: bool) -> Snapshot:
     area = machine.areas.get("torch")
-    installs = getattr(area.facts, "installs", None) if area else None
-    if area is None or not installs:
+    facts: Value = area.facts if area else None
+    if area is None or facts is None or not facts.installs:
         return machine
-    ranked = sorted(installs, key=lambda install: (str(install.version), str(install.cuda), str(install.python_version)))
+    ranked = sorted(facts.installs, key=lambda install: (str(install.version), str(install.cuda), str(install.python_version)))
     seen: dict[str, int] = {}
     named = []
     for rank, install in enumerate(ranked, 1):
         seen[str(install.version)] = same = seen.get(str(install.version), 0) + 1
         name = str(rank) if by_rank else f"{install.version}{f' #{same}' if same > 1 else ''}"
         named.append(msgspec.structs.replace(install, prefix=name))
-    facts = msgspec.structs.replace(area.facts, installs=tuple(named))
-    return msgspec.structs.replace(machine, areas={**machine.areas, "torch": msgspec.structs.replace(area, facts=facts)})
+    renamed = msgspec.structs.replace(area, facts=msgspec.structs.replace(facts, installs=tuple(named)))
+    return msgspec.structs.replace(machine, areas={**machine.areas, "torch": renamed})
 
 
 def _wanted(machine: Snapshot, patterns: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.collect import AREAS, add_running_torch, collect
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.readers.gpu_sleep import ASLEEP, gpus_asleep
 from sysperf.engine import reading
 from sysperf.engine.audit import judge_snapshot, with_drift
@@ -210,8 +211,7 @@ class Auditor:
 
     def _follow_gpus(self, areas: set[str]) -> None:
         """GPUs are watched closely only while a program computes on one, and let go of otherwise."""
-        facts = self._areas["process"].facts if "process" in self._areas else None
-        computed, self._computes = self._computes, facts is not None and any(process.cuda_used for process in facts.processes)
+        computed, self._computes = self._computes, any(process.cuda_used for process in MachineFacts(self._areas).programs)
         if self._computes and not computed and "gpu" not in areas:
             self._read(["gpu"])
             areas.add("gpu")
@@ -290,15 +290,15 @@ class Auditor:
         if not self._scanner.torch and not self._scanner.problem:
             area = _no_processes(area)
         self._sources["process"] = dict(self._programs.sources)
-        if area.facts is not None:
-            counted = msgspec.structs.replace(area.facts, scanned=self._scanner.count, unreadable=len(self._scanner.unreadable))
+        if (known := MachineFacts({"process": area}).process) is not None:
+            counted = msgspec.structs.replace(known, scanned=self._scanner.count, unreadable=len(self._scanner.unreadable))
             area = msgspec.structs.replace(area, facts=counted)
             self._find_running_torch(area)
         self._areas["process"] = area
 
     def _find_running_torch(self, processes: Area) -> None:
         """An installation of PyTorch that runs may be where nobody looks."""
-        torches = frozenset((program.torch.prefix, program.torch.version) for program in processes.facts.processes)
+        torches = frozenset((program.torch.prefix, program.torch.version) for program in MachineFacts({"process": processes}).programs)
         if "torch" in self._areas and torches - self._torches:
             host = self._host("/", nvml=self._gpus)
             areas = {"torch": self._areas["torch"], "process": processes}
@@ -337,10 +337,8 @@ def looks_at(ruleset: Ruleset, rule_id: str) -> frozenset[str]:
 
 def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
     """All processes as keys name them, so that findings about others can go."""
-    area = snapshot.areas.get("process")
-    if area is None or area.facts is None:
-        return {}
-    return {"process": {process_subject(process).identity for process in area.facts.processes}}
+    known = MachineFacts(snapshot.areas).process
+    return {} if known is None else {"process": {process_subject(process).identity for process in known.processes}}
 
 
 def _no_processes(area: Area) -> Area:

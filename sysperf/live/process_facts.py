@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.host import failures
 from sysperf.model.snapshot import Area, Source
 
@@ -65,9 +66,9 @@ class ProcessFacts:
         self._seen.update(pids)
         self._sources.update((source.path, source) for source in sources)
         self._problem, self._took_ms = area.problem, area.took_ms
-        if area.facts is not None:
-            self._latest = area.facts
-            self._programs |= {program.pid: self._over_window(program) for program in area.facts.processes}
+        if (read := MachineFacts({"process": area}).process) is not None:
+            self._latest = read
+            self._programs |= {program.pid: self._over_window(program) for program in read.processes}
 
     def _over_window(self, program: Process) -> Process:
         """The program with the shares of the time since the latest reading that is old enough."""

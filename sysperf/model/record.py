@@ -147,6 +147,8 @@ def _encode(value: object) -> str:
 
 
 def _decode(as_type: type, value: object) -> object:
+    if as_type is object:  # what its reader gives a type to
+        return value
     if _is_left_out(as_type):
         return _of_number_or_text(as_type, value)
     if as_type not in _FROM_TEXT:
@@ -170,6 +172,8 @@ def _of_number_or_text(as_type: type, value: object) -> object:
 
 
 def _schema(as_type: type) -> JsonObject:
+    if as_type is object:
+        return {}
     if as_type is CpuSet:
         return {"type": "string", "description": "CPU list as the kernel writes it, such as 0-3,8"}
     if as_type is Version:

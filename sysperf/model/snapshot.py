@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from sysperf.model.record import Record, fact
 
@@ -15,13 +15,10 @@ class Source(Record):
     error: str | None = None
 
 
-Facts = Any  # any: each area has a record of its own; `collect.machine_facts` names them
-
-
 class Area(Record):
     """The facts of one area, or why there are none."""
 
-    facts: Annotated[Facts, fact("the area's record; None when it could not be collected")] = None
+    facts: Annotated[object, fact("the area's record; None when it could not be collected")] = None
     problem: str | None = None
     failures: Annotated[tuple[Source, ...], fact("what could not be read, with the reason")] = ()
     took_ms: float = 0.0

@@ -19,7 +19,7 @@ MAX_INSTALLS = 3
 
 def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
     """(what, which) lines: each names what is known and says where something is not."""
-    facts = MachineFacts(snapshot)
+    facts = MachineFacts(snapshot.areas)
     return [
         ("kernel", _kernel(facts)),
         ("CPU", _cpu(facts)),
@@ -31,7 +31,7 @@ def identity(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 def described(snapshot: Snapshot) -> list[tuple[str, str]]:
     """The same with the programs that nobody could look at: to have seen none is not to know that there is none."""
-    process = MachineFacts(snapshot).process
+    process = MachineFacts(snapshot.areas).process
     if process is None or not process.unreadable:
         return identity(snapshot)
     unseen = f"{process.unreadable} {not_examined(snapshot.root)}"

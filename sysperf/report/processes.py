@@ -26,7 +26,7 @@ def render(report: Report, *, color: bool = False, width: int = 100, verbose: bo
     """One row a program, its findings below; `verbose` adds how it was started and the commands that help."""
     page = Page(Ink(color), width)
     snapshot, outcomes = report.snapshot, report.outcomes
-    facts = MachineFacts(snapshot)
+    facts = MachineFacts(snapshot.areas)
     if facts.process is None:
         problem = facts.problem("process") or "the area was not read"
         page.paragraph(f"PyTorch programs are unknown: {neutral(problem)}", "unknown")
@@ -81,8 +81,7 @@ def age(seconds: float | None) -> str:
 
 def _gpu_numbers(facts: MachineFacts) -> dict[str, str]:
     """The number of each GPU by its PCI address."""
-    devices = (facts.gpu.devices if facts.gpu else None) or ()
-    return {device.bus_id.lower(): str(device.index) for device in devices if device.bus_id}
+    return {device.bus_id.lower(): str(device.index) for device in facts.gpus if device.bus_id}
 
 
 def _gpus(process: Process, numbers: Mapping[str, str]) -> str:

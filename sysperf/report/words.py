@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.model.finding import Evidence, Finding, Remedy, Report
-from sysperf.model.record import Json, Record, to_json
+from sysperf.model.record import Record, to_json
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral, size
+
+if TYPE_CHECKING:
+    from sysperf.trace.facts import Trace
 
 MAX_COMMAND = 8_000
 MAX_TEXT = 4_000
@@ -74,9 +79,8 @@ def verdict(report: Report) -> str:
     """The audit in one sentence. It says *healthy* only of what was read."""
     if report.source_files:
         return _places(report)
-    trace = report.snapshot.areas["trace"].facts if "trace" in report.snapshot.areas else None
-    if why := getattr(trace, "why", ""):
-        return f"{getattr(trace, 'verdict', '').capitalize()}: {why}."
+    if "trace" in report.snapshot.areas and (trace := cast("Trace", report.snapshot.areas["trace"].facts)).why:
+        return f"{trace.verdict.capitalize()}: {trace.why}."
     groups = {severity: len(group) for severity, group in by_severity(report.findings()).items()}
     grave = [count(groups[severity], severity) for severity in ("error", "warning") if severity in groups]
     small = groups.get("info", 0) + groups.get("hint", 0)
@@ -144,10 +148,10 @@ def _unseen(report: Report) -> str:
 
 def _unexamined(report: Report) -> str:
     """The programs that may run PyTorch and could not be examined, as a sentence behind another; empty when there are none."""
-    programs = _process_fact(report, "unreadable")
-    sentence = f" {count(programs, 'program')} {not_examined(report.snapshot.root)}." if programs else ""
-    hides = _process_fact(report, "hidden") is True
-    return sentence + (" /proc hides the processes of other users (hidepid); root sees them." if hides else "")
+    if (read := MachineFacts(report.snapshot.areas).process) is None:
+        return ""
+    sentence = f" {count(read.unreadable, 'program')} {not_examined(report.snapshot.root)}." if read.unreadable else ""
+    return sentence + (" /proc hides the processes of other users (hidepid); root sees them." if read.hidden else "")
 
 
 def not_examined(root: str) -> str:
@@ -164,37 +168,23 @@ def all_examined(report: Report) -> bool:
     return not report.tally.unknown and not _unexamined(report)
 
 
-def _process_fact(report: Report, name: str) -> Json:
-    """A fact of the area `process`; None when it was not read."""
-    return _of_record(report.snapshot.areas["process"].facts, name) if "process" in report.snapshot.areas else None
-
-
-def _of_record(record: object, name: str) -> Json:
-    """A field of a record, or of what was read back from a report."""
-    return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
-
-
 def silent_gpus(report: Report) -> str:
     """The GPUs of which nothing is known, and why, as ``2 GPUs did not answer (Unknown Error)``; empty when there is none.
 
     One that a virtual machine was given, or a container was not, is nobody's to ask.
     """
-    facts = {name: report.snapshot.areas[name].facts for name in ("gpu", "driver", "container") if name in report.snapshot.areas}
-    gpu = facts.get("gpu")
-    devices = [device for device in _of_record(gpu, "devices") or () if _of_record(device, "vendor") in (None, "nvidia")]
-    if _of_record(gpu, "nvml") is None:
+    facts = MachineFacts(report.snapshot.areas)
+    gpu, driver, container = facts.gpu, facts.driver, facts.container
+    if gpu is None or gpu.nvml is None:
         return ""  # nobody asked: what it would have told is among the unknown checks
-    if _of_record(gpu, "nvml"):
-        reasons = ["" if _of_record(device, "lost") is False else _of_record(device, "problem") for device in devices]
+    devices = [device for device in gpu.devices or () if device.vendor in (None, "nvidia")]
+    if gpu.nvml:
+        reasons = ["" if device.lost is False else device.problem for device in devices]
     else:
-        hidden = _of_record(facts.get("container"), "inside") is True and not _of_record(facts.get("driver"), "device_nodes")
-        given = {
-            _of_record(function, "bus_id")
-            for function in _of_record(gpu, "functions") or ()
-            if _of_record(function, "driver") == "vfio-pci"
-        }
-        asked = [device for device in devices if not hidden and _of_record(device, "bus_id") not in given]
-        reasons = [_of_record(facts.get("driver"), "nvml_problem") or None] * len(asked)
+        hidden = container is not None and container.inside and not (driver and driver.device_nodes)
+        given = {function.bus_id for function in gpu.functions or () if function.driver == "vfio-pci"}
+        asked = [device for device in devices if not hidden and device.bus_id not in given]
+        reasons = [driver.nvml_problem or None if driver else None] * len(asked)
     silent = [reason for reason in reasons if reason != ""]
     why = some(dict.fromkeys(neutral(str(reason)) for reason in silent if reason), 2)
     return f"{count(len(silent), 'GPU')} did not answer{f' ({why})' if why else ''}" if silent else ""

@@ -40,7 +40,7 @@ class Now:
         self.here = True
         """Whether it is this very machine."""
         self.report: Report | None = None
-        self.facts = MachineFacts(None)
+        self.facts = MachineFacts({})
         self.counted = True
         """Whether the report knows how many checks passed."""
         self.since: dict[str, float] = {}
@@ -97,7 +97,7 @@ class Now:
 
     def take_report(self, report: Report, since: Mapping[str, float] | None = None, *, counted: bool = True) -> None:
         """Facts and findings."""
-        self.facts = MachineFacts(report.snapshot)
+        self.facts = MachineFacts(report.snapshot.areas)
         self.report, self.counted = self._steady(report), counted
         self.since = dict(since or {})
         self.derived.clear()
@@ -181,11 +181,11 @@ class Now:
 
     def devices(self) -> tuple[Device, ...]:
         """The GPUs."""
-        return (self.facts.gpu.devices or ()) if self.facts.gpu else ()
+        return self.facts.gpus
 
     def processes(self) -> tuple[Process, ...]:
         """The PyTorch programs."""
-        return self.facts.process.processes if self.facts.process else ()
+        return self.facts.programs
 
     def age_s(self, process: Process) -> float | None:
         """How old a program is now: its age when it was read, and the time since."""
@@ -215,9 +215,9 @@ def _seconds(taken_at: str) -> float | None:
 
 def meters_of(snapshot: Snapshot) -> dict[str, float]:
     """The meters that facts hold: all that there is of a captured machine, and of GPUs that nobody watches closely."""
-    facts = MachineFacts(snapshot)
+    facts = MachineFacts(snapshot.areas)
     meters = _of_system(facts)
-    for device in (facts.gpu.devices or ()) if facts.gpu else ():
+    for device in facts.gpus:
         meters |= _of_gpu(device)
     return {name: float(value) for name, value in meters.items() if value is not None}
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process import collect, unknown_variables
 from sysperf.collect.process import stuck as stuck_tasks
 from sysperf.collect.process.memory import numa_pages
@@ -747,7 +748,7 @@ def findings(pid: int) -> tuple[Process, dict[str, Any]]:
     ruleset = judging.load_rules()
     ruleset.select(["openmp", "allocator", "environment"], [])
     report = audit(Host("/"), judging.Terms(ruleset))
-    program = next(candidate for candidate in report.snapshot.areas["process"].facts.processes if candidate.pid == pid)
+    program = next(candidate for candidate in MachineFacts(report.snapshot.areas).programs if candidate.pid == pid)
     return program, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.about}
 
 

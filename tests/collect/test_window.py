@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process import collect
 from sysperf.collect.process import second_look as second
 from sysperf.collect.process.parts import Affinity, Faults, LoaderWorkers, MainThread, ProgramMemory, ProgramReads, ProgramThreads
@@ -112,8 +113,7 @@ def take(facts: ProcessFacts, program: Process) -> Process:
     """What an agent knows of a program after it was read so."""
 
     facts.take([program.pid], Area(Processes(processes=(program,)), None, (), 0.0), ())
-    (known,) = facts.area().facts.processes
-    assert isinstance(known, Process)
+    (known,) = MachineFacts({"process": facts.area()}).programs
     return known
 
 

@@ -26,7 +26,7 @@ from sysperf.model.ceiling import Ceiling, Ceilings
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
 from sysperf.model.record import JsonObject
-from sysperf.model.snapshot import Area, Snapshot
+from sysperf.model.snapshot import Area
 from sysperf.procfs.cpuinfo import Isa
 
 TORCH_PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
@@ -180,7 +180,7 @@ def test_memory_of_each_node_is_measured_from_each() -> None:
 
 
 def facts(**areas: object) -> MachineFacts:
-    return MachineFacts(Snapshot(taken_at="", areas={name: Area(record) for name, record in areas.items()}))
+    return MachineFacts({name: Area(record) for name, record in areas.items()})
 
 
 def test_memory_should_give_channels_times_rate() -> None:

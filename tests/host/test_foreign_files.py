@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from sysperf.collect import collect
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.host import Host, credentials
 from sysperf.host.capture import write_capture
 from sysperf.host.credentials import Credentials, reading_as
@@ -163,7 +164,7 @@ def test_no_fact_and_no_capture_holds_what_only_root_may_read(attack: Attack, tm
     areas = collect(host, ("python", "torch", "process"))
     write_capture(host, tmp_path / "out.tar")
 
-    assert attack.pid in [process.pid for process in areas["process"].facts.processes]
+    assert attack.pid in [process.pid for process in MachineFacts(areas).programs]
     assert "only.root" not in to_json(areas).decode()
     assert b"only.root" not in (tmp_path / "out.tar").read_bytes()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import judging
 from sysperf.live import auditor
 from sysperf.live.auditor import SPREAD_S, Auditor, AuditPass
@@ -20,8 +21,7 @@ SLEEPING = FAKE_TORCH.replace("sum(range(20000))", "pass").replace("sleep(0.01)"
 
 def known(audit_pass: AuditPass, pids: set[int]) -> set[int]:
     """Those of our programs that the facts describe."""
-    facts = audit_pass.snapshot.areas["process"].facts
-    return pids & {program.pid for program in facts.processes}
+    return pids & {program.pid for program in MachineFacts(audit_pass.snapshot.areas).programs}
 
 
 def test_a_burst_of_programs_is_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from sysperf.cli import ps
 from sysperf.cli._options import WHOLE_LINES
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process, Processes
 from sysperf.model.errors import UsageError
 from sysperf.model.finding import Finding, Gap, Report, Rewrap, Subject, Tally
@@ -117,7 +118,7 @@ def test_programs_of_one_user() -> None:
     machine = Snapshot(taken_at="", areas={"process": Area(Processes(processes=(mine, other)))})
     report = ps.of_user(reports.report(about(7), about(8), machine=machine), 1000)
 
-    assert [process.pid for process in report.snapshot.areas["process"].facts.processes] == [7]
+    assert [process.pid for process in MachineFacts(report.snapshot.areas).programs] == [7]
     assert [outcome.subject.pid for outcome in report.outcomes] == [7]
     assert (ps.number_of("root"), ps.number_of("1000")) == (0, 1000)
     with pytest.raises(UsageError, match="no such user"):

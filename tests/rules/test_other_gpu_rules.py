@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import judging
 from sysperf.engine.audit import audit
 from sysperf.evaluate.compare import compare
@@ -224,7 +225,7 @@ def test_a_divided_mi300x_is_one_gpu() -> None:
 
     report = judge((files, links), ROCM)
 
-    first, second = report.snapshot.areas["gpu"].facts.devices
+    first, second = MachineFacts(report.snapshot.areas).gpus
     assert (first.bus_id, first.compute_units, first.mig_enabled, first.compute_partition) == (bus_id(0), 304, True, "CPX")
     assert (second.bus_id, second.compute_units, second.mig_enabled, second.xgmi.peers) == (bus_id(1), 304, False, 1)
     assert found(report) == {}
@@ -245,7 +246,7 @@ def test_a_container_with_one_of_eight_gpus_has_one() -> None:
 
     report = judge(({**files, "/.dockerenv": ""}, links), ROCM)
 
-    (device,) = report.snapshot.areas["gpu"].facts.devices
+    (device,) = MachineFacts(report.snapshot.areas).gpus
     assert (device.index, device.bus_id, device.target) == (0, bus_id(5), "gfx942")
     assert found(report) == {}
 
@@ -258,7 +259,7 @@ def test_a_container_with_a_part_of_a_gpu_has_that_gpu() -> None:
 
     report = judge(({**files, f"{own}/drm/renderD128/dev": "226:128\n", "/dev/dri/renderD131": "", "/.dockerenv": ""}, links), ROCM)
 
-    assert [device.bus_id for device in report.snapshot.areas["gpu"].facts.devices] == [bus_id(0)]
+    assert [device.bus_id for device in MachineFacts(report.snapshot.areas).gpus] == [bus_id(0)]
 
 
 def test_a_container_with_one_arc_of_two_has_one() -> None:
@@ -281,7 +282,7 @@ def test_a_container_with_one_arc_of_two_has_one() -> None:
     one, both = ({**files, **second, "/.dockerenv": "", **given} for given in ({}, {"/dev/dri/renderD129": ""}))
     reports = [judge((some, {**links, **more}), CUDA) for some in (one, both)]
 
-    assert [[device.bus_id for device in report.snapshot.areas["gpu"].facts.devices] for report in reports] == [
+    assert [[device.bus_id for device in MachineFacts(report.snapshot.areas).gpus] for report in reports] == [
         ["0000:03:00.0"],
         ["0000:03:00.0", "0000:04:00.0"],
     ]

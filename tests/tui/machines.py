@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysperf.collect import collect
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.workers import Workers
 from sysperf.model.finding import Finding, Report, Subject
 from sysperf.model.record import plain
 from sysperf.model.rule import Rule
-from sysperf.model.snapshot import Area, Snapshot
+from sysperf.model.snapshot import Snapshot
 from sysperf.tui import decode
 from sysperf.tui.now import meters_of
 from sysperf.tui.source import Changed, Facts, History, Load, Mark, Meters, Neighbour, Past, Publish, SourceUpdate
@@ -241,8 +242,7 @@ def meters(report: Report) -> dict[str, float]:
         if f"gpu.{index}.utilization" in values:
             values |= {f"gpu.{index}.sm_active": 0.61, f"gpu.{index}.tensor_active": 0.42, f"gpu.{index}.pcie_received_bytes_per_s": 1.5e9,
                       f"gpu.{index}.pcie_sent_bytes_per_s": 2e8}  # fmt: skip
-    area: Area | None = report.snapshot.areas.get("process")
-    for number, program in enumerate(area.facts.processes if area and area.facts else ()):
+    for number, program in enumerate(MachineFacts(report.snapshot.areas).programs):
         prefix = f"process.{program.pid}."
         values |= {prefix + "cpu": 3.5 + number, prefix + "main_run": 0.97 - 0.4 * (number % 2), prefix + "main_wait": 0.02, prefix + "data_wait": 0.01 + 0.4 * (number % 2), prefix + "threads": 24, prefix + "workers": 4,
                   prefix + "workers_cpu": 2.5, prefix + "rss_bytes": float(9 * GIB), prefix + "gpu_memory_bytes": float(9 * GIB)}  # fmt: skip
@@ -257,8 +257,8 @@ def news(report: Report) -> list[SourceUpdate]:
         for name, value in known.items()
         if not name.startswith("process.")
     }
-    online = report.snapshot.areas["cpu"].facts.online or ()
-    load = Load({cpu: 0.1 + 0.9 * (cpu * 7 % 11) / 11 for cpu in online}, NEIGHBOURS)
+    cpu = MachineFacts(report.snapshot.areas).cpu
+    load = Load({cpu: 0.1 + 0.9 * (cpu * 7 % 11) / 11 for cpu in (cpu and cpu.online) or ()}, NEIGHBOURS)
     return [
         load,
         Past(past),

@@ -179,11 +179,11 @@ def gpus(ruleset: Ruleset) -> Gpu | None:
     """The GPUs of this machine, where a rule asks for them; None where they are not known."""
     if not ruleset.witnesses("precision.bfloat16-unsupported"):
         return None
-    from sysperf.engine.reading import snapshot  # noqa: PLC0415 - for this rule only
+    from sysperf.collect.machine_facts import MachineFacts  # noqa: PLC0415 - for this rule only
+    from sysperf.engine.reading import snapshot  # noqa: PLC0415 - as above
     from sysperf.host import Host  # noqa: PLC0415 - as above
 
-    facts: Gpu | None = snapshot(Host(), ("gpu",)).areas["gpu"].facts
-    return facts
+    return MachineFacts(snapshot(Host(), ("gpu",)).areas).gpu
 
 
 def fails(result: Lint, severity: str) -> bool:

@@ -17,7 +17,6 @@ from sysperf.launch.machine import MemoryNode
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import UsageError
-from sysperf.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from sysperf.collect.gpu.records import Device
@@ -33,7 +32,7 @@ class Machine:
         self.python = self._interpreter(python)
         """The interpreter with torch; empty where there is none."""
         shallow, deep = reading.snapshot(Host(), AREAS), reading.snapshot(Host(deep=True), ("memory",))  # only --deep reads the slots
-        self.facts = MachineFacts(Snapshot(taken_at=shallow.taken_at, areas={**shallow.areas, **deep.areas}))
+        self.facts = MachineFacts({**shallow.areas, **deep.areas})
         argv = (self.python or sys.executable, "-c", "pass")
         known = gather(Host(), LaunchRequest(argv=argv), environment.inherited(), os.getcwd(), None)
         self.placement: Placement = known.machine
@@ -61,7 +60,7 @@ class Machine:
 
     def _visible(self, addresses: list[str]) -> list[Device | None]:
         """What is known of each GPU, in CUDA's order."""
-        known = {device.bus_id: device for device in (self.facts.gpu.devices or () if self.facts.gpu else ())}
+        known = {device.bus_id: device for device in self.facts.gpus}
         return [known.get(address) for address in addresses]
 
     def _ranks(self, asked: int | None) -> int:

@@ -178,7 +178,7 @@ class _Diagnoser:
         cpus = CpuSet.union([program.allowed for program in facts.programs if program.allowed]) if facts.programs else None
         job = Share(pid=self._asked, command=_command(self._machine, facts, self._asked), cpus=cpus or CpuSet())
         others = shares.competing(known.processes(self._machine), known.processes(after), self._window, cpus)
-        power = MachineFacts(after).power
+        power = MachineFacts(after.areas).power
         around = programs.machine(
             self._window, cpus, torch=[process.pid for process in known.processes(after) if process.pid not in self._window.processes],
             other_programs=len(others), governor=power.governors[0] if power and power.governors else None,

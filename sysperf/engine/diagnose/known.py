@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 def processes(taken: Snapshot) -> Sequence[Process]:
     """The PyTorch programs of a machine; none where nobody knows them."""
-    known = MachineFacts(taken).process
-    return known.processes if known else ()
+    return MachineFacts(taken.areas).programs
 
 
 def programs(several: Sequence[Process], after: Snapshot, terms: Terms) -> list[Program]:
@@ -33,8 +32,7 @@ def programs(several: Sequence[Process], after: Snapshot, terms: Terms) -> list[
 
 def cards(taken: Snapshot) -> tuple[Card, ...]:
     """The GPUs of a machine."""
-    gpu = MachineFacts(taken).gpu
-    return tuple(map(card, (gpu.devices or ()) if gpu else ()))
+    return tuple(map(card, MachineFacts(taken.areas).gpus))
 
 
 def card(device: Device) -> Card:

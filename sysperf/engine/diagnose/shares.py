@@ -62,8 +62,7 @@ def shares(host: Host, taken: Snapshot, job: Share, others: Sequence[Process]) -
 
 def _programs(taken: Snapshot, others: Sequence[Process]) -> list[Share]:
     """One for each program: the ranks of a job are started by one command."""
-    known = MachineFacts(taken).process
-    commands = {process.pid: process.command for process in (known.processes if known else ())}
+    commands = {process.pid: process.command for process in MachineFacts(taken.areas).programs}
     by_job: dict[int, list[Process]] = {}
     for process in others:
         by_job.setdefault(process.job.id or process.pid, []).append(process)

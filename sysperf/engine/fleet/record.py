@@ -65,7 +65,7 @@ def with_ceilings(said: NodeRecord, groups: tuple[str, ...], runs: int) -> NodeR
 
 def hardware(machine: Snapshot) -> dict[str, str]:
     """What a machine is made of, part by part."""
-    facts = MachineFacts(machine)
+    facts = MachineFacts(machine.areas)
     gpus = facts.gpu.devices if facts.gpu else None
     ports = facts.network.rdma if facts.network else None
     memory = facts.memory.total_bytes if facts.memory else None

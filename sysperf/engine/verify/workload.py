@@ -47,7 +47,7 @@ def interpreter(python: str = "") -> str:
     if python:
         path = os.path.abspath(os.path.expanduser(python))
         return f"{path}/bin/python" if os.path.isdir(path) else path
-    torch = MachineFacts(reading.snapshot(Host(), ("torch",))).torch
+    torch = MachineFacts(reading.snapshot(Host(), ("torch",)).areas).torch
     with_torch = [install for install in (torch.installs if torch else ()) if install.interpreter and install.version]
     if not with_torch:
         raise UsageError(

@@ -21,7 +21,7 @@ from sysperf.launch.ranks import Ranks
 from sysperf.launch.request import LaunchRequest
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
-from sysperf.model.snapshot import Area, Facts, Snapshot
+from sysperf.model.snapshot import Area, Snapshot
 
 if TYPE_CHECKING:
     from sysperf.collect.numa import Node
@@ -39,13 +39,13 @@ class Areas(AreaFacts):
         self.host = host
         self.known = dict(known or {})
 
-    def facts(self, name: str) -> Facts:
+    def facts(self, name: str) -> object:
         """The facts of an area; None when it could not be read."""
         if name not in self.known:
             self.known[name] = collect_area(self.host, name)
         return self.known[name].facts
 
-    def names(self) -> dict[str, Facts]:
+    def names(self) -> dict[str, object]:
         """The facts of all areas that were read."""
         return {name: area.facts for name, area in self.known.items()}
 

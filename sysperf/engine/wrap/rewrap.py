@@ -26,8 +26,7 @@ MAX_REWRAPS = 16
 
 def rewraps(host: Host, snapshot: Snapshot, ruleset: Callable[[], Ruleset]) -> tuple[Rewrap, ...]:
     """What wrap would have done otherwise, program by program. Cheap where none runs."""
-    known = MachineFacts(snapshot).process
-    processes = known.processes if known else ()
+    processes = MachineFacts(snapshot.areas).programs
     running = [
         process for process in processes if process.command and not process.job.launcher and environment.MARKER not in (process.env or {})
     ][:MAX_REWRAPS]

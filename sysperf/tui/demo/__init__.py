@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from sysperf import __version__
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.workers import Workers
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.engine.audit import judge_snapshot
@@ -140,9 +141,8 @@ class Demo:
 
     def _now(self) -> Snapshot:
         """The recorded facts with the setting as it is now."""
-        numa = self._snapshot.areas["numa"]
-        facts = msgspec.structs.replace(numa.facts, balancing=self._balancing()) if numa.facts else numa.facts
-        areas = {**self._snapshot.areas, "numa": Area(facts)}
+        numa = MachineFacts(self._snapshot.areas).numa
+        areas = {**self._snapshot.areas, "numa": Area(numa and msgspec.structs.replace(numa, balancing=self._balancing()))}
         return msgspec.structs.replace(self._snapshot, areas=areas, taken_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     def _value(self, name: str, value: float, at: float) -> float:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process import workers
 from sysperf.collect.process.workers import Workers
 from sysperf.engine.judging import Terms
@@ -160,5 +161,4 @@ def _reported(publish: Publish) -> Iterator[None]:
 
 
 def _pids(snapshot: Snapshot) -> Iterable[int]:
-    area = snapshot.areas.get("process")
-    return (process.pid for process in area.facts.processes) if area is not None and area.facts is not None else ()
+    return (process.pid for process in MachineFacts(snapshot.areas).programs)

@@ -21,10 +21,10 @@ def draw(snapshot: Snapshot | None, width: int, origin: str = "", most: int = 2)
     """GPUs, CPUs, memory, kernel and PyTorch; first, who told it, if not this process. What does not fit into `most` lines is left out."""
     if snapshot is None:
         return [line(span("reading this machine …", "dim"))]
-    facts, known = MachineFacts(snapshot), dict(identity(snapshot))
+    facts, known = MachineFacts(snapshot.areas), dict(identity(snapshot))
     known["PyTorch"] = _torch(snapshot, known["PyTorch"])
     known["CPU"] = re.sub(_NOISE, "", known["CPU"]).replace(" ,", ",")
-    if facts.gpu and facts.gpu.devices:
+    if facts.gpus:
         del known["GPU"]  # they have a frame of their own
     elif known["GPU"] == "none":
         known["GPU"] = "no GPU"
@@ -47,7 +47,7 @@ def _flowed(parts: list[tuple[str, str]], width: int) -> Lines:
 
 
 def _torch(snapshot: Snapshot, summary: str) -> str:
-    torch = MachineFacts(snapshot).torch
+    torch = MachineFacts(snapshot.areas).torch
     if torch is None or not torch.installs:
         return summary
     first, *rest = sorted(torch.installs, key=lambda install: (not install.active, install.version is None))
