@@ -141,10 +141,10 @@ def dashboard(*options: str) -> list[str]:
 
 
 def cost(terminal: Terminal, seconds: float) -> tuple[float, float]:
-    """(share of a core, MiB) while it runs."""
+    """(share of a core, MB) while it runs."""
     before = terminal.cpu_s()
     terminal.read_for(seconds)
-    return (terminal.cpu_s() - before) / seconds, terminal.rss_bytes() / (1 << 20)
+    return (terminal.cpu_s() - before) / seconds, terminal.rss_bytes() / 1e6
 
 
 def live(hertz: float, screen: str, seconds: float) -> tuple[float, float]:
@@ -194,7 +194,7 @@ def key_times(sleepers: int, rounds: int = 40) -> list[float]:
         terminal.read_for(3)
         times = []
         for number in range(rounds):
-            key, wanted = ((b"7", b"Nothing was measured"), (b"1", b"memory"))[number % 2]
+            key, wanted = ((b"4", b"node 0"), (b"1", b"memory"))[number % 2]
             os.write(terminal.door, key)
             times.append(terminal.read_until(wanted))
             terminal.read_for(0.37)
@@ -222,13 +222,13 @@ def beside(peer: str, seconds: float, with_agent: float, without: float) -> str:
         printed = terminal.read_for(5)
         if terminal.ended():
             return f"it ended: {printed.decode(errors='replace').strip().partition(chr(10))[0].strip()}"
-        share, mib = cost(terminal, seconds)
+        share, mb = cost(terminal, seconds)
     finally:
         terminal.close()
     ratios = (
         f"{share / with_agent:.1f} times the dashboard with an agent, {share / without:.1f} times without" if with_agent and without else ""
     )
-    return f"{share:.2%} of a core, {mib:.1f} MiB; {ratios}"
+    return f"{share:.2%} of a core, {mb:.1f} MB; {ratios}"
 
 
 def main() -> None:
@@ -241,11 +241,11 @@ def main() -> None:
     ours = 0.0
     for hertz in (1.0, 10.0):
         for key, name in (("1", "overview"), ("3", f"{ROWS} programs")):
-            share, mib = live(hertz, key, given.seconds)
+            share, mb = live(hertz, key, given.seconds)
             ours = ours or share
-            print(f"dashboard, {hertz:g} Hz, {name}: {share:.2%} of a core, {mib:.1f} MiB")
-    share, mib = alone(given.seconds)
-    print(f"dashboard without an agent, 1 Hz, this machine: {share:.2%} of a core, {mib:.1f} MiB")
+            print(f"dashboard, {hertz:g} Hz, {name}: {share:.2%} of a core, {mb:.1f} MB")
+    share, mb = alone(given.seconds)
+    print(f"dashboard without an agent, 1 Hz, this machine: {share:.2%} of a core, {mb:.1f} MB")
     drawn, with_facts = first_paint()
     print(f"first paint: {drawn:.2f} s; facts of this machine: {with_facts:.2f} s")
     times = key_times(given.sleepers)
