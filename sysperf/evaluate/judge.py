@@ -17,10 +17,9 @@ from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.model.errors import RuleError
 from sysperf.model.finding import Finding, Remedy, State, Tally
 from sysperf.model.record import Record
-from sysperf.model.rule import ITEMS, SEVERITIES, Confidence, Rule
+from sysperf.model.rule import CONFIDENCES, ITEMS, SEVERITIES, Rule
 from sysperf.model.snapshot import Snapshot
 
-CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 JUDGED = ("host", "gpu", "python", "process")
 """Scopes that an audit judges; launches, traces and scripts have judges of their own."""
 

@@ -18,6 +18,7 @@ WitnessSource = Literal["source", "machine", "outside", "running", "trace"]
 Expect = Literal["fire", "pass", "skip", "unknown"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info", "hint")
+CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 ITEMS = {"gpu": ("gpu", "gpu", "devices"), "process": ("proc", "process", "processes"), "python": ("env", "torch", "installs")}
 """Scopes that are judged once an item: the name bound to the item, and the area and field that list them."""
 

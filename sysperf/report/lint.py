@@ -100,6 +100,7 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
         f"{sentence}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines "
         f"in {result.took_ms / 1e3:.1f} s"
         + (f"; {result.ignored} accepted" if result.ignored else "")
+        + (f"; {result.unsure} less sure (--confidence low shows them)" if result.unsure else "")
         + (f"; {result.skipped} skipped (tests, builds; name them to read them)" if result.skipped else "")
         + (f"; {result.excluded} excluded" if result.excluded else "")
         + (f"; {count(result.undecided, 'check')} not decided by the source" if result.undecided and verbose else "")

@@ -13,7 +13,6 @@ from sysperf.script.source import Source
 from sysperf.startup import lazy
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "deepspeed", "ultralytics")
-SIMULATORS = {"gym", "gymnasium", "pettingzoo", "envpool", "procgen", "supersuit", "dm_control", "isaacgym"}
 WORDS = ("torch", "lightning", "accelerate", "transformers", "timm", "datasets", "gc.disable", "wandb")
 """A file in which none of these stands has nothing to say."""
 _PRECISION_WORDS = lazy(
@@ -53,7 +52,7 @@ def facts(file: File) -> Script:
         distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
-        simulates=_simulates(file),
+        simulates=file.simulates,
         makes_model=calls.uses_products(file) or calls.uses_convolutions(file) or _makes_model(file),
         multiplies=calls.uses_products(file),
         collects_garbage=bool({"gc.collect", "gc.enable"} & names),
@@ -87,13 +86,6 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
     return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or calls.hands_over(file) else ""
-
-
-def _simulates(file: File) -> bool:
-    """Whether networks learn from an environment: by its import, or by rewards and actions."""
-    imported = {name.partition(".")[0] for name in file.names.imports.values()}
-    words = {word for node in file.tree.of(ast.arg) for word in (node.arg,)} | file.words
-    return bool(imported & SIMULATORS) or (bool(words & {"reward", "rewards"}) and bool(words & {"action", "actions", "policy"}))
 
 
 def _makes_model(file: File) -> bool:

@@ -53,6 +53,7 @@ class Sync(Site, kw_only=True):
     how: Annotated[str | None, fact("item, cpu, numpy, tolist, float, int, bool, print, if")] = None
     of: Annotated[str | None, fact("loss, output, batch or tensor")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
+    paced: Annotated[bool | None, fact("its loop acts in an environment in each step; null: another file repeats it")] = None
 
 
 class Transfer(Site, kw_only=True):

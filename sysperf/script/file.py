@@ -15,6 +15,7 @@ from sysperf.script.values import Values
 
 MAX_TEXT = 60
 _ON_TORCH = frozenset(("torch", "lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "torchvision", "torch_geometric"))
+_SIMULATORS = frozenset(("gym", "gymnasium", "pettingzoo", "envpool", "procgen", "supersuit", "dm_control", "isaacgym"))
 OPEN = "…"
 """Stands for an argument that is no constant."""
 
@@ -71,6 +72,8 @@ class File:
         value = self.names.constant(node)
         if isinstance(value, str | int | float | bool):
             return str(value)[:MAX_TEXT]
+        if isinstance(node, ast.Call) and self.names.qualified(node.func) == "torch.device" and node.args:
+            return self.text(node.args[0])
         name = self.names.qualified(node)
         return name[:MAX_TEXT] if name.startswith("torch.") or dotted(node) == name != "" else OPEN
 
@@ -87,6 +90,13 @@ class File:
     def uses_torch(self) -> bool:
         """Whether torch, or what stands on it, is imported."""
         return bool({name.partition(".")[0] for name in self.names.imports.values()} & _ON_TORCH)
+
+    @cached_property
+    def simulates(self) -> bool:
+        """Whether networks learn from an environment: by its import, or by rewards and actions."""
+        imported = {name.partition(".")[0] for name in self.names.imports.values()}
+        words = self.words | {node.arg for node in self.tree.of(ast.arg)}
+        return bool(imported & _SIMULATORS) or (bool(words & {"reward", "rewards"}) and bool(words & {"action", "actions", "policy"}))
 
     @cached_property
     def words(self) -> frozenset[str]:

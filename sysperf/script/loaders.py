@@ -115,12 +115,13 @@ def _by_name(file: File, call: ast.Call) -> bool | None:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     function = file.tree.function_of(call)
     names = [last_name(place) for place in targets] + ([function.name] if function is not None else [])
+    names += [last_name(given) for given in (file.names.argument(call, "dataset", 0),) if given is not None]
     for name in names:
         if _TRAINS.search(name) and not _EVALUATES.search(name):
             return True
         if _EVALUATES.search(name) and not _TRAINS.search(name):
             return False
-    return None
+    return True if file.text(file.names.argument(call, "shuffle", 2)) == "True" else None
 
 
 def _in_epochs(file: File, loop: Loop) -> bool:

@@ -32,7 +32,10 @@ _UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|m
 """Functions that make a step of an optimizer out of a batch, although the backward pass is in another one."""
 _PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
 """What a step may have several of."""
-_MEASURES = lazy(r"\w*(probe|profile|benchmark|flops|measure|timeit|speed|find_lr|lr_find|overlap)\w*")
+_MEASURES = lazy(
+    r"(?i)\w*(probe|profile|benchmark|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find)\w*"
+)
+"""Functions and classes that run some steps to learn something about them."""
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
@@ -67,8 +70,12 @@ class Loops:
     def _find_steps(self) -> None:
         """Follow each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
         for call in self._tree.of(ast.Call):
-            if self.advances(call):
+            if self.advances(call) and not self._measures(call):
                 self._mark_step(call, call, MAX_DEPTH)
+
+    def _measures(self, call: ast.Call) -> bool:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return any(isinstance(parent, kinds) and bool(_MEASURES.fullmatch(parent.name)) for parent in self._tree.ancestors(call))
 
     def advances(self, call: ast.Call) -> bool:
         """Whether a call is a backward pass or a step of an optimizer, or hands both to an object that does them."""
@@ -115,7 +122,7 @@ class Loops:
                 self.steps.setdefault(parent, call)
                 return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                if inside is not None or _MEASURES.fullmatch(parent.name) or parent.name.startswith("test_"):
+                if inside is not None or parent.name.startswith("test_"):
                     return
                 inside, sites = parent, self._names.call_sites(parent)
                 if sites or parent.name in STEP_HOOKS or self._is_step(parent):

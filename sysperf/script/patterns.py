@@ -140,9 +140,16 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     sized = any(isinstance(each, ast.Attribute) and each.attr in ("size", "shape") for each in within(rounds))
     values = file.values.of(part.value)
     bound = [binding.value for binding in file.names.lookup(part, dotted(part.value)) if dotted(part.value)]
-    if any(isinstance(value, ast.List | ast.ListComp | ast.Tuple) for value in bound) or any(value.kind == "array" for value in values):
+    if any(value is not None and _makes_list(value) for value in bound) or any(value.kind == "array" for value in values):
         return False
     return any(value.kind == "output" or (value.kind == "tensor" and (sized or not value.guess)) for value in values)
+
+
+def _makes_list(node: ast.expr) -> bool:
+    """``[x]``, ``[x] + more``, ``[0] * n``."""
+    if isinstance(node, ast.BinOp):
+        return _makes_list(node.left) or _makes_list(node.right)
+    return isinstance(node, ast.List | ast.ListComp | ast.Tuple)
 
 
 def _goes_through_layers(loop: ast.For, counter: str) -> bool:

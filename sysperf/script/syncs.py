@@ -13,33 +13,66 @@ from sysperf.script.transfers import is_to_device
 from sysperf.script.values import Value
 
 MAX_DEPTH = 3
+MIN_OF_STEP = 3
+"""An environment's step gives back an observation, a reward, and whether it is done, at least."""
 _READS = ("item", "cpu", "numpy", "tolist")
 _CHAINED = ("cpu", "detach", "float", "mean", "sum")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
-_ASKED = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
+_ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
 
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
+    for node, how, of in (*_converted(file), *_shown(file), *_asked(file)):
+        yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), paced=_is_paced(file, node))
+
+
+def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
+    """``x.item()``, ``float(x)``: the expression, how it waits, and of what."""
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
             if not _is_part(file, call) and (of := _read(file, call, call.func)):
-                yield Sync(**file.site(call), how=call.func.attr, of=of, debug=_in_debug(file, call))
+                yield call, call.func.attr, of
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")
             given = [each for each in call.args if not _reads(each)]
             if of := next((of for each in given if (of := _tensor(file, each, sure=sure))), ""):
-                yield Sync(**file.site(call), how=call.func.id, of=of, debug=False)
+                yield call, call.func.id, of
+
+
+def _shown(file: File) -> Iterator[tuple[ast.expr, str, str]]:
+    """A loss in a formatted text."""
     for shown in file.tree.of(ast.FormattedValue):
-        if isinstance(shown.value, ast.Name | ast.Attribute) and (of := _tensor(file, shown.value, sure=True)) == "loss":
-            yield Sync(**file.site(shown.value), how="print", of=of, debug=_in_debug(file, shown))
+        if isinstance(shown.value, ast.Name | ast.Attribute) and _tensor(file, shown.value, sure=True) == "loss":
+            yield shown.value, "print", "loss"
+
+
+def _asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
+    """Conditions on tensors."""
     asked: list[ast.If | ast.Assert | ast.IfExp] = [*file.tree.of(ast.If), *file.tree.of(ast.Assert), *file.tree.of(ast.IfExp)]
     for test in (node.test for node in asked):
         if of := _compared(file, test):
-            yield Sync(**file.site(test), how="if", of=of, debug=False)
+            yield test, "if", of
+
+
+def _is_paced(file: File, node: ast.expr) -> bool | None:
+    """Whether the loop of a step acts in an environment each time; None where another file repeats a step of reinforcement learning."""
+    where = file.loops.where(node)
+    if not file.simulates or where.often != "step":
+        return False
+    return None if where.loop is None else any(_acts(file, part) for part in within(where.loop) if isinstance(part, ast.Call))
+
+
+def _acts(file: File, call: ast.Call) -> bool:
+    """``env.step(action)``, or what gives back an observation, a reward and the like."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or not call.args:
+        return False
+    statement = file.tree.statement_of(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return "env" in last_name(call.func.value).lower() or (isinstance(target, ast.Tuple) and len(target.elts) >= MIN_OF_STEP)
 
 
 def _reads(node: ast.expr) -> bool:
@@ -154,7 +187,7 @@ def _compared(file: File, test: ast.expr) -> str:
         return "tensor" if any(_is_computed(file, part) for part in sides) else ""
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all", "sum") and not test.args:
         return _compared(file, test.func.value)
-    if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKED:
+    if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKS:
         return _tensor(file, test.args[0])
     return ""
 

@@ -17,8 +17,8 @@ BUILT = frozenset(("build", "dist", "venv", "env"))
 
 Hidden ones and virtual environments (pyvenv.cfg) besides.
 """
-_TEST_FILE = lazy(r"test_.+\.py|.+_tests?\.py|conftest\.py")
-_TEST_FOLDERS = frozenset(("tests", "test", "testing"))
+_TEST_FILE = lazy(r"test_.+\.py|.+_tests?\.py|conftest\.py|_?test(ing)?_(utils?|helpers?)\.py")
+_TEST_FOLDERS = frozenset(("tests", "test", "testing", "test_utils", "testing_utils"))
 
 
 class Skipped:

@@ -216,3 +216,36 @@ def test_a_folder_that_is_gone_is_no_clean_one(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     assert (done.returncode, "is gone" in done.stderr) == (2, True)
+
+
+def test_what_is_less_sure_is_asked_for(folder: Path) -> None:
+    """By an option, the project, or by name; what is left out is counted, also in a comment that accepts it."""
+    assert "compile.not-compiled" not in rules(folder, "train.py")
+    assert "less sure (--confidence low shows them)" in " ".join(lint(folder, "train.py").split())
+    assert document(folder, "train.py")["unsure"] > 0
+    assert "compile.not-compiled" in rules(folder, "train.py", "--confidence", "low")
+    assert rules(folder, "train.py", "--select", "not-compiled") == {"compile.not-compiled"}
+    assert rules(folder, "train.py", "--select", "not-compiled", "--confidence", "medium") == set()
+
+    project(folder, 'confidence = "low"\n')
+    assert "compile.not-compiled" in rules(folder, "train.py")
+    assert "compile.not-compiled" not in rules(folder, "train.py", "--confidence", "high")
+    assert document(folder, "train.py")["unsure"] == 0
+
+
+def test_a_comment_about_what_is_less_sure_is_no_idle_one(folder: Path) -> None:
+    """It accepts what --confidence low shows."""
+    (folder / "train.py").write_text("# sysperf: ignore-file[not-compiled]\n" + TRAINING)
+    assert document(folder, "train.py")["notes"] == []
+    assert "compile.not-compiled" not in rules(folder, "train.py", "--confidence", "low")
+
+
+def test_helpers_of_tests_are_tests(folder: Path) -> None:
+    """By the name of the file or of its folder."""
+    (folder / "train.py").unlink()
+    (folder / "test_utils").mkdir()
+    for name in ("test_utils/steps.py", "_test_utils.py", "testing_helpers.py", "latest_utils.py"):
+        (folder / name).write_text(TRAINING)
+    result = document(folder, ".")
+    assert {hypothesis["places"][0]["file"] for hypothesis in result["hypotheses"]} == {"./latest_utils.py"}
+    assert result["skipped"] == 3

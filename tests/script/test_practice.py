@@ -9,7 +9,7 @@ import pytest
 
 from sysperf.engine import lint as engine
 from sysperf.model.finding import Finding
-from tests.script.scripts import hits, shipped
+from tests.script.scripts import hits, judged, shipped
 
 STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
 LOADER = "import torch\nfrom torch.utils.data import DataLoader\ndevice = torch.device('cuda')\n"
@@ -438,3 +438,108 @@ def test_inference_mode_is_not_for_wrapped_models(wrapper: str) -> None:
     text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x\n{}\n@torch.no_grad()\ndef evaluate(model, loader):\n    n = 0\n    for x in loader:\n        n += model(x).sum().item()\n    return n\n"
     assert "program.no-grad-in-evaluation" in hits(text.format(""))
     assert "program.no-grad-in-evaluation" not in hits(text.format(wrapper))
+
+
+ACTS = """
+import torch, gymnasium
+def learn(env, agent, optimizer, buffer):
+    state = env.reset()
+    while True:
+        state, reward, done, info = env.step(agent(state))
+        loss = agent.loss(buffer.sample())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+"""
+REPLAYS = """
+import torch
+def update(self, rollout):
+    rewards, actions = rollout.rewards, rollout.actions
+    for batch in rollout.minibatches():
+        loss = self.loss(batch)
+        loss.backward()
+        self.optimizer.step()
+        losses.append(loss.item())
+"""
+HANDED = """
+import torch
+class Agent:
+    def update(self, batch, rewards, actions):
+        loss = self.loss(batch, rewards, actions)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+"""
+
+
+@pytest.mark.parametrize(("text", "confidence"), [(ACTS, ""), (REPLAYS, "medium"), (HANDED, "low")])
+def test_an_environment_waits_for_each_action_anyway(text: str, confidence: str) -> None:
+    """A loop over replayed samples does not act; who repeats an agent's step is not known."""
+    found = [each.confidence for each in judged(text).hypotheses if each.rule == "sync.per-step"]
+    assert found == ([confidence] if confidence else [])
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [("def train_epoch({}):", True), ("def search_learning_rate({}):", False), ("class LRFinder:\n  def find({}):", False)],
+)
+def test_steps_that_look_for_a_learning_rate_are_few(place: str, shown: bool) -> None:
+    """They need each loss, and end soon; nothing is trained."""
+    body = f"for x, y in loader:\n{STEP}    print(loss.item())\n"
+    text = "import torch\n" + place.format("model, loader, optimizer") + "\n" + "".join(f"      {line}\n" for line in body.splitlines())
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("device", "shown"), [("torch.device('cpu')", False), ("'cpu'", False), ("x.device", True)])
+def test_a_device_may_be_that_of_the_host(device: str, shown: bool) -> None:
+    """Also as an object."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return torch.tensor([1, 2], device={device})\n"
+    assert ("transfer.tensor-from-python" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("torch.Tensor()", False), ("torch.Tensor(3)", True), ("torch.zeros(len(x))", True)])
+def test_an_empty_tensor_copies_nothing(made: str, shown: bool) -> None:
+    """It is a start for torch.cat."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return {made}.to(x.device)\n"
+    assert ("transfer.tensor-made-on-cpu" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("model(x)", True), ("[x] + model(x)", False), ("[x] * 4", False)])
+def test_a_list_that_is_put_together_is_no_tensor(made: str, shown: bool) -> None:
+    """Its elements cost nothing."""
+    text = (
+        f"import torch\nfor x, y in loader:\n{STEP}    output = {made}\n    for i in range(len(output)):\n        print(output[i].max())\n"
+    )
+    assert ("program.element-loop" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "confidence"),
+    [
+        ("DataLoader(Images(), shuffle=True)", "medium"),
+        ("DataLoader(train_set)", "medium"),
+        ("DataLoader(val_set)", ""),
+        ("DataLoader(Images())", "low"),
+    ],
+)
+def test_a_loader_that_shuffles_trains(made: str, confidence: str) -> None:
+    """A loader that no loop of the file goes through is known by its order, or by what its data set is called."""
+    text = f"from torch.utils.data import DataLoader\ndef build(train_set, val_set):\n    return {made}\n"
+    found = [each.confidence for each in judged(text).hypotheses if each.rule == "dataloader.inline"]
+    assert found == ([confidence] if confidence else [])
+
+
+def test_who_offers_both_ways_knows_dataparallel() -> None:
+    """Where DistributedDataParallel is in the same file, somebody chooses."""
+    text = "import torch\nmodel = torch.nn.DataParallel(model)\n"
+    assert "ddp.dataparallel" in hits(text)
+    assert "ddp.dataparallel" not in hits(text + "model = torch.nn.parallel.DistributedDataParallel(model)\n")
+
+
+@pytest.mark.parametrize(("call", "confidence"), [("Image.open(self.files[at])", "low"), ("glob.glob(self.folder + '/*')", "medium")])
+def test_listing_a_folder_for_each_sample_is_surer_than_opening_a_file(call: str, confidence: str) -> None:
+    """Most data sets have to open something."""
+    head = "import glob\nfrom PIL import Image\nfrom torch.utils.data import Dataset\n"
+    text = f"{head}class Images(Dataset):\n    def __getitem__(self, at):\n        return {call}\n"
+    assert [each.confidence for each in judged(text).hypotheses if each.rule == "dataloader.decoding-in-getitem"] == [confidence]

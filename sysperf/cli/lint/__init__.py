@@ -5,9 +5,9 @@ trial does, so the exit code is 0 unless --fail-on says otherwise. Names are fol
 makes, a model that is moved later, the hooks of Lightning, Accelerate, transformers and timm.
 
 Folders are walked without hidden ones, virtual environments, builds and tests: name those to read them. `-` is the standard input.
-[tool.sysperf.lint] of the nearest pyproject.toml may have select, ignore, exclude, per-file-ignores and fail-on. A comment accepts a place
-or a file: `# sysperf: ignore`, `# sysperf: ignore[sync.per-step]`, `# sysperf: ignore-file[not-compiled]`; one that accepts nothing is
-named. So does a `[[waive]]` of the configuration, whose subject is a pattern of `FILE:LINE:COLUMN`, and a baseline.
+[tool.sysperf.lint] of the nearest pyproject.toml may have select, ignore, exclude, per-file-ignores, confidence and fail-on. A comment
+accepts a place or a file: `# sysperf: ignore`, `# sysperf: ignore[sync.per-step]`, `# sysperf: ignore-file[not-compiled]`; one that accepts
+nothing is named. So does a `[[waive]]` of the configuration, whose subject is a pattern of `FILE:LINE:COLUMN`, and a baseline.
 
 --fix shows as a diff what can be changed without changing a loss, and asks. Code that is not understood completely is left alone.
 What files held is kept first (below ~/.local/state/sysperf/lint), and --undo puts it back, byte for byte. --diff only shows.
@@ -21,6 +21,7 @@ exit codes:
 examples:
   sysperf lint train.py                                what may be slow in it
   sysperf lint . --select sync.per-step,transfer --exclude legacy
+  sysperf lint . --confidence low                      also what a source cannot show to pay, such as torch.compile
   sysperf lint . --statistics                          how often each rule is broken
   sysperf lint train.py --watch                        again whenever a file changes
   sysperf lint src --format sarif --output lint.sarif --format text
@@ -47,7 +48,7 @@ from sysperf.engine.configuration import Config, read_baseline, read_config
 from sysperf.engine.lint.project import Project, read_project
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, RuleError, UsageError
-from sysperf.model.rule import SEVERITIES
+from sysperf.model.rule import CONFIDENCES, SEVERITIES
 from sysperf.script.comments import short_names
 from sysperf.script.hypothesis import Lint, schema
 from sysperf.script.source import MAX_BYTES
@@ -72,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fixing.add_argument("--yes", action="store_true", help="with --fix: do not ask")
     fixing.add_argument("--undo", nargs="?", type=int, const=0, metavar="NUMBER", help="take a --fix back (default: the latest)")
     _options.add_rules(parser)
+    parser.add_argument(
+        "--confidence", choices=CONFIDENCES, help="show what is at least so sure to help (default: medium; with --select, all it names)"
+    )
     group = _options.add_output(parser, verbose="every place, all of each rule, and every file that could not be examined", several=True)
     group.add_argument("--statistics", action="store_true", help="how often each rule is broken, as text or JSON, instead of the places")
     _options.add_format(parser, *FORMATS)
@@ -135,7 +139,8 @@ def _asked(args: argparse.Namespace) -> Asked:
     per_file = tuple((pattern, _ids(rules, ruleset)) for pattern, rules in project.per_file_ignores.items())
     select = _options.listed(args.select) or [*project.select]
     _select(ruleset, select, [*project.ignore, *_options.listed(args.ignore)])
-    choice = engine.Choice((*project.exclude, *_options.listed(args.exclude)), per_file, known)
+    least = args.confidence or project.confidence or ("low" if select else "medium")
+    choice = engine.Choice((*project.exclude, *_options.listed(args.exclude)), per_file, known, least)
     paths = [path for path in args.paths if path != "-"]
     stdin = engine.Target(args.stdin_filename, True, sys.stdin.buffer.read(MAX_BYTES + 1)) if "-" in args.paths else None
     return Asked(paths, stdin, config, ruleset, choice, args.fail_on or project.fail_on, gpus(ruleset))

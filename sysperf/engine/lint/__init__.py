@@ -17,7 +17,7 @@ from sysperf.evaluate.subject import fingerprint, with_subject
 from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
 from sysperf.host import redact
 from sysperf.model.finding import Finding, Place, Report, SourceEdit, Subject, Tally
-from sysperf.model.rule import SEVERITIES
+from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 from sysperf.script.codemods import CODEMODS, changes
@@ -47,11 +47,19 @@ class Target(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is left out: files by pattern, and rules in files of a pattern; `known` are all names that a comment may use."""
+    """What is left out: files by pattern, rules in files of a pattern, and what is less sure than `least`.
+
+    `known` are all names that a comment may use.
+    """
 
     exclude: tuple[str, ...] = ()
     per_file: tuple[tuple[str, frozenset[str]], ...] = ()
     known: frozenset[str] = frozenset()
+    least: Confidence = "low"
+
+    def is_sure(self, finding: Finding) -> bool:
+        """Whether it is as sure as is asked for that acting on it helps."""
+        return CONFIDENCES.index(finding.confidence) <= CONFIDENCES.index(self.least)
 
     def ignored(self, path: str) -> frozenset[str]:
         """The rules that are not asked in a file."""
@@ -88,6 +96,7 @@ def _joined(examined: Sequence[Examined], ruleset: Ruleset, skipped: Skipped, to
         rules=len(script_rules(ruleset)),
         hypotheses=tuple(hypothesis for file in examined for hypothesis in file.hypotheses),
         ignored=sum(file.ignored for file in examined),
+        unsure=sum(file.unsure for file in examined),
         undecided=sum(file.undecided for file in examined),
         notes=tuple(note for file in examined for note in file.notes),
         skipped=skipped.folders + skipped.tests,
@@ -148,13 +157,15 @@ def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice
     found = [answer for answer in answers if answer.finding.state == "finding" and answer.finding.rule not in ignored]
     said = [(_hypothesis(answer, script, source), _lines(answer, script)) for answer in found]
     comments = accepted(source)
-    kept = [each for each, lines in said if not any(comment.covers(each.rule, lines) for comment in comments)]
+    sure = [(each, lines) for each, lines in said if choice.is_sure(each)]
+    kept = [each for each, lines in sure if not any(comment.covers(each.rule, lines) for comment in comments)]
     kept.sort(key=lambda each: (*((place.cell, place.line, place.column) for place in each.places), each.rule))
     return Examined(
         file=source.path,
         lines=len(source.starts),
         hypotheses=tuple(_with_fix(file, hypothesis) for hypothesis in kept[:MAX_HYPOTHESES]),
-        ignored=len(found) - len(kept),
+        ignored=len(sure) - len(kept),
+        unsure=len(said) - len(sure),
         undecided=sum(answer.finding.state == "unknown" and answer.is_of_item for answer in answers),
         notes=tuple(_notes(source, comments, [(each.rule, lines) for each, lines in said], ruleset, choice)),
         unread=_left_out(source),

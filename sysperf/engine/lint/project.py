@@ -7,11 +7,11 @@ from typing import Annotated
 
 from sysperf.model.errors import ConfigError, UsageError
 from sysperf.model.record import Record, convert, fact
-from sysperf.model.rule import FailOn
+from sysperf.model.rule import Confidence, FailOn
 from sysperf.script.source import Unreadable, read_bytes
 
 FILE = "pyproject.toml"
-KEYS = "select, ignore, exclude, per-file-ignores and fail-on"
+KEYS = "select, ignore, exclude, per-file-ignores, confidence and fail-on"
 
 
 class Project(Record, kw_only=True, rename="kebab"):
@@ -21,6 +21,7 @@ class Project(Record, kw_only=True, rename="kebab"):
     ignore: tuple[str, ...] = ()
     exclude: Annotated[tuple[str, ...], fact("patterns of files and folders")] = ()
     per_file_ignores: Annotated[dict[str, tuple[str, ...]], fact("rules by pattern of files")] = {}
+    confidence: Confidence | None = None
     fail_on: FailOn = "never"
 
 
