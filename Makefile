@@ -44,7 +44,7 @@ lint: .venv-dev/.ready
 docs: .venv-dev/.ready
 	$(DEV)/mkdocs build --config-file .ci/mkdocs.yml
 
-# Writes golden files, schemas and tables in docs anew; look at the difference before you commit it.
+# Writes golden files and tables in docs anew; look at the difference before you commit it.
 generated: .venv-dev/.ready
 	$(DEV)/pytest -q -n 2 --update $(TESTS)
 

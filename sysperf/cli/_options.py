@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf import paths
 from sysperf.host import Host, files
-from sysperf.model.errors import UsageError
+from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from sysperf.evaluate.ruleset import Ruleset
+    from sysperf.model.record import JsonObject
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -207,6 +208,19 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
     """`--format`, and `--json`, which other commands have alone."""
     parser.add_argument("--format", action=_Asked, choices=formats or ("text", "json"), default="text", help="default: text")
     parser.add_argument("--json", dest="format", action=_Asked, nargs=0, const="json", help="the same as --format json")
+
+
+def add_schema(parser: argparse.ArgumentParser) -> None:
+    """`--schema`; `write_schema` answers it."""
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
+
+
+def write_schema(schema: JsonObject, args: argparse.Namespace) -> int:
+    """Print what --format json prints, as a JSON schema."""
+    from sysperf.report import as_json  # noqa: PLC0415 - no other report needs it
+
+    write(as_json.dump(schema), args)
+    return Exit.CLEAN
 
 
 def wants_color(args: argparse.Namespace) -> bool:

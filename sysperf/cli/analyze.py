@@ -47,14 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_rules(parser)
     _options.add_output(parser, verbose="all of each finding, and what the file cannot tell", several=True)
     _options.add_format(parser, *report.FORMATS)
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
+    _options.add_schema(parser)
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), default="never", help="exit 1 from this severity on (default: never)")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.schema:
-        return _print_schema(args)
+        from sysperf.trace.output import analysis  # noqa: PLC0415 - no analysis needs it
+
+        return _options.write_schema(analysis.schema(), args)
     _keep(args)
     if not args.traces:
         hint = "name the new traces before --against" if args.against else "`sysperf trace PID` takes one of a running program"
@@ -82,14 +84,6 @@ def _keep(args: argparse.Namespace) -> None:
         for trace in (*args.traces, *(args.against or ())):
             if output and os.path.exists(output) and os.path.exists(trace) and os.path.samefile(output, trace):
                 raise UsageError(f"{option} {output}: is the trace itself", "name another file: the trace stays as it is")
-
-
-def _print_schema(args: argparse.Namespace) -> int:
-    from sysperf.report import as_json  # noqa: PLC0415 - no analysis needs it
-    from sysperf.trace.output import analysis  # noqa: PLC0415 - as above
-
-    _options.write(as_json.dump(analysis.schema()), args)
-    return Exit.CLEAN
 
 
 def render(args: argparse.Namespace, result: engine.Result) -> str:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--min-severity", choices=SEVERITIES, default="hint", help="leave smaller findings out of the report")
     group.add_argument("--statistics", action="store_true", help="how many findings each rule has, as text or JSON, instead of the report")
     _options.add_format(parser, *report.FORMATS)
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
+    _options.add_schema(parser)
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read, or a program not examined")
     parser.add_argument("--from", dest="source", metavar="REPORT", help="judge a saved JSON report again instead of a machine")
@@ -57,10 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.schema:
-        from sysperf.report import as_json, schema  # noqa: PLC0415 - no audit needs it
+        from sysperf.report.schema import report_schema  # noqa: PLC0415 - no audit needs it
 
-        _options.write(as_json.dump(schema.report_schema(reading.records())), args)
-        return Exit.CLEAN
+        return _options.write_schema(report_schema(reading.records()), args)
     config = read_config(args.config)
     result = _report(args, config)
     fail_on = args.fail_on or config.fail_on

@@ -68,11 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plugins.add_choice(parser, plugin.TRACES, "--trace-with")
     _options.add_rule_files(parser)
     _options.add_format(parser, *FORMATS)
+    _options.add_schema(parser)
     _options.add_output(parser, verbose="also what was dropped, and every signal", several=True)
     parser.usage = "sysperf diagnose [options] PID\n       sysperf diagnose [options] -- COMMAND [ARGUMENT …]"
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        from sysperf.diagnosis import verdict  # noqa: PLC0415 - not for --help
+
+        return _options.write_schema(verdict.schema(), args)
     _options.check_output(args)
     if not args.target:
         raise UsageError("no program was named", "sysperf diagnose PID, or sysperf diagnose -- COMMAND")

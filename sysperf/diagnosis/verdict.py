@@ -1,4 +1,4 @@
-"""What a diagnosis says: signals for and against causes, causes with what acting gains, and one verdict (docs/diagnose.schema.json)."""
+"""What a diagnosis says: signals for and against causes, causes with what acting gains, and one verdict."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from sysperf.diagnosis.facts import Diagnosis
 from sysperf.model.finding import Finding
-from sysperf.model.record import JsonObject, Record, fact, json_schema
+from sysperf.model.record import JsonObject, Record, document_schema, fact
 
-SCHEMA_ID = "urn:sysperf:diagnosis:1"
 Word = Literal["slowed", "healthy", "idle", "cannot-tell"]
 
 
@@ -33,5 +32,4 @@ class Verdict(Record, kw_only=True):
 
 def schema() -> JsonObject:
     """The JSON schema (2020-12) of a `Verdict`."""
-    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf diagnosis"}
-    return {**heading, **json_schema(Verdict)}
+    return document_schema("diagnosis", Verdict)

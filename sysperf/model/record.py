@@ -124,6 +124,12 @@ def json_schema(as_type: TypeForm) -> JsonObject:
     return msgspec.json.schema(as_type, schema_hook=_schema)
 
 
+def document_schema(name: str, as_type: TypeForm) -> JsonObject:
+    """The schema of what a command prints as JSON, under a name that is no address."""
+    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:sysperf:{name}:1", "title": f"sysperf {name}"}
+    return {**heading, **json_schema(as_type)}
+
+
 def json_schemas(types: Iterable[type], reference: str) -> tuple[tuple[JsonObject, ...], JsonObject]:
     """(a schema for each type, the definitions they share): `reference` says where those are, such as ``#/$defs/{name}``."""
     return msgspec.json.schema_components(types, schema_hook=_schema, ref_template=reference)

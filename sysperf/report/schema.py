@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sysperf.model.finding import Report
-from sysperf.model.record import Json, JsonObject, json_schema
+from sysperf.model.record import Json, JsonObject, document_schema, json_schema
 
-SCHEMA_ID = "urn:sysperf:report:1"
-"""A name, not an address: the number is `Report.schema`."""
 _DEFS = "#/$defs/"
 
 
 def report_schema(areas: Mapping[str, type] | None = None) -> JsonObject:
     """The schema (JSON Schema 2020-12) of ``--format json``; `areas` gives the record of each area's facts."""
-    root = json_schema(Report)
+    root = document_schema("report", Report)
     definitions = root["$defs"]
     described = {}
     for name, record in (areas or {}).items():
         described[name] = {"allOf": [{"$ref": f"{_DEFS}Area"}, {"properties": {"facts": _facts(name, record, definitions)}}]}
     definitions["Snapshot"]["properties"]["areas"]["properties"] = described
-    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf report"}
-    return {**heading, "$ref": root["$ref"], "$defs": dict(sorted(definitions.items()))}
+    return {**root, "$defs": dict(sorted(definitions.items()))}
 
 
 def _facts(area: str, record: type, definitions: JsonObject) -> JsonObject:

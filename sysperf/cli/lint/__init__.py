@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write-baseline", action="store_true", help="accept all that is there; of a baseline, drop what is gone, and stop"
     )
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --format json and stop")
+    _options.add_schema(parser)
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: never)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when a file could not be examined")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file, and no pyproject.toml")
@@ -91,10 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.schema:
-        from sysperf.report import as_json  # noqa: PLC0415 - no lint needs it
-
-        _options.write(as_json.dump(schema()), args)
-        return Exit.CLEAN
+        return _options.write_schema(schema(), args)
     if args.undo is not None:
         from sysperf.cli.lint import fix as lint_fix  # noqa: PLC0415 - for this option only
 

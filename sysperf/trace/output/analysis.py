@@ -1,14 +1,13 @@
-"""The result of an analysis as records: what `sysperf analyze --json` prints. Its schema is docs/analyze.schema.json."""
+"""The result of an analysis as records: what `sysperf analyze --json` prints."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
 from sysperf.model.finding import Finding
-from sysperf.model.record import JsonObject, Record, fact, json_schema, plain
+from sysperf.model.record import JsonObject, Record, document_schema, fact, plain
 from sysperf.trace.facts import DeviceFacts, Prediction, Rank, Skew, Trace
 
-SCHEMA_ID = "urn:sysperf:analysis:1"
 MIN_GAIN_PCT = 5.0
 """What gains so much of the step is worth a look, however mild its rule; findings that gain less are ranked by severity."""
 Verdict = Literal[
@@ -104,5 +103,4 @@ def summary(rank: Rank) -> JsonObject:
 
 def schema() -> JsonObject:
     """The JSON schema (2020-12) of a `Document`."""
-    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "sysperf analysis"}
-    return {**heading, **json_schema(Document)}
+    return document_schema("analysis", Document)
