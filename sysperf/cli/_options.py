@@ -205,8 +205,9 @@ def add_output(parser: argparse.ArgumentParser, *, verbose: str = "", several: b
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
-    """`--format`, and `--json`, which other commands have alone."""
-    parser.add_argument("--format", action=_Asked, choices=formats or ("text", "json"), default="text", help="default: text")
+    """`--format`, whose first one is the default, and `--json`, which other commands have alone."""
+    default = formats[0] if formats else "text"
+    parser.add_argument("--format", action=_Asked, choices=formats or ("text", "json"), default=default, help=f"default: {default}")
     parser.add_argument("--json", dest="format", action=_Asked, nargs=0, const="json", help="the same as --format json")
 
 

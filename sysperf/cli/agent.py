@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sysperf import paths, startup
+from sysperf.cli import _options
 from sysperf.model.agent_settings import MODES, Settings
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral, size
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     asking = parser.add_argument_group("status and events")
     asking.add_argument("--json", action="store_true", help="print JSON; events one a line")
     asking.add_argument("--follow", action="store_true", help="go on printing events as they happen")
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
     startup.small_pages()
     loop, log = _imported()
     settings = _settings(args)
-    options = _options(args, settings, loop.Options, paths.default_socket())
+    options = _chosen(args, settings, loop.Options, paths.default_socket())
     loop.run(loop.Agent(lambda: _setup(args), options, log.logger()))
     return Exit.CLEAN
 
@@ -102,7 +104,7 @@ def _imported() -> tuple[ModuleType, ModuleType]:
     return loop, log
 
 
-def _options(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
+def _chosen(args: argparse.Namespace, settings: Settings, make: type[Options], socket: str) -> Options:
     from sysperf.fix.past import PastTransactions  # noqa: PLC0415 - `agent status` does not watch the journal
 
     return make(args.socket or socket, _history(args.history or settings.history), _change_service, _settings_of, PastTransactions())
@@ -167,12 +169,12 @@ def _status(client: Client, args: argparse.Namespace) -> int:
     if args.json:
         from sysperf.report import as_json  # noqa: PLC0415 - not for text
 
-        sys.stdout.write(as_json.dump({"status": status, "findings": findings}))
+        _options.write(as_json.dump({"status": status, "findings": findings}), args)
         return Exit.CLEAN
     lines = _about(status, client.ask("/v1/meters", answers.Meters).meters)
     lines += ["", "findings:" if findings else "no findings"]
     lines += [_finding(active) for active in findings[:SHOWN]]
-    sys.stdout.write("\n".join(lines) + "\n")
+    _options.write("\n".join(lines), args)
     return Exit.CLEAN
 
 
@@ -195,23 +197,23 @@ def _finding(tracked: TrackedFinding) -> str:
 def _events(client: Client, args: argparse.Namespace) -> int:
     """What is kept, then what happens. Samples are no events: they are on /v1/events for programs."""
     wanted: dict[str, str | float] = {"kinds": ",".join(KINDS), "since": 0}
+    line = _line if args.json else _event
     if args.follow:
+        if args.output:
+            raise UsageError(
+                "--output writes a report that ends, and --follow has no end", f"leave --output out, and append >> {args.output}"
+            )
         for kind, event in client.events(**wanted):
-            _print(kind, event, args)
+            if text := line(kind, event):
+                sys.stdout.write(f"{text}\n")
+                sys.stdout.flush()
         return Exit.CLEAN
     kept = collections.deque(client.events(**wanted, follow=0), maxlen=None if args.json else KEPT)
-    for kind, event in kept:
-        _print(kind, event, args)
+    _options.write("".join(f"{text}\n" for kind, event in kept if (text := line(kind, event))), args)
     return Exit.CLEAN
 
 
-def _print(kind: str, event: object, args: argparse.Namespace) -> None:
-    text = _line(event) if args.json else _event(kind, event)
-    sys.stdout.write(f"{text}\n" if text else "")
-    sys.stdout.flush()
-
-
-def _line(event: object) -> str:
+def _line(_kind: str, event: object) -> str:
     from sysperf.model.record import to_json  # noqa: PLC0415 - only for JSON
 
     return to_json(event).decode()

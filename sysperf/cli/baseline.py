@@ -35,20 +35,25 @@ from sysperf.report import as_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", default=BASELINE, help=f"default: {BASELINE}")
-    parser.add_argument("--json", action="store_true", help="print what was accepted and what was not as JSON")
     _options.add_machine(parser)
     _options.add_rules(parser)
+    _options.add_format(parser)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     config = read_config()
     ruleset = rules(args, config)
     result = audit(_options.host(args), judging.Terms(ruleset, config.waive))
-    return write(args.file, result.outcomes, "--file", json=args.json)
+    return write(args.file, result.outcomes, "--file", args)
 
 
-def write(path: str, outcomes: Sequence[Finding], option: str, *, json: bool = False) -> int:
-    """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError."""
+def write(path: str, outcomes: Sequence[Finding], option: str, args: argparse.Namespace) -> int:
+    """Write the first baseline with all findings; of a later one drop what is gone, and add nothing. Raises ConfigError.
+
+    The report of it goes where `args` say; `option` is the one that names `path`.
+    """
     earlier = read_baseline(path) if os.path.exists(path) else None
     baseline, fresh = shrink(earlier, outcomes, reading.now())
     try:
@@ -56,13 +61,12 @@ def write(path: str, outcomes: Sequence[Finding], option: str, *, json: bool = F
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", f"choose a file that can be written with {option}") from None
     dropped = len(earlier.accepted) - len(baseline.accepted) if earlier else 0
-    if json:
+    if args.format == "json":
         told = {"file": path, "accepted": len(baseline.accepted), "dropped": dropped, "not_added": fresh}
-        sys.stdout.write(as_json.dump(told))
-        return Exit.FINDINGS if fresh else Exit.CLEAN
-    sys.stderr.write(f"sysperf: {neutral(path)}: {len(baseline.accepted)} accepted, {dropped} dropped\n")
-    for outcome in fresh:
-        sys.stderr.write(f"  not added: {outcome.rule} {neutral(outcome.about)}\n")
+        _options.write(as_json.dump(told), args)
+    else:
+        lines = [f"{neutral(path)}: {len(baseline.accepted)} accepted, {dropped} dropped"]
+        _options.write("\n".join([*lines, *(f"  not added: {outcome.rule} {neutral(outcome.about)}" for outcome in fresh)]), args)
     if fresh:
         sys.stderr.write("  hint: fix these or waive them with a reason; a baseline only shrinks\n")
     return Exit.FINDINGS if fresh else Exit.CLEAN

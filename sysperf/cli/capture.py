@@ -13,33 +13,34 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from sysperf.cli import _options
 from sysperf.engine import reading
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Exit
-from sysperf.model.text import size
+from sysperf.model.text import neutral, size
 from sysperf.report import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT.tar.zst", help="also .tar.gz, .tar.xz or .tar")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
-    parser.add_argument("--json", action="store_true", help="print what the capture holds as JSON")
     _options.add_machine(parser)
+    _options.add_format(parser)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     host = _options.host(args, record=True)
     snapshot = reading.snapshot(host)
     summary = write_capture(host, args.out, force=args.force)
     unknown = [name for name, area in snapshot.areas.items() if area.facts is None]
-    if args.json:
-        sys.stdout.write(as_json.dump({"file": str(args.out), "unreadable": unknown, "holds": summary}))
-        return Exit.CLEAN
-    sys.stderr.write(f"sysperf: wrote {args.out} ({size(args.out.stat().st_size)}, {len(host.sources)} readings)\n")
-    if unknown:
-        sys.stderr.write(f"  not readable here: {', '.join(unknown)}\n")
+    if args.format == "json":
+        text = as_json.dump({"file": str(args.out), "unreadable": unknown, "holds": summary})
+    else:
+        text = f"wrote {neutral(str(args.out))} ({size(args.out.stat().st_size)}, {len(host.sources)} readings)\n"
+        text += f"  not readable here: {', '.join(unknown)}\n" if unknown else ""
+    _options.write(text, args)
     return Exit.CLEAN

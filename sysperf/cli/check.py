@@ -40,6 +40,7 @@ from sysperf.host import Host
 from sysperf.model.check import Checked
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.snapshot import Snapshot
+from sysperf.report import as_json
 from sysperf.report import check as report
 
 MIN_BUDGET_S, MAX_BUDGET_S = 0.1, 60.0
@@ -57,7 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _brake.add_arguments(parser)
     parser.add_argument("--no-agent", action="store_true", help="look here, also where an agent knows")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
-    parser.set_defaults(output=None)
+    parser.add_argument(
+        "--json", action="store_true", help="print what was found, the host's lines and its code as JSON; the exit code stays"
+    )
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,9 +69,12 @@ def run(args: argparse.Namespace) -> int:
     most = _brake.most(args.at_most)
     if (args.drain and args.host != "slurm-health") or (args.reset and not args.drain):
         raise UsageError("--drain is for --as slurm-health, and --reset for --drain", "`sysperf fleet mark` drains by hand")
+    _options.check_output(args)
     checked = _checked(args, deadline)
     said = report.HOSTS[args.host](checked, args.refuse)
-    _options.write("\n".join([*said.lines, *(_drained(args, checked, most) if args.drain else ())]), args)
+    lines = [*said.lines, *(_drained(args, checked, most) if args.drain else ())]
+    told = {"as": args.host, "code": said.code, "lines": lines, "unknown": checked.is_unknown, "checked": checked}
+    _options.write(as_json.dump(told) if args.json else "\n".join(lines), args)
     return said.code
 
 

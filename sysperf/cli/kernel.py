@@ -20,13 +20,13 @@ from sysperf.cli import _options
 from sysperf.host import Host
 from sysperf.launch import interpreter, kernelspec
 from sysperf.model.errors import Exit, UsageError
+from sysperf.model.text import neutral
 from sysperf.report import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "remove"))
     parser.add_argument("name", metavar="NAME", help="the kernel's name")
-    parser.add_argument("--json", action="store_true", help="print what was written or removed as JSON")
     parser.add_argument("--python", metavar="PATH", help="interpreter that runs the notebooks (default: the python of this shell)")
     parser.add_argument("--from", dest="source", metavar="KERNEL", help="wrap this installed kernel instead")
     parser.add_argument("--display-name", metavar="TEXT", help="how Jupyter shows it")
@@ -34,9 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wrap-options", type=_options.quoted, default="", metavar="OPTIONS", help="options of `sysperf wrap`, as a shell would split them"
     )
+    _options.add_format(parser)
+    _options.add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     folder = f"{args.prefix}/share/jupyter/kernels" if args.prefix else kernelspec.user_folder(os.environ)
     if args.action == "remove":
         return _told(args, "removed", kernelspec.remove(args.name, folder))
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _told(args: argparse.Namespace, what: str, path: str) -> int:
-    sys.stdout.write(as_json.dump({what: path}) if args.json else f"{what} {path}\n")
+    _options.write(as_json.dump({what: path}) if args.format == "json" else f"{what} {neutral(path)}\n", args)
     return Exit.CLEAN
 
 

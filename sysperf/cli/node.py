@@ -76,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--config", metavar="FILE", help="use only this configuration file")
         _options.add_format(action, "json", "prometheus")
         _options.add_output(action)
-        action.set_defaults(format="json")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in (("check", "check rule files: names, types, fixes, messages"), ("test", "run the tests inside rule files")):
         action = _action(actions, name, text, f"sysperf rules {name} my.toml")
         action.add_argument("files", nargs="*", metavar="FILE", help="rule files, or folders of them (default: all rules in force)")
-    for action in (listing, actions.choices["check"], actions.choices["test"]):
-        _options.add_format(action)
-    for action in actions.choices.values():
+    for name, action in actions.choices.items():
+        _options.add_format(action, *(["json"] if name == "show" else []))
         _options.add_output(action)
 
 

@@ -23,9 +23,10 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sysperf import paths
+from sysperf.cli import _options
 from sysperf.engine.service import remains, systemd, units
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import Record
@@ -41,7 +42,6 @@ _KEPT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "uninstall", "status"))
     parser.add_argument("--print", action="store_true", help="show what would be written or removed, and change nothing")
-    parser.add_argument("--json", action="store_true", help="with status: print JSON")
     parser.add_argument("--now", action="store_true", help="enable the units, and start them")
     parser.add_argument("--force", action="store_true", help="replace or remove files that somebody changed, too")
     parser.add_argument("--no-helper", action="store_true", help="without the helper that changes settings, which runs as root")
@@ -53,15 +53,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=sorted(units.DROP_INS),
         help="let a service do more: see-all-users (agent and audit), apply (the agent), more-settings (the helper)",
     )
+    _options.add_format(parser)
+    _options.add_output(parser)
     group = parser.add_argument_group("for packages")
     group.add_argument("--prefix", metavar="DIR", help="write all units below DIR/usr/lib, and do nothing else")
     group.add_argument("--program", metavar="COMMAND", default="/usr/bin/sysperf", help="what they start then (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     if args.prefix is not None:
         return _package(args)
     return {"install": _install, "uninstall": _uninstall, "status": _status}[args.action](args)
+
+
+class _Done:
+    """What was done to what: a line each at once, or all of it at the end as JSON or in --output, also where an error ends it."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args, self._all = args, list[dict[str, str]]()
+
+    def __enter__(self) -> _Done:  # noqa: PYI034 - Python 3.10 has no typing.Self
+        return self
+
+    def __call__(self, did: str, what: str, why: str = "") -> None:
+        self._all.append({"did": did, "what": what, "why": why})
+        if not self._waits:
+            sys.stdout.write(self._line(self._all[-1]))
+
+    def __exit__(self, *_: object) -> None:
+        if self._args.format == "json":
+            _options.write(as_json.dump({"done": self._all}), self._args)
+        elif self._waits:
+            _options.write("".join(map(self._line, self._all)), self._args)
+
+    @property
+    def _waits(self) -> bool:
+        return self._args.format == "json" or self._args.output is not None
+
+    @staticmethod
+    def _line(one: dict[str, str]) -> str:
+        return f"{one['did']:<9} {one['what']}{': ' if one['why'] else ''}{one['why']}\n"
 
 
 def _install(args: argparse.Namespace) -> int:
@@ -69,68 +101,77 @@ def _install(args: argparse.Namespace) -> int:
     if args.no_helper and "more-settings" in drop_ins:
         raise UsageError("more-settings is for the helper, which --no-helper leaves out", "give one of the two")
     if args.print:
-        return _show(units.wanted(_program_or_its_place(), helper=not args.no_helper, drop_ins=drop_ins))
+        return _show(args, units.wanted(_program_or_its_place(), helper=not args.no_helper, drop_ins=drop_ins))
     _needs_systemd()
     _needs_root(args)
     _no_package()
-    kept = _write(units.wanted(units.this_program(), helper=not args.no_helper, drop_ins=drop_ins), force=args.force)
-    systemd.run("systemd-sysusers", f"{units.SYSUSERS}/sysperf.conf")
-    systemd.run("systemctl", "daemon-reload")
-    started = [name for name in units.STARTED if not (args.no_helper and name in units.HELPER)]
-    if args.now:
-        systemd.start(started)
-        sys.stdout.write(f"started   {' '.join(started)}\n")
-    else:
+    with _Done(args) as done:
+        kept = _write(done, units.wanted(units.this_program(), helper=not args.no_helper, drop_ins=drop_ins), force=args.force)
+        systemd.run("systemd-sysusers", f"{units.SYSUSERS}/sysperf.conf")
+        systemd.run("systemctl", "daemon-reload")
+        started = [name for name in units.STARTED if not (args.no_helper and name in units.HELPER)]
+        if args.now:
+            systemd.start(started)
+            done("started", " ".join(started))
+    if not args.now:
         sys.stderr.write(f"  next: sudo systemctl enable --now {' '.join(started)}\n")
     return Exit.FINDINGS if kept else Exit.CLEAN
 
 
-def _write(files: Iterable[units.File], *, force: bool) -> bool:
+def _write(done: _Done, files: Iterable[units.File], *, force: bool) -> bool:
     """Write what is missing or older; whether something was kept."""
     kept = False
     for file in files:
         if file.state in _KEPT and not force:
-            sys.stdout.write(f"kept      {file.path}: {_KEPT[file.state]}\n")
+            done("kept", file.path, _KEPT[file.state])
             kept = True
         elif file.state == "ours":
-            sys.stdout.write(f"unchanged {file.path}\n")
+            done("unchanged", file.path)
         else:
             _or_usage(units.write, file.path, file.content)
-            sys.stdout.write(f"wrote     {file.path}\n")
+            done("wrote", file.path)
     return kept
 
 
 def _uninstall(args: argparse.Namespace) -> int:
     files = list(units.written())
     if args.print:
-        for file in files:
-            sys.stdout.write(f"{'keep  ' if file.state == 'changed' and not args.force else 'remove'} {file.path}\n")
+        with _Done(args) as done:
+            for file in files:
+                done("keep" if file.state == "changed" and not args.force else "remove", file.path)
         return Exit.CLEAN
     _needs_root(args)
-    gone = [file for file in files if file.state != "changed" or args.force]
+    with _Done(args) as done:
+        gone = _remove(done, files, force=args.force)
+    if files:
+        _say_what_stays()
+    return Exit.FINDINGS if gone < len(files) else Exit.CLEAN
+
+
+def _remove(done: _Done, files: Sequence[units.File], *, force: bool) -> int:
+    """Remove what sysperf wrote, and end what it holds; how many files are gone."""
+    gone = [file for file in files if file.state != "changed" or force]
     names = [os.path.basename(file.path) for file in gone if os.path.dirname(file.path) == units.UNITS]
     if names and systemd.is_running():
         agent = [name for name in names if name in units.AGENT]
         if agent:
             systemd.run("systemctl", "disable", "--now", *agent)  # first, or it would make its changes again
-        remains.end_leases(lambda number: sys.stdout.write(f"undid     transaction {number}, whose lease would otherwise never end\n"))
+        remains.end_leases(lambda number: done("undid", f"transaction {number}, whose lease would otherwise never end"))
         systemd.run("systemctl", "disable", "--now", *names)
     for file in files:
         if file in gone:
             _or_usage(units.remove, file.path)
-            sys.stdout.write(f"removed   {file.path}\n")
+            done("removed", file.path)
         else:
-            sys.stdout.write(f"kept      {file.path}: {_KEPT['changed'].replace('replaces', 'removes')}\n")
+            done("kept", file.path, _KEPT["changed"].replace("replaces", "removes"))
     if names and systemd.is_running():
         systemd.run("systemctl", "daemon-reload")
         systemd.run("systemctl", "reset-failed", *names, quiet=True)
     with contextlib.suppress(OSError):
         os.rmdir(paths.SYSTEM_RUNTIME)
     if not files:
-        sys.stdout.write("nothing of sysperf is installed\n")
-    else:
-        _say_what_stays()
-    return Exit.FINDINGS if len(gone) < len(files) else Exit.CLEAN
+        done("nothing", "of sysperf is installed")
+    return len(gone)
 
 
 def _say_what_stays() -> None:
@@ -160,7 +201,7 @@ def _status(args: argparse.Namespace) -> int:
     drift = {os.path.basename(file.path): file.state for file in systemd.drift()}
     seen = [_unit(name, drift) for name in units.ALL]
     older = any(state == "older" for state in drift.values())
-    sys.stdout.write(as_json.dump({"units": seen, "older": older}) if args.json else "".join(_lines(unit) for unit in seen))
+    _options.write(as_json.dump({"units": seen, "older": older}) if args.format == "json" else "".join(map(_lines, seen)), args)
     if older:
         sys.stderr.write("  next: `sudo sysperf service install` brings the units to this version\n")
     return Exit.FINDINGS if older or any(unit.problem for unit in seen) else Exit.CLEAN
@@ -197,22 +238,25 @@ def _package(args: argparse.Namespace) -> int:
         raise UsageError(f"--prefix is for install, not for {args.action}", "remove the folder, or leave --prefix out")
     files = units.packaged(args.program, args.prefix.rstrip("/"))
     if args.print:
-        return _show(files)
-    for file in files:
-        _or_usage(units.write, file.path, file.content)
-        sys.stdout.write(f"wrote     {file.path}\n")
+        return _show(args, files)
+    with _Done(args) as done:
+        for file in files:
+            _or_usage(units.write, file.path, file.content)
+            done("wrote", file.path)
     return Exit.CLEAN
 
 
-def _show(files: Iterable[units.File]) -> int:
+def _show(args: argparse.Namespace, files: Iterable[units.File]) -> int:
     """What would be written, as a diff."""
-    for file in files:
-        note = _KEPT.get(file.state, "")
-        if note:
-            sys.stdout.write(f"# kept {file.path}: {note}\n")
-        before, after = file.now.splitlines(keepends=True), file.content.splitlines(keepends=True)
-        sys.stdout.writelines(difflib.unified_diff(before, after, file.path if file.now else "/dev/null", file.path))
+    told = [{"path": file.path, "kept": _KEPT.get(file.state, ""), "diff": _diff(file)} for file in files]
+    notes = ((f"# kept {one['path']}: {one['kept']}\n" if one["kept"] else "") + one["diff"] for one in told)
+    _options.write(as_json.dump({"files": told}) if args.format == "json" else "".join(notes), args)
     return Exit.CLEAN
+
+
+def _diff(file: units.File) -> str:
+    before, after = file.now.splitlines(keepends=True), file.content.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(before, after, file.path if file.now else "/dev/null", file.path))
 
 
 def _program_or_its_place() -> str:

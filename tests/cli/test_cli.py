@@ -345,7 +345,7 @@ def test_baseline_accepts_then_only_shrinks(tmp_path: Path) -> None:
     rules.write_text(text.replace("{n}", "one") + text.replace("{n}", "two"))
     done = sysperf("baseline", *options, cwd=tmp_path)
     assert done.returncode == 1
-    assert "not added: site.two" in done.stderr
+    assert "not added: site.two" in done.stdout
     assert sysperf("audit", *options, cwd=tmp_path).returncode == 1
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import shutil
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from sysperf import cli
+from sysperf.cli import _options
 from tests import invoking
 
 RULE = """
@@ -210,3 +215,65 @@ def test_a_line_of_source_in_a_pipe_is_not_cut(tmp_path: Path, monkeypatch: pyte
 
     assert line in shown
     assert max(len(other) for other in shown if other != line) <= 120
+
+
+WITHOUT_REPORT = {"completion", "helper", "mcp", "tui", "wrap"}
+"""What they print is code for a shell, a protocol, a screen, or another program's output."""
+
+
+def leaves(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, set[str]]]:
+    """Each command that can be typed, with its options."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, set(parser._option_string_actions)
+    for action in below:
+        for word, choice in action.choices.items():
+            yield from leaves(choice, f"{name} {word}")
+
+
+@pytest.mark.parametrize("command", sorted(set(cli.commands()) - WITHOUT_REPORT))
+def test_every_report_can_be_json_in_a_file_and_colourless(command: str) -> None:
+    """One habit for all commands and their actions."""
+    found = dict(leaves(_options.parser(command)[0], command))
+
+    assert found
+    assert not {name: lacks for name, options in found.items() if (lacks := {"--json", "--output", "--color"} - options)}
+
+
+REPORTS: tuple[tuple[str, ...], ...] = (
+    ("baseline", "--select", "memory.psi"),
+    ("capture", "machine.tar"),
+    ("check", "--as", "nagios", "--no-agent", "--budget", "20s"),
+    ("kernel", "install", "fast", "--prefix", ".", "--python", sys.executable),
+    ("rules", "show", "numa.gpu-remote"),
+    ("service", "install", "--prefix", "units"),
+    ("service", "install", "--prefix", "units", "--print"),
+)
+
+
+@pytest.mark.parametrize("words", REPORTS, ids=" ".join)
+def test_a_report_goes_whole_into_its_file(words: tuple[str, ...], tmp_path: Path) -> None:
+    """As JSON and as text: then stdout has nothing, and what cannot be written is said before anything is done."""
+    refused = sysperf(*words, "--output", "no/such/folder/file", cwd=tmp_path)
+    left = sorted(tmp_path.iterdir())
+    as_json = sysperf(*words, "--json", "--output", "a.json", cwd=tmp_path)
+    shutil.rmtree(tmp_path / "units", ignore_errors=True)
+    (tmp_path / "machine.tar").unlink(missing_ok=True)
+    as_text = sysperf(*words, "--color", "never", "--output", "a.txt", cwd=tmp_path)
+
+    assert refused.returncode == 2
+    assert "no/such/folder/file" in refused.stderr
+    assert left == []
+    assert (as_json.stdout, as_text.stdout) == ("", "")
+    assert isinstance(json.loads((tmp_path / "a.json").read_text()), dict)
+    assert (tmp_path / "a.txt").read_text().strip()
+
+
+def test_a_check_as_json_has_the_hosts_lines_and_its_code() -> None:
+    """The code is the host's, as without --json; what was found stands beside the lines."""
+    done = sysperf("check", "--as", "nagios", "--no-agent", "--budget", "20s", "--json")
+    told = json.loads(done.stdout)
+
+    assert told["code"] == done.returncode
+    assert told["lines"][0].startswith("SYSPERF ")
+    assert told["checked"]["source"] == "audit"

@@ -14,8 +14,7 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     kind = plugin.MARKERS
     parser.add_argument("--scheduler", default="", metavar="PLUGIN", help=f"the plugin that {kind.purpose} (default: {kind.default})")
     _options.add_format(parser)
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal, unless NO_COLOR is set")
-    parser.set_defaults(output=None)
+    _options.add_output(parser)
 
 
 def nodes(folded: Sequence[str]) -> tuple[str, ...]:

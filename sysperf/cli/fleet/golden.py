@@ -14,11 +14,13 @@ import argparse
 from sysperf.cli import _options
 from sysperf.cli.fleet import _nodes
 from sysperf.model.errors import Exit, UsageError
+from sysperf.report import as_json
 from sysperf.report import fleet as report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _nodes.add_arguments(parser)
+    _options.add_format(parser, "toml", "json")
     _options.add_output(parser)
 
 
@@ -26,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
     fleet, policy, _ = _nodes.gathered(args)
     if not policy.classes:
         raise UsageError(f"{report.headline(fleet)}: no class has three nodes that agree", "compare with a good node: --golden node:NAME")
-    _options.write(report.policy_toml(policy), args)
+    _options.write(as_json.dump(policy) if args.format == "json" else report.policy_toml(policy), args)
     return Exit.CLEAN

@@ -49,12 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _options.check_output(args)
     brake = Brake(_brake.most(args.at_most), args.keep)
     config = read_config(args.config)
     by = Marks(args.scheduler)
     planned = by.plan(_reasons(args, judging.machine_rules(config)), "drain" if args.drain else "mark")
-    if args.format == "text":
-        sys.stdout.write(changes.plan(planned, color=_options.wants_color(args), width=_options.width()) or "No node is to be marked.\n")
+    plan = changes.plan(planned, color=_options.wants_color(args), width=_options.width()) or "No node is to be marked.\n"
+    if args.format == "text" and not (args.output and args.yes):  # a question needs its plan before the eyes
+        sys.stdout.write(plan)
         sys.stdout.flush()
     by.check(planned, brake)
     if planned.changes and not args.yes:
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         by.mark(planned, " ".join(["fleet mark", *args.nodes, *(["--drain"] if args.drain else [])]), brake, done.append)
     finally:
-        _show(args, planned, done)
+        _show(args, planned, done, plan if args.output else "")
     if any(each.state != "applied" for each in done):
         return Exit.ROLLED_BACK
     return Exit.PARTIAL if any(not skipped.already for skipped in planned.skipped) else Exit.CLEAN
@@ -93,9 +95,9 @@ def _confirm(args: argparse.Namespace, planned: Plan) -> None:
         raise UsageError("nothing was marked: it was declined", "`sysperf fleet marks` shows what is marked")
 
 
-def _show(args: argparse.Namespace, planned: Plan, done: list[Transaction]) -> None:
+def _show(args: argparse.Namespace, planned: Plan, done: list[Transaction], before: str) -> None:
     if args.format == "json":
         _options.write(as_json.dump({"schema": changes.SCHEMA, "plan": planned, "transactions": done}), args)
         return
-    for each in done:
-        sys.stdout.write(changes.outcome(each, color=_options.wants_color(args), width=_options.width()))
+    text = "".join(changes.outcome(each, color=_options.wants_color(args), width=_options.width()) for each in done)
+    _options.write(f"{before}{text}", args)

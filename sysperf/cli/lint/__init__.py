@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         from sysperf.cli import baseline  # noqa: PLC0415 - for this option only
 
         result = engine.without_accepted(asked.lint(), asked.config.waive, None, asked.ruleset)
-        return baseline.write(args.baseline or BASELINE, engine.as_report(result).outcomes, "--baseline")
+        return baseline.write(args.baseline or BASELINE, engine.as_report(result).outcomes, "--baseline", args)
     return _show(args, asked)
 
 
