@@ -264,6 +264,9 @@ class Cpu(Record, kw_only=True):
 
     operators: int = 0
     operator_pct: Annotated[float, fact("time in operators, on any thread, outside the loader and torch.compile's compiler")] = 0.0
+    interrupted_pct: Annotated[
+        float, fact("the part of operator_pct by which operators take longer now and then than in other iterations, as without a CPU")
+    ] = 0.0
     compile_pct: Annotated[float, fact("time in which torch.compile compiles")] = 0.0
     loader_pct: float = 0.0
     loader_operator_pct: Annotated[float, fact("the part of loader_pct that is in operators: it needs a CPU wherever it runs")] = 0.0
@@ -408,6 +411,10 @@ class Rank(Record, kw_only=True):
         """What findings call it: a long path without its middle, so that those of two ranks differ."""
         file = self.file
         return f"{file[:40]}…{file[41 - MAX_PATH :]}" if file and len(file) > MAX_PATH else file  # a rule's test may have none
+
+
+INTERRUPTIONS = "time in interruptions"
+"""Operators and pauses that take long now and then, at other places each time: what has the CPU meanwhile is another program, mostly."""
 
 
 class Skew(Record, kw_only=True):

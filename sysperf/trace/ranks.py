@@ -20,7 +20,7 @@ from sysperf.trace.accounting.exposed import members
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import ExchangeRow, Rank, Skew, Trace
+from sysperf.trace.facts import INTERRUPTIONS, ExchangeRow, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
 
@@ -38,6 +38,8 @@ MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
 MIN_EXCESS_PCT = 1.0
 """Less of the window is no reason to be late."""
+MORE_WORK = 1.25
+"""Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
 
 class Entry(NamedTuple):
@@ -296,7 +298,8 @@ _OF_DEVICE: dict[str, Callable[[Rank], float]] = {
 _OF_CPU: dict[str, Callable[[Rank], float]] = {
     "loader time": lambda rank: rank.cpu.loader_pct if rank.cpu else 0.0,
     "time between operators": lambda rank: rank.cpu.python_recurring_pct if rank.cpu else 0.0,
-    "time in operators": lambda rank: rank.cpu.operator_pct if rank.cpu else 0.0,
+    "time in operators": lambda rank: rank.cpu.operator_pct - rank.cpu.interrupted_pct if rank.cpu else 0.0,
+    INTERRUPTIONS: lambda rank: (rank.cpu.interrupted_pct if rank.cpu else 0.0) + (rank.hole.scattered_pct or 0.0),
 }
 """What a rank can have more time in."""
 
@@ -307,14 +310,25 @@ def parts(rank: Rank) -> dict[str, float]:
 
 
 def _cause(late: Sequence[int], parts: Sequence[Mapping[str, float]]) -> str:
-    """Name the time of which the late ranks have more than the others' median; empty where they have hardly more of any."""
-    excess = {}
-    for name in parts[late[0]]:
-        mine = [each[name] for index, each in enumerate(parts) if index in late and name in each]
-        others = [each[name] for index, each in enumerate(parts) if index not in late and name in each]
-        excess[name] = median(mine) - (median(others) if others else 0.0)
-    most = max(excess, key=excess.__getitem__, default="")
-    return most if most and excess[most] >= MIN_EXCESS_PCT else ""
+    """Name the time of which the late ranks have more than the others' median; empty where they have hardly more of any.
+
+    Who works longer is interrupted more often, too: interruptions are the cause where the work is that of the others, or nearly.
+    """
+    late_ones = [each for index, each in enumerate(parts) if index in late]
+    others = [each for index, each in enumerate(parts) if index not in late]
+    more = {name: _usual(late_ones, (name,)) - _usual(others, (name,)) for name in parts[late[0]]}
+    interrupted, work = more.pop(INTERRUPTIONS, 0.0), tuple(more)
+    usual = _usual(others, work)
+    working = _usual(late_ones, work) - usual
+    if interrupted >= MIN_EXCESS_PCT and (interrupted >= 2 * working or working < (MORE_WORK - 1) * usual):
+        return INTERRUPTIONS
+    most = max(more, key=more.__getitem__, default="")
+    return most if most and more[most] >= MIN_EXCESS_PCT else ""
+
+
+def _usual(ranks: Sequence[Mapping[str, float]], names: Sequence[str]) -> float:
+    """The median of what these times come to, over the ranks of which they are known: an older agent may not tell some."""
+    return median([sum(map(each.__getitem__, names)) for each in ranks if each.keys() >= set(names)] or [0.0])
 
 
 MAX_SHIFT = 400

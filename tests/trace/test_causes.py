@@ -747,6 +747,52 @@ def test_a_late_rank_on_the_cpu_is_named(tmp_path: Path) -> None:
     assert result.trace.ranks[0].collectives.own_pct == pytest.approx(100 * 2 / 16, abs=1)
 
 
+def two_ranks(folder: Path, *, more_us: float, interrupted_us: float, within: bool) -> list[str]:
+    """Two ranks that exchange by gloo. The second works so much longer in each operator, and in seven of twelve steps it stands for so
+    long, in an operator or before one, at another place each time; the first does so in two.
+    """
+    ranks = Machine(), Machine()
+    for step in range(12):
+        began = [machine.now for machine in ranks]
+        for number, machine in enumerate(ranks):
+            stands = step % 5 < 3 if number else step in (1, 6)
+            for place in range(20):
+                stood = interrupted_us if stands and (7 * step + place) % 20 == 3 else 0
+                machine.think(0 if within else stood)
+                start = machine.now
+                machine.think(200 + number * more_us + (stood if within else 0))
+                machine.range("aten::mm", start, "cpu_op")
+        end = max(machine.now for machine in ranks) + MS
+        for machine, start in zip(ranks, began, strict=True):
+            machine.event("user_annotation", "gloo:all_reduce", machine.now, end - machine.now, tid=2)
+            machine.now = end
+            machine.range(f"ProfilerStep#{step}", start)
+    return [written(folder, machine.trace(distributedInfo={"rank": number}), f"rank{number}.json") for number, machine in enumerate(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("more_us", "interrupted_us", "within", "cause", "verdict"),
+    [
+        pytest.param(0, 12 * MS, True, "time in interruptions", "host-bound", id="even ranks, of which one has less of the CPUs"),
+        pytest.param(0, 12 * MS, False, "time in interruptions", "host-bound", id="pauses of its own, as for a lock"),
+        pytest.param(150, 0, True, "time in operators", "compute-bound", id="more work"),
+        pytest.param(150, 4 * MS, True, "time in operators", "compute-bound", id="more work, which is interrupted more often"),
+    ],
+)
+def test_a_rank_that_stands_now_and_then_is_told_from_one_with_more_work(
+    tmp_path: Path, more_us: float, interrupted_us: float, within: bool, cause: str, verdict: str
+) -> None:
+    """What interrupts a rank comes at another place each time, and is won only where the others leave it a CPU."""
+    result = analyze(two_ranks(tmp_path, more_us=more_us, interrupted_us=interrupted_us, within=within), rules()).analysis
+    (straggler,) = [finding for finding in result.findings if finding.rule == "ddp.unequal-ranks"]
+    is_interrupted = cause == "time in interruptions"
+
+    assert (result.trace.skew.late, result.trace.skew.cause, result.trace.verdict) == ((1,), cause, verdict)
+    assert (straggler.gain.low == 0) is is_interrupted
+    assert ("nobody else uses" in straggler.fixes[0].title) is is_interrupted
+    assert ("operators and pauses that take long now and then are" in result.trace.why) is is_interrupted
+
+
 def test_collectives_on_the_cpu_cost_what_they_take(tmp_path: Path) -> None:
     """Of even ranks the exchange alone; one rank's file does not tell it from waiting, and promises nothing."""
     paths = ranks_on_the_cpu(tmp_path, 0)

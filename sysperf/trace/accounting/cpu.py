@@ -64,6 +64,7 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     facts = Cpu(
         operators=len(operators),
         operator_pct=100 * length(computing) / whole,
+        interrupted_pct=100 * pauses.interrupted(_computing(timeline, operators), iterations) / whole,
         loader_pct=100 * length(loader) / whole,
         loader_operator_pct=100 * length(intersect(running, loader)) / whole,
         compile_pct=100 * length(compiling) / whole,
@@ -91,6 +92,12 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
         ),
     )
     return facts, hole, where
+
+
+def _computing(timeline: Timeline, operators: list[int]) -> list[pauses.Part]:
+    """The operators that lie in no other one, in order."""
+    rows = timeline.ranges
+    return pauses.outermost((rows.start[i], rows.end[i], rows.name[i]) for i in operators)
 
 
 def _parts(timeline: Timeline) -> list[pauses.Part]:

@@ -109,6 +109,15 @@ def scattered(took: Sequence[int]) -> int:
     return 0 if 2 * len(longer) >= len(took) or _is_periodic(longer) else round(sum(took[number] - usual for number in longer))
 
 
+def interrupted(parts: list[Part], iterations: Intervals) -> int:
+    """ns by which parts take longer now and then than at the same place of other iterations."""
+    took = defaultdict[Place, list[int]](list)
+    for (start, end, _), (number, places) in zip(parts, _places(parts, [start for start, _ in iterations]), strict=True):
+        for place in places[:1] if number >= 0 else ():
+            took[place].append(end - start)
+    return sum(scattered(times) for times in took.values() if len(times) >= MIN_ITERATIONS)
+
+
 def shares(periodic: Intervals, iterations: Intervals) -> Shares:
     """What pauses that come back seldom cost: by how many are in the window, and by how far they are apart.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from sysperf.trace.accounting import coverage
 from sysperf.trace.accounting.window import DEVICE_STEPS
-from sysperf.trace.facts import Cpu, Figures, HostWork, Rank, Skew
+from sysperf.trace.facts import INTERRUPTIONS, Cpu, Figures, HostWork, Rank, Skew
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
@@ -291,11 +293,22 @@ def _cannot(why: str) -> Verdict:
     return "cannot-tell", why
 
 
-def _of_late(rank: Rank) -> Verdict:
-    """What bounds a rank that is late again and again: its own pauses, too, wherever they are."""
-    pauses = rank.hole.scattered_pct or 0.0
-    if rank.cpu is not None and pauses > max(MIN_EXPOSED_PCT, rank.loader_recurring_pct or 0.0, rank.cpu.communication_pct):
-        return "host-bound", f"pauses of 1 ms and more take {pauses:.0f} % of the time: the program waits, or has no CPU"
+def _of_late(rank: Rank, cause: str) -> Verdict:
+    """What bounds a rank that is late again and again: what it does longer, and not the collectives that it is late at."""
+    if rank.cpu is not None and cause == INTERRUPTIONS:
+        share = rank.cpu.interrupted_pct + (rank.hole.scattered_pct or 0.0)
+        return (
+            "host-bound",
+            f"operators and pauses that take long now and then are {share:.0f} % of the time: it waits, or others have its CPU",
+        )
+    if rank.cpu is not None and rank.verdict == "comm-bound":
+        word, name, share = max(
+            ("compute-bound", "operators", rank.cpu.operator_pct),
+            ("host-bound", "Python between operators", rank.cpu.python_pct),
+            ("input-bound", "the loader", rank.cpu.loader_pct),
+            key=itemgetter(2),
+        )
+        return word, f"most time, {share:.0f} %, is {name}"
     return "compute-bound" if rank.verdict == "healthy" else rank.verdict, rank.why
 
 
@@ -305,7 +318,7 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
         return _cannot("no trace")
     late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
     if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT and not skew.rotates:
-        word, why = _of_late(late)
+        word, why = _of_late(late, skew.cause)
         return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
     names = [rank.verdict for rank in ranks]
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import KERNEL_KINDS, Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
+from sysperf.trace.facts import INTERRUPTIONS, KERNEL_KINDS, Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
 from sysperf.trace.intervals import union
 from sysperf.trace.replay import UNCHANGED, Edit, Prepared
 from sysperf.trace.replay import graph as nodes
@@ -200,9 +200,11 @@ def of_straggler(skew: Skew) -> Prediction | None:
     """What a rank gains the others that is no longer late; None where nobody knows."""
     if skew.lost_pct is None or skew.gain_pct is None:
         return None
+    is_interrupted = skew.cause == INTERRUPTIONS
+    least = "others use the CPUs all the same" if is_interrupted else "the late rank is no later than the last of the others"
     return Prediction(
-        fix=STRAGGLER, low=min(skew.gain_pct, skew.lost_pct), high=skew.lost_pct,
-        assumes="low: the late rank is no later than the last of the others; high: it is never waited for",
+        fix=STRAGGLER, low=0.0 if is_interrupted else min(skew.gain_pct, skew.lost_pct), high=skew.lost_pct,
+        assumes=f"low: {least}; high: the late rank is never waited for",
     )  # fmt: skip
 
 
