@@ -34,12 +34,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from companion import companion
 
 from sysperf.engine.verify import Plan, verify
 from sysperf.model.comparison import Comparison, Variant
-from sysperf.verify import probe, simulation, stats
+from sysperf.verify import probe, stats
 from sysperf.verify.run import run
+from tests.verify import simulation
 
 ROUNDS = 6_000
 PLANTED_ROUNDS = 40_000

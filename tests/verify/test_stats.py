@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.verify import stats
-from sysperf.verify.simulation import Budget, Rates, made_up, rates, replayed
 from sysperf.verify.study import MIN_FRESH_PAIRS, Study
+from tests.verify.simulation import Budget, Rates, made_up, rates, replayed
 
 T_TABLE = [
     (0.975, 1, 12.70620),
