@@ -55,6 +55,17 @@ def add_metric(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
+def add_limit(group: argparse._ArgumentGroup) -> None:
+    """Add the option that ends a run which hangs."""
+    group.add_argument(
+        "--limit",
+        type=float,
+        default=3_600.0,
+        metavar="SECONDS",
+        help="end a run after so many seconds (default: 3600), and after ten times the longest one before it, or a minute",
+    )
+
+
 def metric(args: argparse.Namespace, usual: Literal["", "optimizer"] = "") -> Metric:
     """Return the metric that the options name; `usual` are the steps that are counted without `--steps`. Raises UsageError."""
     steps: Literal["", "optimizer", "forward"] = args.steps or usual

@@ -74,13 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-runs", type=int, default=tune_plan.MAX_RUNS, metavar="N", help="at most so many runs of the search (default: 120)"
     )
     when.add_argument("--keep-disturbed", action="store_true", help="count runs during which others took CPUs, too")
-    when.add_argument(
-        "--limit",
-        type=float,
-        default=3_600.0,
-        metavar="SECONDS",
-        help="end a run after so many seconds (default: 3600), and after ten times the longest one before it, or a minute",
-    )
+    _measuring.add_limit(when)
     when.add_argument("--resume", action="store_true", help="go on with the search of the same command that was interrupted")
     when.add_argument("--seed", type=int, default=None, metavar="N", help="of all random choices (default: from the clock)")
     parser.add_argument("--profile", default="", metavar="FILE", help="where the profile goes (default: PROGRAM.profile.toml here)")

@@ -11,11 +11,9 @@ from sysperf.evaluate.scope import Node, Scope, Touched, Value
 @functools.cache  # the same facts are named by many rules, and a long-lived agent keeps them all
 def getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str, ...], absent_is_empty: bool, evident: bool) -> Node:
     """Returns the closure that fetches the fact at `path`, by its steps from `root`."""
-    if evident and not absent_is_empty and len(steps) == 1 and isinstance(steps[0], str):
-        return _field_getter(root, steps[0], path, reads)
-
-    if evident and not absent_is_empty and len(steps) == 2 and isinstance(steps[0], str) and isinstance(steps[1], str):
-        return _part_getter(root, steps[0], steps[1], path, reads)
+    if evident and not absent_is_empty and 1 <= len(steps) <= 2 and all(isinstance(step, str) for step in steps):
+        *parts, field = map(str, steps)
+        return _field_getter(root, parts[0] if parts else "", field, path, reads)
 
     def run(scope: Scope) -> Value:
         value = scope.names.get(root)
@@ -37,29 +35,14 @@ def getter(root: str, steps: tuple[str | int, ...], path: str, reads: tuple[str,
     return run
 
 
-def _field_getter(root: str, field: str, path: str, reads: tuple[str, ...]) -> Node:
-    """The same for a field of an area or item, which most facts are, without a loop."""
+def _field_getter(root: str, part: str, field: str, path: str, reads: tuple[str, ...]) -> Node:
+    """The same without a loop for what most facts are: a field of an area or item, or of a `part` of it, as `proc.workers.count`."""
     unknown = Unknown({path: ""}, {path: reads})
 
     def run(scope: Scope) -> Value:
         record = scope.names.get(root)
-        value = record.get(field) if isinstance(record, dict) else getattr(record, field, None)
-        if value is None:
-            return unknown
-        if scope.touched is not None:
-            scope.touched[path] = Touched(value, reads)
-        return value
-
-    return run
-
-
-def _part_getter(root: str, part: str, field: str, path: str, reads: tuple[str, ...]) -> Node:
-    """The same for a field of a part, as `proc.workers.count`."""
-    unknown = Unknown({path: ""}, {path: reads})
-
-    def run(scope: Scope) -> Value:
-        record = scope.names.get(root)
-        record = record.get(part) if isinstance(record, dict) else getattr(record, part, None)
+        if part:
+            record = record.get(part) if isinstance(record, dict) else getattr(record, part, None)
         value = record.get(field) if isinstance(record, dict) else getattr(record, field, None)
         if value is None:
             return unknown

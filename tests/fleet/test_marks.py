@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.knob import of_mark
 from sysperf.model.mark import NodeMark
 from tests.fleet.marks_inside import HAND
-from tests.fleet.test_slurm_engine import ROOT, namespaces, pytest_skip
+from tests.fleet.test_slurm_engine import namespaces, pytest_skip, told_inside
 from tests.invoking import sysperf
 
 OURS = "sysperf: node gpu.fell-off-bus; sysperf explain gpu.fell-off-bus"
@@ -45,13 +42,7 @@ NodeName=n3 CoresPerSocket=1
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the commands of tests/fleet/marks_inside.py answered."""
-    folder = tmp_path_factory.mktemp("marks")
-    apart = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child")
-    words = (*apart, sys.executable, "-m", "tests.fleet.marks_inside", str(folder))
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    return told_inside("marks_inside", tmp_path_factory.mktemp("marks"))
 
 
 @namespaces

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fleet.marks_inside import HAND
-from tests.fleet.test_slurm_engine import ROOT, namespaces, pytest_skip
+from tests.fleet.test_slurm_engine import namespaces, pytest_skip, told_inside
 from tests.invoking import sysperf
 
 FAULT = "sysperf: node site.cpus; sysperf explain site.cpus"
@@ -22,13 +19,7 @@ IDLE = "State=IDLE"
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the checks of tests/fleet/drain_inside.py answered."""
-    folder = tmp_path_factory.mktemp("drain")
-    apart = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child")
-    words = (*apart, sys.executable, "-m", "tests.fleet.drain_inside", str(folder))
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=550)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    return told_inside("drain_inside", tmp_path_factory.mktemp("drain"))
 
 
 @namespaces

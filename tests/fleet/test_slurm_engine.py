@@ -21,16 +21,20 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TOOLS = [tool for tool in ("slurmctld", "slurmd", "srun", "salloc", "ip", "hostname", "unshare") if program(tool) is None]
 
 
-@pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the commands of tests/fleet/slurm_inside.py answered."""
-    folder = tmp_path_factory.mktemp("slurm")
-    namespaces = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child")
-    words = (*namespaces, sys.executable, "-m", "tests.fleet.slurm_inside", str(folder))
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+def told_inside(module: str, folder: Path) -> dict[str, Any]:
+    """What a module of tests.fleet told, which had processes, mounts, network and names of its own."""
+    apart = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child")
+    words = (*apart, sys.executable, "-m", f"tests.fleet.{module}", str(folder))
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=550)
     assert done.returncode == 0, done.stderr[-3_000:]
     answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answers
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the commands of tests/fleet/slurm_inside.py answered."""
+    return told_inside("slurm_inside", tmp_path_factory.mktemp("slurm"))
 
 
 def fleet(fact: dict[str, Any]) -> dict[str, Any]:

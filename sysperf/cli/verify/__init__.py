@@ -86,13 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     when.add_argument("--keep-disturbed", action="store_true", help="count pairs during which others took CPUs, too")
     when.add_argument("--minutes", type=float, metavar="MINUTES", help="stop when this time is over: the last look is then")
-    when.add_argument(
-        "--limit",
-        type=float,
-        default=3_600.0,
-        metavar="SECONDS",
-        help="end a run after so many seconds (default: 3600), and after ten times the longest one before it, or a minute",
-    )
+    _measuring.add_limit(when)
     when.add_argument("--resume", action="store_true", help="go on with the study of the same commands that was interrupted")
     when.add_argument("--seed", type=int, default=None, metavar="N", help="of the random order within pairs (default: from the clock)")
     when.add_argument(
