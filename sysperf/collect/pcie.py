@@ -12,7 +12,7 @@ A machine can have more than a thousand functions: of each only `class` is read,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Annotated
 
 from sysperf.collect.cpu import online_cpus
@@ -72,6 +72,7 @@ class Device(Record):
         fact("how the IOMMU maps it: DMA, DMA-FQ (translating) or identity; empty behind none", f"{EACH}/iommu_group", IOMMU_TYPES),
     ] = None
     aer_correctable: Annotated[int | None, fact("corrected link errors since boot (GPUs)", f"{EACH}/aer_dev_correctable")] = None
+    bridges_aer_correctable: Annotated[int | None, fact("the same of the bridges above it", f"{EACH}/aer_dev_correctable")] = None
     aer_nonfatal: Annotated[int | None, fact("uncorrected link errors since boot (GPUs)", f"{EACH}/aer_dev_nonfatal")] = None
     aer_fatal: Annotated[int | None, fact("fatal link errors since boot (GPUs)", f"{EACH}/aer_dev_fatal")] = None
 
@@ -226,6 +227,9 @@ class _Reader:
             port_max_link_speed_gts=port[1],
             iommu=None if kind == "nvme" else self._iommu(folder),
             aer_correctable=_errors(host, folder, "correctable", "COR") if errors else None,
+            bridges_aer_correctable=_sum_of_known(_errors(host, f"{PCI}/{bridge}", "correctable", "COR") for bridge in path or ())
+            if errors
+            else None,
             aer_nonfatal=_errors(host, folder, "nonfatal", "NONFATAL") if errors else None,
             aer_fatal=_errors(host, folder, "fatal", "FATAL") if errors else None,
         )
@@ -345,6 +349,11 @@ def _speed(host: Host, path: str) -> float | None:
 def _errors(host: Host, folder: str, name: str, total: str) -> int | None:
     """The last line of an AER file: ``TOTAL_ERR_COR 0``."""
     return whole((host.pairs(f"{folder}/aer_dev_{name}", " ") or {}).get(f"TOTAL_ERR_{total}"))
+
+
+def _sum_of_known(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _acs_redirects(host: Host, devices: list[Device]) -> tuple[str, ...] | None:

@@ -58,6 +58,13 @@ def read(*lines: str) -> list[Fault]:
         ("xe 0000:03:00.0: [drm] Tile0: GT0: Fault response: Unsuccessful -EINVAL", "program"),
         ("xe 0000:03:00.0: In Survivability Mode", "survival"),
         ("i915 0000:03:00.0: Failed to initialize GPU, declaring it wedged!", "wedged"),
+        ("i915 0000:03:00.0: [drm] *ERROR* GT0: GuC initialization failed -ENOEXEC", "firmware-load"),
+        ("xe 0000:03:00.0: [drm] *ERROR* Tile0: GT0: load failed: status = 0x40000056, time = 0ms, freq = 1850MHz (req 1850MHz), done = -1", "firmware-load"),
+        ("i915 0000:03:00.0: [drm] *ERROR* GT0: Failed to initialise HW following reset (-5)", "reset-failed"),
+        ("[drm:__uc_sanitize [i915]] *ERROR* Failed to reset GuC, ret = -110", "reset-failed"),
+        ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=613206, emitted seq=613208", "hung"),
+        ("[drm:mes_v11_0_submit_pkt_and_poll_completion.constprop.0 [amdgpu]] *ERROR* MES failed to response msg=2", "hung"),
+        ("amdgpu 0000:03:00.0: [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=1, emitted seq=3", "hung"),
         ("i915 0000:03:00.0: [drm] Resetting chip for stopped heartbeat on rcs0", "hung"),
     ],
 )  # fmt: skip
@@ -81,6 +88,9 @@ def test_a_sentence_has_a_kind_and_names_its_gpu(line: str, kind: str | None) ->
         "amdgpu 0000:03:00.0: amdgpu: {3} socket: 0, die: 1, 0 new uncorrectable hardware errors detected in umc block",
         "amdgpu 0000:03:00.0: amdgpu: 4 correctable hardware errors detected in total in umc block, no user action is needed.",
         "amdgpu 0000:03:00.0: amdgpu: GPU reset(2) succeeded!",
+        "[drm:jpeg_v4_0_hw_init [amdgpu]] JPEG decode initialized successfully.",
+        "[drm:ttm_init [ttm]] *ERROR* ring gfx timeout",
+        "i915 0000:03:00.0: [drm] GT0: GUC: load failed: status = 0x00000072, time = 1002ms, freq = 100MHz, ret = -110",
         "xe 0000:03:00.0: [drm] Using GuC firmware from xe/bmg_guc_70.bin version 70.44.1",
         "ahci 0000:28:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7fffff00000 flags=0x0000]",
         "nvme 0000:28:00.0: Unable to change power state from D3cold to D0, device inaccessible",
@@ -121,6 +131,30 @@ def test_a_probe_that_failed_is_not_said_beside_a_cause_without_an_address() -> 
 
     assert [fault.kind for fault in found] == ["interrupt"]
     assert [fault.kind for fault in read("nvidia: probe of 0000:01:00.0 failed with error -1")] == ["probe"]
+
+
+def test_a_line_that_names_no_gpu_is_not_said_beside_the_same_of_one() -> None:
+    """Older kernels write the hang without an address, and the reset that follows with one."""
+    hang = "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3"
+
+    assert [(fault.kind, fault.bus_id) for fault in read(hang, "amdgpu 0000:03:00.0: amdgpu: GPU reset begin!")] == [
+        ("hung", "0000:03:00.0")
+    ]
+    assert [(fault.kind, fault.bus_id) for fault in read(hang)] == [("hung", None)]
+
+
+def test_a_gpu_that_was_given_up_is_not_said_beside_the_firmware_that_did_not_start() -> None:
+    found = read(
+        "i915 0000:03:00.0: [drm] *ERROR* GT0: GuC initialization failed -ENOEXEC",
+        "i915 0000:03:00.0: [drm] *ERROR* GT0: Enabling uc failed (-5)",
+        "i915 0000:03:00.0: [drm] *ERROR* GT0: Failed to initialize GPU, declaring it wedged!",
+        "i915 0000:04:00.0: [drm] *ERROR* GT0: Failed to initialize GPU, declaring it wedged!",
+    )
+
+    assert [(fault.kind, fault.bus_id, fault.count) for fault in found] == [
+        ("firmware-load", "0000:03:00.0", 2),
+        ("wedged", "0000:04:00.0", 1),
+    ]
 
 
 def test_an_xid_of_another_gpu_explains_nothing() -> None:

@@ -93,6 +93,17 @@ def test_the_port_above_a_device_is_found_through_its_link(machine: MakeMachine)
     assert facts.functions == 6
 
 
+def test_errors_that_the_bridges_above_a_gpu_corrected_are_summed(machine: MakeMachine) -> None:
+    """The receiving end counts them: what the GPU sends damaged is in the port's file. A bridge without the file is left out."""
+    files, links = switch({"aer_dev_correctable": "BadTLP 37\nTOTAL_ERR_COR 37\n"})
+    counted = {f"{FOLDER}/{ROOT}/aer_dev_correctable": "TOTAL_ERR_COR 5\n"}
+
+    gpu, card = collect(machine({**files, **counted}, links)).devices
+    (silent, _) = collect(machine(*switch())).devices
+
+    assert (gpu.bridges_aer_correctable, card.bridges_aer_correctable, silent.bridges_aer_correctable) == (42, None, None)
+
+
 def test_only_what_decides_speed_is_detailed(machine: MakeMachine) -> None:
     """Of a bridge, a USB controller or a GPU's audio function only the class is read."""
     others = {

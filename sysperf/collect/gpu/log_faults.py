@@ -22,7 +22,7 @@ MAX_ENTRIES = 256
 MAX_TEXT = 200
 GOES_ON = ("hung", "program", "iommu")
 """Kinds after which the GPU is still there for programs."""
-FOLLOWS = {"start": 1, "probe": 2}
+FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
 FALLEN, FIRMWARE = 79, (119, 120)
 """Xids that say what the kinds `lost` and `firmware` say."""
@@ -59,20 +59,23 @@ OTHERS = {
     r"|ACK should not assert|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}) from pf",
     "survival": r"In Survivability Mode",
     "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
-    r"|Failed to reset chip|GT[0-9]{1,3}: reset failed",
+    r"|Failed to reset chip|GT[0-9]{1,3}: reset failed|Failed to reset GuC|Failed to initialise HW following reset",
     "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
     "heat": r"GPU over temperature range|Critical Temperature Fault",
+    "firmware-load": r"GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
+    r"|Failed to initialize uC",
     "firmware": r"SMU: I'm not done with your previous command",
     "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Resetting chip|MES failed to respon"
     r"|MES might be in unrecoverable state",
     "program": r"page fault \(src_id|Engine memory CAT error|Fault response: Unsuccessful",
 }
-MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "i915")
+MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915")
 """One of these is in each line that is read here."""
 
-_AT = r"^(\S{1,40}) .{0,80}?"
+_AT = r"^(\S{1,40}) .{0,120}?"
 _OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia-modeset|nvidia-uvm|nvidia)[: ].{1,300})")
-_OF_OTHERS = lazy(_AT + r"\b((?:amdgpu|xe|i915)[: ].{1,300})")
+_OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? (?=\*ERROR\*)|\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
+"""``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")
 _STARS = lazy(r"\s?\*{3,80}")
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
@@ -117,7 +120,7 @@ def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
 
 
 def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fault, ...]:
-    """Leave out what an Xid says, too, and starts and probes that failed where another line says why."""
+    """Leave out what an Xid says, too, what names no GPU beside one that does, and what follows from another line."""
     xids = set(xids)
     said = {"firmware": any(code in FIRMWARE for _, code in xids)}
     kept = [fault for fault in faults if not said.get(fault.kind, fault.kind == "lost" and (fault.bus_id, FALLEN) in xids)]
@@ -125,8 +128,8 @@ def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fa
 
 
 def _explains(cause: Fault, fault: Fault) -> bool:
-    """Whether a line is nearer to the cause than the start or probe that failed, of the same GPU as far as both name theirs."""
-    if fault.kind not in FOLLOWS or cause.kind in GOES_ON:
-        return False
+    """Whether a line says more than another of its kind, or is nearer to the cause of a GPU that did not start."""
+    if cause.kind == fault.kind:
+        return fault.bus_id is None and cause.bus_id is not None
     one = cause.bus_id == fault.bus_id or fault.bus_id is None or (cause.bus_id is None and fault.kind == "probe")
-    return one and FOLLOWS.get(cause.kind, 0) + (cause.bus_id is None) / 2 < FOLLOWS[fault.kind] + (fault.bus_id is None) / 2
+    return one and cause.kind not in GOES_ON and FOLLOWS.get(cause.kind, 0) < FOLLOWS.get(fault.kind, 0)

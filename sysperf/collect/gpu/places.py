@@ -1,4 +1,4 @@
-"""Where drivers of GPUs show what they know."""
+"""Folders and files in which drivers of GPUs show what they know."""
 
 PCI = "/sys/bus/pci/devices"
 INFORMATION = "/proc/driver/nvidia/gpus/*/information"

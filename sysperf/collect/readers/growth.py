@@ -8,7 +8,7 @@ from sysperf.procfs.numbers import whole
 
 
 def growth(paths: Iterable[str], seconds: float) -> tuple[Mapping[str, int], float]:
-    """By how much each file's counter grew, and the seconds that passed; without the files that gave no number both times."""
+    """Return by how much each counter grew and the seconds that passed, without files that gave no number both times."""
     start = time.monotonic()
     before = {path: counter for path in paths if (counter := _counter(path)) is not None}
     pause(seconds)
