@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +30,7 @@ PHASES = {
     "optimizer": "optimizer",
     "other": "other",
 }
+TRAINING = "backward", "optimizer"
 
 ReadLine = Callable[[Frame], str]
 """Gives the text of a line of the program; empty where it cannot be read."""
@@ -168,8 +169,8 @@ _LOGS = lazy(
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
 _CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anomal")
 """Names of the functions of a program that look through tensors for what is no number."""
-_EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat\w*|valid|validat\w*|val)(?:_|$)")
-"""Names of the functions of a program that evaluate."""
+_EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|val)(?:_|$)")
+"""Names of the functions of a program that evaluate; `evaluate_actions` of PPO is a forward pass of training."""
 _IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
@@ -182,9 +183,10 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
         return None
     counts: Counter[str] = Counter()
     lines: dict[str, Counter[Frame]] = {}
+    training = {_function(frame) for sample in main if rules.phase(sample.frames) in TRAINING for frame in sample.frames}
     for sample in main:
         user = rules.user_frame(sample.frames)
-        for kind in kinds(sample, rules, read_line):
+        for kind in kinds(sample, rules, read_line) | ({"evaluation"} if _evaluates(sample.frames, rules, training) else set()):
             counts[kind] += sample.count
             if user is not None:
                 lines.setdefault(kind, Counter())[user] += sample.count
@@ -201,9 +203,17 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
         names.add("collate")
     if not names - {"loader_start", "evaluation"} - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
-    if any(_EVALUATES.search(frame.function.rpartition(".")[2]) and rules.user_frame([frame]) is not None for frame in sample.frames):
-        names.add("evaluation")
     return names
+
+
+def _evaluates(frames: Sequence[Frame], rules: Rules, training: Collection[tuple[str, str]]) -> bool:
+    """Whether a function of the program is on the stack that evaluates by its name, and does not train by what other samples show."""
+    named = (frame for frame in frames if _EVALUATES.search(frame.function.rpartition(".")[2]) and rules.user_frame([frame]) is not None)
+    return any(_function(frame) not in training for frame in named)
+
+
+def _function(frame: Frame) -> tuple[str, str]:
+    return frame.file, frame.function
 
 
 def _in_own_code(frames: Sequence[Frame], rules: Rules) -> bool:

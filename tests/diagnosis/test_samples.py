@@ -120,6 +120,22 @@ def test_evaluation_is_told_by_its_function(function: str) -> None:
     assert [line.line for line in described.lines if line.what == "evaluation"] == [50]
 
 
+@pytest.mark.parametrize("function", ["train_and_evaluate", "train_eval", "run_train_val_loop"])
+def test_a_function_that_trains_evaluates_only_by_its_name(function: str) -> None:
+    """What it calls to evaluate still does."""
+    call, back = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("backward", f"{TORCH}/autograd/__init__.py", 3)
+    trains, evaluates = Frame(function, "/home/me/train.py", 50), Frame("evaluate", "/home/me/train.py", 20)
+    described = seen(((call, trains), 40), ((back, trains), 40), ((call, evaluates, trains), 20))
+
+    assert (described.backward, described.evaluation) == (0.4, 0.2)
+
+
+def test_the_actions_of_a_policy_are_evaluated_in_training() -> None:
+    call, policy = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("Policy.evaluate_actions", "/home/me/ppo.py", 50)
+
+    assert seen(((call, policy, USER), 10)).evaluation == 0.0
+
+
 def test_an_optimizer_that_is_made_is_told_from_one_that_steps() -> None:
     """And what its steps record for profilers is no profiler."""
     made, step = Frame("AdamW.__init__", f"{TORCH}/optim/adamw.py", 30), Frame("AdamW.step", f"{TORCH}/optim/adamw.py", 90)
