@@ -35,6 +35,10 @@ WORLDS = (
     World(64, 0.005, 0.01, 0.03, alike=0.6),
     World(64, 0.005, 0.01, rack_noise=0.01),
     World(64, 0.005, 0.01, 0.03, rack_noise=0.01),
+    World(64, 0.005, 0.01, rack_noise=0.01, scattered=True),
+    World(64, 0.005, 0.01, 0.03, rack_noise=0.01, scattered=True),
+    World(64, 0.005, 0.01, rack_noise=0.01, lasts=5, scattered=True),
+    World(512, 0.005, 0.01, 0.03, slow_rack=True),
     World(512, 0.005, 0.01, 0.03, alike=0.6, rack_noise=0.005),
 )
 """The first twelve are those of the design; the others have noise that runs, or nodes of a rack, share."""
@@ -72,7 +76,7 @@ def of_nodes(sweeps: int) -> None:
     for world in WORLDS:
         of_many = rates(world, sweeps)
         found, glance = (f"{rate:.2f}" if world.slow_by else "–" for rate in (of_many.found, of_many.glance_found))
-        print(f"| {world.nodes} | {world.spread:.1%} | {noise(world)} | {world.slow_by or 'nothing':{'.0%' if world.slow_by else ''}} "
+        print(f"| {world.nodes} | {world.spread:.1%} | {noise(world)} | {what(world)} "
               f"| {found} | {of_many.healthy_named:.2f} | {glance} | {of_many.glance_healthy:.2f} |", flush=True)  # fmt: skip
 
 
@@ -87,12 +91,20 @@ def of_pairs(looks: int) -> None:
         print(f"| {net.nodes} | {what} | {noise(net)} | {found} | {of_many.others_named:.2f} |", flush=True)
 
 
+def what(world: World) -> str:
+    """``3%``."""
+    return f"{world.slow_by:.0%}{', a rack' if world.slow_rack else ''}" if world.slow_by else "nothing"
+
+
 def noise(world: World | Net) -> str:
     """``1 %, each run like the one before (0.6)``."""
     alike = f", each run like the one before ({world.alike:g})" if world.alike else ""
     shared = f", and {100 * world.rack_noise:g}% that a rack shares for a while" if world.rack_noise else ""
-    many = f" ({world.runs} runs)" if isinstance(world, World) and world.runs != World().runs else ""
-    return f"{world.noise:.1%}{many}{alike}{shared}"
+    if not isinstance(world, World):
+        return f"{world.noise:.1%}{alike}{shared}"
+    many = f" ({world.runs} runs)" if world.runs != World().runs else ""
+    shared += f", {world.lasts:g} rounds long" if world.lasts else ""
+    return f"{world.noise:.1%}{many}{alike}{shared}{'; names do not tell racks' if world.scattered else ''}"
 
 
 if __name__ == "__main__":

@@ -68,8 +68,9 @@ def look(net: Net, numbers: random.Random) -> Found:
 
         return {pair: {metric: [rate(metric, pair) for _ in range(runs)] for metric in metrics} for pair in pairs}
 
-    results = Network(names, measure, numbers).judged()
-    return Found({tuple(sorted(each.cell.node.split())) for each in results if each.verdict == "slow"}, results)
+    network = Network(names, measure, lambda: None, numbers)
+    network.decide()
+    return Found({tuple(sorted(each.cell.node.split())) for each in network.found if each.verdict == "slow"}, network.found)
 
 
 class Rates(NamedTuple):

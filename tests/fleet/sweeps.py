@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from statistics import median
 from typing import NamedTuple
 
-from sysperf.engine.fleet.slow import MAD, Slow, confirmed
+from sysperf.engine.fleet.slow import MAD, RUNS, Runs, Slow, Trial, Values, decide, trials
 
 METRICS = 12
 DISTURBED = 0.02
@@ -27,15 +29,33 @@ class World(NamedTuple):
     alike: float = 0.0
     """How much a run's noise is like that of the run before (first-order autoregression)."""
     rack_noise: float = 0.0
-    """Noise that the nodes of a rack share, and that lasts as long as a round of runs."""
+    """Noise that the nodes of a rack share, also at the first look."""
+    lasts: float = 0.0
+    """For how many rounds of runs; 0: for one."""
+    scattered: bool = False
+    """Whether neighbours by name lie in different racks."""
+    slow_rack: bool = False
+    """Whether all nodes of a rack are slow, not one."""
     runs: int = 5
     """Of the first look."""
+
+    def rack(self, node: int) -> int:
+        """Where a node lies."""
+        return node % math.ceil(self.nodes / RACK) if self.scattered else node // RACK
+
+
+def confirmed(values: Values, measure: Callable[[int, Sequence[Trial]], Sequence[Runs]]) -> list[Slow]:
+    """Measure the suspects of a class again, and judge them."""
+    suspected = trials(values)
+    decide(suspected, measure)
+    return [each.judged() for each in suspected]
 
 
 class Outcome(NamedTuple):
     """What came of a sweep."""
 
     found: bool
+    """The slow node is named, or most of the slow rack."""
     healthy_named: bool
     results: Sequence[Slow]
     at_a_glance: tuple[bool, bool]
@@ -43,12 +63,13 @@ class Outcome(NamedTuple):
 
 
 def sweep(world: World, random_numbers: random.Random) -> Outcome:
-    """One sweep of a fleet, in which one node is slow in one metric."""
+    """One sweep of a fleet, in which one node, or a rack, is slow in one metric."""
     gauss = random_numbers.gauss
     speed = {(metric, node): 100 * (1 + gauss(0, world.spread)) for metric in range(METRICS) for node in range(world.nodes)}
-    bad = (random_numbers.randrange(METRICS), random_numbers.randrange(world.nodes))
+    metric, first = random_numbers.randrange(METRICS), random_numbers.randrange(world.nodes)
+    bad = {(metric, node) for node in range(world.nodes) if node == first or (world.slow_rack and world.rack(node) == world.rack(first))}
     if world.slow_by:
-        speed[bad] = 100 * (1 - world.slow_by)
+        speed |= dict.fromkeys(bad, 100 * (1 - world.slow_by))
     before: dict[tuple[int, int], float] = {}
 
     def run(metric: int, node: int) -> float:
@@ -60,21 +81,32 @@ def sweep(world: World, random_numbers: random.Random) -> Outcome:
             noise -= random_numbers.uniform(0.03, 0.3)
         return speed[metric, node] * (1 + noise)
 
-    def measure(metric: str, nodes: Sequence[str], runs: int) -> Mapping[str, Sequence[float]]:
-        rack = {int(node) // RACK: gauss(0, world.rack_noise) for node in nodes}
-        return {node: [run(int(metric), int(node)) * (1 + rack[int(node) // RACK]) for _ in range(runs)] for node in nodes}
+    kept = math.exp(-1 / world.lasts) if world.lasts else 0.0
+    racks = [gauss(0, world.rack_noise) for _ in range(world.nodes // RACK + 1)]
+
+    def measure(_: int, going: Sequence[Trial]) -> list[Runs]:
+        racks[:] = [kept * last + (1 - kept**2) ** 0.5 * gauss(0, world.rack_noise) for last in racks]
+        asked = {(int(each.cell.metric), int(node)) for each in going for node in each.nodes}
+        fresh = {(metric, node): [run(metric, node) * (1 + racks[world.rack(node)]) for _ in range(RUNS)] for metric, node in sorted(asked)}
+        return [{node: fresh[int(each.cell.metric), int(node)] for node in each.nodes} for each in going]
 
     values = {
-        str(metric): {str(node): [run(metric, node) for _ in range(world.runs)] for node in range(world.nodes)} for metric in range(METRICS)
+        str(metric): {
+            str(node): [run(metric, node) * (1 + racks[world.rack(node)]) for _ in range(world.runs)] for node in range(world.nodes)
+        }
+        for metric in range(METRICS)
     }
     results = confirmed(values, measure)
-    named = [(int(each.cell.metric), int(each.cell.node)) for each in results if each.verdict == "slow"]
-    odd = list(glanced(values))
+    named = {(int(each.cell.metric), int(each.cell.node)) for each in results if each.verdict == "slow"}
+    odd = set(glanced(values))
 
-    def healthy(cells: Sequence[tuple[int, int]]) -> bool:
+    def healthy(cells: AbstractSet[tuple[int, int]]) -> bool:
         return any(speed[cell] >= 100 * HARMLESS for cell in cells)
 
-    return Outcome(bad in named, healthy(named), results, (bad in odd, healthy(odd)))
+    def found(cells: AbstractSet[tuple[int, int]]) -> bool:
+        return 2 * len(bad & cells) > len(bad)
+
+    return Outcome(found(named), healthy(named), results, (found(odd), healthy(odd)))
 
 
 def glanced(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[tuple[int, int]]:

@@ -79,16 +79,19 @@ def test_a_network_that_gives_nothing_names_nobody() -> None:
         asked.append(runs)
         return {pair: {"m": [1.0 if "n1" in pair else 10.0] * 5} for pair in pairs} if runs == 5 else {}
 
-    network = Network(
-        nodes[:4], lambda pairs, runs, _: {pair: {"m": [1.0 if "n1" in pair else 9.0] * runs} for pair in pairs}, random.Random(1)
-    )
+    def found(nodes: Sequence[str], measure: pairs.Measure) -> list[tuple[str, str]]:
+        network = Network(nodes, measure, lambda: None, random.Random(1))
+        network.decide()
+        assert len(network.pairs) <= len(nodes) * (len(nodes) - 1) / 2
+        return [(each.cell.node, each.verdict) for each in network.found]
 
-    assert [each.cell.node for each in network.judged()] == ["n1"]
-    assert len(network.pairs) <= 6
-    assert Network(nodes, lambda *_: {}, random.Random(1)).judged() == []
-    assert Network(nodes[:3], once, random.Random(1)).judged() == []
+    assert found(nodes[:4], lambda pairs, runs, _: {pair: {"m": [1.0 if "n1" in pair else 9.0] * runs} for pair in pairs}) == [
+        ("n1", "slow")
+    ]
+    assert found(nodes, lambda *_: {}) == []
+    assert found(nodes[:3], once) == []
     assert asked == []
-    assert [(each.cell.node, each.verdict) for each in Network(nodes, once, random.Random(1)).judged()] == [("n1", "not measured")]
+    assert found(nodes, once) == [("n1", "not measured")]
 
 
 def test_nothing_is_measured_in_a_folder(tmp_path: Path) -> None:

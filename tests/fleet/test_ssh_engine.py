@@ -172,7 +172,7 @@ def test_a_slow_node_is_measured_again_and_named(hosts: Hosts) -> None:
     slower.mkdir()
     _script(hosts, "path/true", "exec sleep 0.1")
     line = f'case "$*" in *h3*) PATH={slower}:$PATH;; esac; exec {hosts.folder}/sysperf "$@"'
-    given = ("--hosts", "h[1-7]", "--only", "start", "--sysperf", str(_script(hosts, "other", line)))
+    given = ("--hosts", "h[1-7]", "--at-once", "3", "--only", "start", "--sysperf", str(_script(hosts, "other", line)))
     bench = json.loads(sysperf("fleet", "bench", "--json", *given, env=hosts.environment).stdout)
     named = [each for each in bench["suspects"] if each["metric"] == "start.program" and each["verdict"] == "slow"]
 

@@ -92,10 +92,10 @@ def gathered(args: argparse.Namespace, reference: str = "majority") -> tuple[Fle
     return fleet, policy, config
 
 
-def say(answered: int, of: int) -> None:
-    """Show how many answered, on a terminal."""
+def say(answered: int, of: int, what: str = "") -> None:
+    """Show how many answered, on a terminal, and to what."""
     if _options.rewrites_lines(sys.stderr):
-        sys.stderr.write(f"\r{answered} of {of} nodes")
+        sys.stderr.write(f"\r{answered} of {of} nodes{what}\x1b[K")
 
 
 def said() -> None:

@@ -1,7 +1,7 @@
 """Which of many nodes is slow: short runs of all, then fresh runs of suspects beside nodes that are as usual.
 
 The worst of a thousand figures look bad by chance. So a first look only chooses suspects: far below the median of their class. Those are
-measured again, in up to three rounds beside three controls, and named where they are at least 2 % slower, with an interval. In a class of
+measured again beside three controls, in up to twelve rounds at different times, and named where they are at least 2 % slower. In a class of
 fewer than four nodes nobody is named. Nodes that run jobs are left alone under Slurm; with ssh, choose idle ones.
 
 With --pairs the network is measured: all-reduce and send-recv over gloo, or NCCL where nodes have GPUs, between random pairs of nodes,
@@ -13,7 +13,7 @@ examples:
   sysperf fleet bench --hosts 'n[1-32]' --only memory
   sysperf fleet bench --hosts 'n[1-32]' --pairs
   sysperf fleet bench --engine slurm
-  sysperf fleet bench records/          records of `sysperf node bench --runs 53`: the first five runs of a figure choose, the rest judge
+  sysperf fleet bench records/          records of `sysperf node bench --runs 77`: the first five runs of a figure choose, the rest judge
   sysperf fleet bench --engine slurm --runs 15        where runs scatter much
 """
 

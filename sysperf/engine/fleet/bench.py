@@ -20,37 +20,68 @@ from sysperf.model.node import Asked, NodeRecord
 MAX_RUNS = 10_000
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 """Below those that Linux gives to connections."""
+APART_S = 15.0
+"""Between the beginnings of two rounds: noise of a few seconds is in one of them only."""
+Say = Callable[[int, int, str], object]
+"""Is told how many answered, of how many, and what they are asked for."""
+
+
+class _Apart:
+    """Keeps rounds apart in time."""
+
+    _next = 0.0
+
+    def wait(self) -> None:
+        """Wait until a round may begin."""
+        time.sleep(max(0.0, self._next - time.monotonic()))
+        self._next = time.monotonic() + APART_S
 
 
 class _Kept:
     """Runs behind the first look of records that lie there, in their order: what was measured before is measured again."""
 
     def __init__(self, records: Mapping[str, NodeRecord], first_look: int) -> None:
-        self._runs = {(each.metric, name): list(each.values[first_look:]) for name, record in records.items() for each in record.ceilings}
+        self._runs = {(each.metric, name): each.values[first_look:] for name, record in records.items() for each in record.ceilings}
 
-    def measure(self, metric: str, nodes: Sequence[str], runs: int) -> Mapping[str, Sequence[float]]:
-        """Take the next runs of each; where one has fewer, all have as many as that one."""
-        there = [self._runs[metric, node] for node in nodes if (metric, node) in self._runs]
-        many = min([runs, *map(len, there)]) if len(there) == len(nodes) else 0
-        return {node: [self._runs[metric, node].pop(0) for _ in range(many)] for node in nodes} if many else {}
+    def measure(self, number: int, trials: Sequence[slow.Trial]) -> list[slow.Runs]:
+        """Take the runs of this round."""
+        first = number * slow.RUNS
+        return [{node: self._runs.get((each.cell.metric, node), ())[first : first + slow.RUNS] for node in each.nodes} for each in trials]
 
 
 class _Live:
-    """Fresh runs by the engine, on the suspect and its controls at the same time."""
+    """Fresh runs by the engine, of all suspects and their controls at the same time."""
 
-    def __init__(self, engine: str, asked: Asked, groups: Mapping[str, str]) -> None:
-        self._engine, self._asked, self._groups = engine, asked, groups
+    def __init__(self, engine: str, asked: Asked, groups: Mapping[str, str], apart: _Apart, say: Say) -> None:
+        self._engine, self._asked, self._groups, self._apart, self._say = engine, asked, groups, apart, say
 
-    def measure(self, metric: str, nodes: Sequence[str], runs: int) -> Mapping[str, Sequence[float]]:
-        """Ask these nodes alone. Raises KeyboardInterrupt."""
-        asked = msgspec.structs.replace(self._asked, runs=runs, groups=(self._groups[metric],))
-        gathered, interrupted = gather.ask(self._engine, asked, "bench", only=nodes)
+    def measure(self, number: int, trials: Sequence[slow.Trial]) -> list[slow.Runs]:
+        """Ask these nodes alone, for each group of figures once. Raises KeyboardInterrupt."""
+        self._apart.wait()
+        runs: dict[slow.Cell, slow.Runs] = {}
+        for group in sorted({self._groups[each.cell.metric] for each in trials}):
+            for part in _parts([each for each in trials if self._groups[each.cell.metric] == group], self._asked.at_once):
+                runs |= self._together(group, part, f" again, round {number + 1} of {slow.ROUNDS} at most")
+        return [runs[each.cell] for each in trials]
+
+    def _together(self, group: str, trials: Sequence[slow.Trial], what: str) -> dict[slow.Cell, slow.Runs]:
+        asked = msgspec.structs.replace(self._asked, runs=slow.RUNS, groups=(group,))
+        nodes = [node for each in trials for node in each.nodes]
+        gathered, interrupted = gather.ask(self._engine, asked, "bench", lambda done, of: self._say(done, of, what), only=nodes)
         if interrupted:
             raise KeyboardInterrupt
-        records = {name: gathered.record(name) for name in gathered.took_s}
-        return {
-            name: fresh for name, record in records.items() for each in record.ceilings if each.metric == metric and (fresh := each.values)
-        }
+        fresh = {(each.metric, node): each.values for node in gathered.took_s for each in gathered.record(node).ceilings}
+        return {each.cell: {node: fresh.get((each.cell.metric, node), ()) for node in each.nodes} for each in trials}
+
+
+def _parts(trials: Sequence[slow.Trial], many: int) -> list[list[slow.Trial]]:
+    """Parts whose nodes are no more than so many, where that can be."""
+    parts: list[list[slow.Trial]] = [[]]
+    for trial in trials:
+        if parts[-1] and len({node for each in (*parts[-1], trial) for node in each.nodes}) > many:
+            parts.append([])
+        parts[-1].append(trial)
+    return parts
 
 
 class _Met:
@@ -88,38 +119,36 @@ class _Met:
         return seen
 
 
-def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda *_: None, *, between: bool = False) -> FleetBench:
+def bench(engine: str, asked: Asked, say: Say = lambda *_: None, *, between: bool = False) -> FleetBench:
     """Measure nodes or, with `between`, pairs of them; choose suspects in each class, measure those again. Raises SysperfError.
 
     Ctrl-C ends it with what is there.
     """
     start = time.perf_counter()
     kept = (engine or plugin.ENGINES.default) == plugin.ENGINES.default
-    gathered, interrupted = gather.ask(engine, asked, "record" if kept or between else "bench", say)
+    gathered, interrupted = gather.ask(engine, asked, "record" if kept or between else "bench", lambda done, of: say(done, of, ""))
     records = {name: gathered.record(name) for name in sorted(gathered.took_s)}
     silence = Merge(lambda _: None)
     for answer in gathered.silent.values():
         silence.silence(answer.node, answer.state, answer.reason)
     names = list(records)
-    classes = classed([hardware_key(records[name].hardware) for name in names])
+    keys = classed([hardware_key(records[name].hardware) for name in names])
+    classes = {key: [names[number] for number in numbers] for key, numbers in keys.items()}
     groups = {each.metric: each.group for record in records.values() for each in record.ceilings}
-    again = _Kept(records, asked.runs) if kept else _Live(engine, asked, groups)
-    met, networks = _Met(engine, asked), list[Network]()
-    suspects: list[SlowNode] = []
-    for key, numbers in classes.items():
-        if interrupted:
-            break
-        of_class = [names[number] for number in numbers]
-        try:
-            if between:
-                networks.append(Network(of_class, met.measure, random.Random()))  # noqa: S311 - no secret
-                found = networks[-1].judged()
-            else:
-                found = slow.confirmed(_values(records, of_class, asked.runs), again.measure)
-        except KeyboardInterrupt:
-            interrupted = True
-        else:
-            suspects += [_suspect(each, key) for each in found]
+    met, apart = _Met(engine, asked), _Apart()
+    networks = {key: Network(nodes, met.measure, apart.wait, random.Random()) for key, nodes in classes.items() if between}  # noqa: S311 - no secret
+    trials = {key: slow.trials(_values(records, nodes, asked.runs)) for key, nodes in classes.items() if not between}
+    again = _Kept(records, asked.runs) if kept else _Live(engine, asked, groups, apart, say)
+    try:
+        if not interrupted:
+            slow.decide([trial for of_class in trials.values() for trial in of_class], again.measure)
+            for network in networks.values():
+                network.decide()
+    except KeyboardInterrupt:
+        interrupted = True
+    judged = {key: [each.judged() for each in of_class] for key, of_class in trials.items()}
+    judged |= {key: network.found for key, network in networks.items()}
+    suspects = [_suspect(found, key) for key, of_class in judged.items() for found in of_class]
     return FleetBench(
         sysperf=__version__,
         taken_at=reading.now(),
@@ -127,10 +156,12 @@ def bench(engine: str, asked: Asked, say: Callable[[int, int], object] = lambda 
         asked=len(gathered.took_s) + len(gathered.silent),
         answered=len(records),
         silent=silence.silent(),
-        classes=tuple(_class(key, [names[number] for number in numbers]) for key, numbers in classes.items()),
-        small=tuple(class_name(key) for key, numbers in classes.items() if len(numbers) < slow.MIN_NODES),
-        figures=sum(network.figures for network in networks) if between else sum(len(record.ceilings) for record in records.values()),
-        pairs=sum(len(network.pairs) for network in networks) if between else None,
+        classes=tuple(HardwareClass(class_name(key), {}, len(nodes), tuple(nodes)) for key, nodes in classes.items()),
+        small=tuple(class_name(key) for key, nodes in classes.items() if len(nodes) < slow.MIN_NODES),
+        figures=sum(network.figures for network in networks.values())
+        if between
+        else sum(len(record.ceilings) for record in records.values()),
+        pairs=sum(len(network.pairs) for network in networks.values()) if between else None,
         unknown=tuple(FleetUnknown("network", why, pair) for pair, why in met.failed.items()),
         suspects=tuple(sorted(suspects, key=lambda each: (each.verdict != "slow", each.middle_pct))),
         interrupted=interrupted,
@@ -151,10 +182,6 @@ def _values(records: Mapping[str, NodeRecord], names: Sequence[str], first_look:
 def _possible(values: Sequence[float]) -> Sequence[float]:
     """The values, where all of them can be figures."""
     return values if all(0 < value < float("inf") for value in values[:MAX_RUNS]) else ()
-
-
-def _class(key: Hardware, names: Sequence[str]) -> HardwareClass:
-    return HardwareClass(class_name(key), {}, len(names), tuple(names))
 
 
 def _suspect(found: slow.Slow, key: Hardware) -> SlowNode:

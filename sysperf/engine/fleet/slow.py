@@ -1,32 +1,43 @@
 """Which node is slow: short runs of all, then fresh runs of suspects beside nodes that are as usual, then a name or none.
 
 The first look only chooses: of a thousand figures the worst look bad by chance. A node is named by fresh runs in turn with controls, where
-it is at least 2 % slower and Student's test of trimmed means excludes that it is less than 1 % slower, at 5 % for all suspects together.
+it is at least 2 % slower and Student's test excludes that it is less than 1 % slower, at 5 % for all suspects together. Runs of one moment
+share what disturbs them, a rack's noise above all: a round of runs is one observation, and rounds of a suspect lie apart in time.
 
+Hurlbert, S. H. (1984): Pseudoreplication and the design of ecological field experiments. Ecological Monographs 54, 187-211
 Yuen, K. K. (1974): The two-sample trimmed t for unequal population variances. Biometrika 61, 165-170
 """
 
 from __future__ import annotations
 
-import itertools
+import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
-from typing import Literal, NamedTuple
+from collections.abc import Set as AbstractSet
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple, TypeVar
 
+from sysperf.model.text import natural
 from sysperf.verify.stats import t_quantile
 
-Values = Mapping[str, Mapping[str, Sequence[float]]]
-"""By metric, then by node: the runs of the first look. More is better."""
-Measure = Callable[[str, Sequence[str], int], Mapping[str, Sequence[float]]]
-"""Measures (metric, nodes, so many fresh runs each), the nodes at the same time or in turn; a node that gives none is left out."""
+Runs = Mapping[str, Sequence[float]]
+"""By node. More is better."""
+Values = Mapping[str, Runs]
+"""By metric: the first look."""
 
 MIN_NODES = 4
 """A smaller class has differences, and nobody is named."""
 SUSPECT_Z = -2.0
 MAX_SUSPECTS, MAX_SHARE = 24, 0.01
-ROUNDS = (12, 12, 24)
+ROUNDS, RUNS = 12, 6
+FEW_ROUNDS = 4
+"""So many name a node that is far slower."""
+MIN_ROUNDS, MIN_RUNS = 2, 3
+LOOKS = 2
+"""At the rounds of a suspect: after few, and after all."""
 CONTROLS = 3
+NEIGHBOURS = 12
+"""Controls come from so many nodes whose names are nearest: where names count through racks, they share the suspect's rack."""
 TRIMMED = 0.17
 LEVEL = 0.05
 INTERVAL = 0.95
@@ -43,10 +54,8 @@ class Bounds(NamedTuple):
     harmless: float = -0.01
     """A smaller difference is none."""
     named: float = -0.02
-    soon: float = -0.05
-    """From here on two rounds are enough: what a rack shares for as long as a round is smaller, and seldom there three times."""
-    each_round: float = -0.015
-    """No single round says otherwise: noise that a rack shares lasts as long as a round."""
+    far: float = -0.05
+    """Noise that a rack shares for a minute is smaller."""
     clear: float = 0.03
     """Runs that cannot tell this leave it unclear."""
 
@@ -61,11 +70,14 @@ class Cell(NamedTuple):
     node: str
 
 
+Verdict = Literal["slow", "slower", "usual", "unclear", "not measured"]
+
+
 class Slow(NamedTuple):
     """What fresh runs say of a suspect. Differences are shares of the controls: -0.03 is 3 % slower."""
 
     cell: Cell
-    verdict: Literal["slow", "slower", "usual", "unclear", "not measured"]
+    verdict: Verdict
     """slow: named; slower: truly, by too little to be named; unclear: the runs scatter too much."""
     middle: float
     low: float
@@ -74,18 +86,6 @@ class Slow(NamedTuple):
     beside: tuple[str, ...]
     tells_from: float
     """The least difference that such runs can tell; 1.0: none."""
-
-
-class Estimate(NamedTuple):
-    """A trimmed mean, its standard error and degrees of freedom."""
-
-    middle: float
-    error: float
-    freedom: int
-
-    def reach(self, level: float) -> float:
-        """How far the mean may be off to one side, at this level."""
-        return t_quantile(1 - level, self.freedom) * self.error
 
 
 def suspects(values: Values) -> list[Cell]:
@@ -106,48 +106,91 @@ def suspects(values: Values) -> list[Cell]:
     return [cell for _, cell in sorted(found)[: max(MAX_SUSPECTS, math.ceil(MAX_SHARE * cells))]]
 
 
-def controls(values: Values, cell: Cell, suspected: Sequence[Cell]) -> tuple[str, ...]:
-    """The nodes nearest to the median of this metric, none of which is a suspect in it."""
-    odd = {other.node for other in suspected if other.metric == cell.metric}
-    middles = {node: median(runs) for node, runs in values[cell.metric].items() if runs and node not in odd}
-    usual = median(middles.values()) if middles else 0.0
-    return tuple(sorted(middles, key=lambda node: (abs(middles[node] - usual), node))[:CONTROLS])
+def controls(nodes: Runs, suspected: AbstractSet[str]) -> dict[str, tuple[str, ...]]:
+    """Choose for each suspect in a metric, of the nodes with the nearest names that do not look slow, those nearest to the median."""
+    middles = {node: median(runs) for node, runs in nodes.items() if runs}
+    usual = median(middles.values())
+    place = {node: number for number, node in enumerate(sorted(middles, key=natural))}
+    healthy = [node for node in place if node not in suspected and middles[node] >= FIGURES.suspect * usual]
+
+    def beside(suspect: str) -> tuple[str, ...]:
+        near = heapq.nsmallest(NEIGHBOURS, healthy, key=lambda node: abs(place[node] - place[suspect]))
+        return tuple(heapq.nsmallest(CONTROLS, near, key=lambda node: abs(middles[node] - usual)))
+
+    return {suspect: beside(suspect) for suspect in suspected}
 
 
-def confirmed(values: Values, measure: Measure) -> list[Slow]:
-    """Measure each suspect again, and judge it."""
+class Trial:
+    """A suspect, measured in rounds beside its controls."""
+
+    def __init__(self, cell: Cell, beside: tuple[str, ...], count: int, bounds: Bounds = FIGURES) -> None:
+        self.cell, self.beside, self._bounds = cell, beside, bounds
+        self._level = LEVEL / LOOKS / max(1, count)
+        self._rounds: list[float] = []
+        self._runs = 0
+        self.goes_on = True
+        """Whether a further round is wanted."""
+
+    def add(self, fresh: Runs) -> None:
+        """Take the runs of a round. One without enough of them is the last."""
+        added = _differences(fresh.get(self.cell.node, ()), [fresh[node] for node in self.beside if fresh.get(node)])
+        if len(added) < MIN_RUNS:
+            self.goes_on = False
+            return
+        self._rounds.append(trimmed(added))
+        self._runs += len(added)
+        many, middle = len(self._rounds), fmean(self._rounds)
+        far = many == FEW_ROUNDS and middle <= self._bounds.far and self._is_slow
+        self.goes_on = many < MIN_ROUNDS or (many < ROUNDS and middle <= self._bounds.harmless and not far)
+
+    def judged(self) -> Slow:
+        """What all rounds say."""
+        if len(self._rounds) < MIN_ROUNDS:
+            return Slow(self.cell, "not measured", 0.0, 0.0, 0.0, 0, self.beside, 1.0)
+        middle, reach = fmean(self._rounds), self._reach((1 - INTERVAL) / 2)
+        least = self._reach(self._level) - self._bounds.harmless
+        tells_from = next((share for share in TELLABLE if share >= least), 1.0)
+        verdict: Verdict = "slower" if tells_from <= self._bounds.clear else "unclear"
+        if middle > self._bounds.harmless:
+            verdict = "usual"
+        elif len(self._rounds) >= FEW_ROUNDS and self._is_slow:
+            verdict = "slow"
+        return Slow(self.cell, verdict, middle, middle - reach, middle + reach, self._runs, self.beside, tells_from)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The suspect and its controls."""
+        return (self.cell.node, *self.beside)
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether these rounds name it."""
+        middle = fmean(self._rounds)
+        return middle <= self._bounds.named and middle + self._reach(self._level) < self._bounds.harmless
+
+    def _reach(self, level: float) -> float:
+        """How far the mean of the rounds may be off to one side, at this level."""
+        many = len(self._rounds)
+        return t_quantile(1 - level, many - 1) * stdev(self._rounds) / math.sqrt(many)
+
+
+T = TypeVar("T", bound=Trial)
+
+
+def trials(values: Values) -> list[Trial]:
+    """The suspects of a class, each with its controls."""
     suspected = suspects(values)
-    return [judged(cell, controls(values, cell, suspected), measure, len(suspected)) for cell in suspected]
+    beside = {metric: controls(nodes, {each.node for each in suspected if each.metric == metric}) for metric, nodes in values.items()}
+    return [Trial(cell, beside[cell.metric][cell.node], len(suspected)) for cell in suspected]
 
 
-def judged(cell: Cell, beside: tuple[str, ...], measure: Measure, count: int, bounds: Bounds = FIGURES) -> Slow:
-    """Runs in rounds, until it is named, clearly no suspect any more, or the last round is over."""
-    differences: list[float] = []
-    rounds: list[float] = []
-    level = LEVEL / len(ROUNDS) / max(1, count)
-    for runs in ROUNDS:
-        fresh = measure(cell.metric, (cell.node, *beside), runs)
-        added = _differences(fresh.get(cell.node, ()), [fresh[node] for node in beside if fresh.get(node)])
-        differences += added
-        if len(added) < 3:
-            break
-        rounds.append(trimmed(added).middle)
-        estimate = trimmed(differences)
-        if (
-            len(rounds) > (1 if estimate.middle <= bounds.soon else len(ROUNDS) - 1)
-            and max(rounds) <= bounds.each_round
-            and estimate.middle <= bounds.named
-            and estimate.middle + estimate.reach(level) < bounds.harmless
-        ):
-            return _said(cell, "slow", differences, beside, level, bounds)
-        if estimate.middle > bounds.harmless:
-            break
-    if len(differences) < 3:
-        return Slow(cell, "not measured", 0.0, 0.0, 0.0, 0, beside, 1.0)
-    said = _said(cell, "usual", differences, beside, level, bounds)
-    if said.middle > bounds.harmless:
-        return said
-    return said._replace(verdict="slower" if said.tells_from <= bounds.clear else "unclear")
+def decide(trials: Sequence[T], measure: Callable[[int, Sequence[T]], Sequence[Runs]]) -> None:
+    """Measure RUNS runs of each suspect and its controls, round after round, until none wants a further one."""
+    for number in range(ROUNDS):
+        if not (going := [trial for trial in trials if trial.goes_on]):
+            return
+        for trial, fresh in zip(going, measure(number, going), strict=True):
+            trial.add(fresh)
 
 
 def _differences(suspect: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
@@ -157,38 +200,8 @@ def _differences(suspect: Sequence[float], others: Sequence[Sequence[float]]) ->
     return [run / usual - 1 for run, *beside in zip(suspect, *others) if (usual := fmean(beside)) > 0]  # noqa: B905 - the shortest decides
 
 
-def _said(
-    cell: Cell, verdict: Literal["slow", "usual"], differences: Sequence[float], beside: tuple[str, ...], level: float, bounds: Bounds
-) -> Slow:
-    estimate = trimmed(differences)
-    reach = estimate.reach((1 - INTERVAL) / 2)
-    least = -bounds.harmless + estimate.reach(level)
-    tells_from = next((share for share in TELLABLE if share >= least), 1.0)
-    middle = estimate.middle
-    return Slow(cell, verdict, middle, middle - reach, middle + reach, len(differences), beside, tells_from)
-
-
-def trimmed(values: Sequence[float]) -> Estimate:
-    """The trimmed mean of at least three values; runs that follow each other count as fewer where they are alike."""
+def trimmed(values: Sequence[float]) -> float:
+    """The mean of what lies in the middle: one run that something disturbs does not move it."""
     ordered = sorted(values)
     cut = int(TRIMMED * len(ordered))
-    kept = ordered[cut : len(ordered) - cut]
-    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
-    mean = fmean(winsorized)
-    freedom = len(kept) - 1
-    variance = sum((value - mean) ** 2 for value in winsorized) / (len(kept) * freedom)
-    return Estimate(fmean(kept), math.sqrt(variance * _inflation(values)), freedom)
-
-
-def _inflation(values: Sequence[float]) -> float:
-    """Factor by which the variance of a mean grows where each run is like the one before (first-order autoregression)."""
-    middle = median(values)
-    low, high = sorted(values)[int(0.1 * len(values))], sorted(values)[-1 - int(0.1 * len(values))]
-    rest = [min(max(value, low), high) - middle for value in values]
-    square = sum(value * value for value in rest)
-    if not square:
-        return 1.0
-    # An estimate from few runs is too low by (1 + 4 rho) / n (Kendall, 1954).
-    rho = sum(one * next_one for one, next_one in itertools.pairwise(rest)) / square
-    rho = min(0.9, max(0.0, rho + (1 + 4 * rho) / len(values)))
-    return (1 + rho) / (1 - rho)
+    return fmean(ordered[cut : len(ordered) - cut])
