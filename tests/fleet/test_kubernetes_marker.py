@@ -1,4 +1,7 @@
-"""Marks in Kubernetes: the real kubectl against an API that keeps versions, and in which others write meanwhile."""
+"""Marks in Kubernetes: the real kubectl against an API that keeps versions, that merges as kubectl does, and in which others write meanwhile.
+
+kmock 0.8 keeps no versions, and its patches replace lists: it has no conflict, and would lose the other conditions.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import functools
 import http.server
 import json
 import shutil
+import subprocess
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -26,6 +30,17 @@ pytestmark = needs_kubectl
 OURS = "sysperf: node gpu.fell-off-bus; sysperf explain gpu.fell-off-bus"
 WHY = ("--why", "gpu.fell-off-bus")
 CORE = "/api/v1/nodes"
+KUBECTL = str(program("kubectl"))
+
+
+NODES = {"name": "nodes", "singularName": "node", "namespaced": False, "kind": "Node", "verbs": ["get", "list", "patch"]}
+DISCOVERY = {
+    "/version": {"major": "1", "minor": "33", "gitVersion": "v1.33.0"},
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [NODES, {**NODES, "name": "nodes/status"}]},
+}
+"""What any API server tells everybody about itself."""
 
 
 class Cluster:
@@ -38,28 +53,33 @@ class Cluster:
             each["status"] |= {"capacity": {"cpu": "8"}, "images": [{"names": ["a\u202eb"], "sizeBytes": 2**53 + 1}]}
         self.used: set[tuple[str, str]] = set()
         self.meanwhile: Callable[[str], object] = lambda _: None
-        """What others do after a node was read."""
+        """What others do after our last look: kubectl reads the status, and patches it then."""
 
     def get(self, path: str, query: dict[str, list[str]]) -> Any:
+        if path in DISCOVERY:
+            return DISCOVERY[path]
         if path == CORE:
             self.used.add(("nodes", "list"))
             first, many = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
             following = {"continue": str(first + many)} if first + many < len(self.nodes) else {}
             return {"kind": "NodeList", "apiVersion": "v1", "metadata": following, "items": list(self.nodes.values())[first : first + many]}
-        self.used.add(("nodes", "get"))
-        name = path.removeprefix(f"{CORE}/")
+        name, of_status = path.removeprefix(f"{CORE}/").removesuffix("/status"), path.endswith("/status")
+        self.used.add(("nodes/status" if of_status else "nodes", "get"))
         found = copy.deepcopy(self.nodes.get(name))
-        if found:
+        if of_status:
             self.meanwhile(name)
         return found
 
-    def put(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        self.used.add(("nodes/status", "update"))
+    def patch(self, path: str, body: str) -> tuple[int, Any]:
+        """Apply a strategic merge patch. A version in it is a precondition (kubernetes/kubernetes#63104)."""
+        self.used.add(("nodes/status", "patch"))
         name = path.removeprefix(f"{CORE}/").removesuffix("/status")
         node = self.nodes[name]
-        if body["metadata"]["resourceVersion"] != node["metadata"]["resourceVersion"]:
+        if json.loads(body).get("metadata", {}).get("resourceVersion", (version := node["metadata"]["resourceVersion"])) != version:
             return 409, status("the object has been modified", "Conflict", 409)
-        self.write(name, body["status"])
+        merged = [KUBECTL, "patch", "--local", "--type=strategic", "--output=json", "--filename=-", f"--patch={body}"]
+        done = subprocess.run(merged, input=json.dumps(node), capture_output=True, text=True, check=True)
+        self.write(name, json.loads(done.stdout)["status"])
         return 200, node
 
     def write(self, name: str, state: dict[str, Any]) -> None:
@@ -99,18 +119,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         found = self.cluster.get(path.path, urllib.parse.parse_qs(path.query))
         self.answer(404 if found is None else 200, status("not found", "NotFound", 404) if found is None else found)
 
-    def do_PUT(self) -> None:
-        self.answer(*self.cluster.put(self.path.partition("?")[0], json.loads(self.body())))
-
-    def body(self) -> bytes:
-        """What kubectl sends, in chunks."""
-        if "Content-Length" in self.headers:
-            return self.rfile.read(int(self.headers["Content-Length"]))
-        whole = b""
-        while size := int(self.rfile.readline(), 16):
-            whole += self.rfile.read(size + 2)[:-2]
-        self.rfile.readline()
-        return whole
+    def do_PATCH(self) -> None:
+        assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
+        self.answer(*self.cluster.patch(self.path.partition("?")[0], self.rfile.read(int(self.headers["Content-Length"])).decode()))
 
     def answer(self, code: int, what: Any) -> None:
         body = json.dumps(what).encode()
@@ -163,9 +174,9 @@ def test_a_mark_is_a_condition_and_nothing_else_changes(cluster: Cluster) -> Non
     (role,) = documents(FOLDER / "marker/marker.yaml")
 
     assert (code, undone) == (0, 0), said
-    assert marked["conditions"][:-1] == before["conditions"]
-    assert {**marked, "conditions": before["conditions"]} == before
-    assert (marked["conditions"][-1]["type"], marked["conditions"][-1]["status"]) == ("SysperfMark", "True")
+    mark, *others = sorted(marked["conditions"], key=lambda each: each["type"] != "SysperfMark")
+    assert {**marked, "conditions": others} == before
+    assert (mark["type"], mark["status"]) == ("SysperfMark", "True")
     assert [(each["node"], each["how"], each["text"], each["verdict"]) for each in listed] == [("n1", "mark", OURS, "holds")]
     assert cluster.nodes["n1"]["status"] == before
     assert cluster.used == {(what, verb) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
@@ -176,11 +187,11 @@ def test_a_heartbeat_meanwhile_is_kept(cluster: Cluster) -> None:
     beats = iter(range(3))
     cluster.meanwhile = lambda name: cluster.beat(name) if next(beats, None) is not None else None
     code, said = fleet("mark", "n1", *WHY, "--yes")
-    first, mark = cluster.nodes["n1"]["status"]["conditions"]
+    conditions = {each["type"]: each for each in cluster.nodes["n1"]["status"]["conditions"]}
 
     assert code == 0, said
-    assert first["lastHeartbeatTime"] == "3"
-    assert mark["message"] == OURS
+    assert conditions["Ready"]["lastHeartbeatTime"] == "3"
+    assert conditions["SysperfMark"]["message"] == OURS
 
 
 def test_a_status_that_never_stands_still(cluster: Cluster) -> None:
@@ -243,11 +254,14 @@ def test_many_nodes_are_read_in_pages(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_cluster_that_lies(cluster: Cluster, tmp_path: Path) -> None:
-    """What is no node changes nothing; one that does not answer is an error."""
+    """What is no node, or one without a version, changes nothing; one that does not answer is an error."""
+    del cluster.nodes["n2"]["metadata"]["resourceVersion"]
+    with pytest.raises(SysperfError, match="no version"):
+        kubernetes.write("n2", "mark", OURS)
     cluster.nodes["n1"]["status"] = {"conditions": "none"}
     with pytest.raises(SysperfError, match="cannot be read"):
         kubernetes.states()
-    with pytest.raises(SysperfError, match="no node with conditions"):
+    with pytest.raises(SysperfError, match="cannot be read"):
         kubernetes.write("n1", "mark", OURS)
     (tmp_path / "config").write_text((tmp_path / "config").read_text().replace("http://127.0.0.1:", "http://127.0.0.2:1"))
     with pytest.raises(SysperfError, match="kubectl get"):
@@ -259,7 +273,7 @@ def test_killed_at_any_call(cluster: Cluster, tmp_path: Path, monkeypatch: pytes
     """A mark is whole and in the journal, or absent; `unmark` ends what was begun."""
     path = tmp_path / "bin"
     path.mkdir()
-    (path / "kubectl").write_text(KILLER.replace("{folder}", str(tmp_path)).replace("{scontrol}", str(program("kubectl"))))
+    (path / "kubectl").write_text(KILLER.replace("{folder}", str(tmp_path)).replace("{scontrol}", KUBECTL))
     (path / "kubectl").chmod(0o755)
     before = copy.deepcopy(cluster.nodes["n1"]["status"])
     codes = []

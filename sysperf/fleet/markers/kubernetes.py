@@ -1,23 +1,23 @@
 """Marks in Kubernetes: the condition `SysperfMark` of a node, in its status, of which nothing else is changed.
 
-The status is replaced at the version that was read. Whoever has written since makes that a conflict; then it is read and tried again, so
-no words of others and no heartbeat are written over. sysperf drains nothing there: a taint follows from a condition by the cluster's rule.
+A strategic merge patch carries this condition only, and the version that was read. Whoever has written since makes that a conflict; then
+the node is read and tried again, so words of others are not written over. sysperf drains nothing there: a taint follows from a condition
+by the cluster's rule.
 
-kubectl     https://kubernetes.io/docs/reference/kubectl/generated/kubectl_replace/
 Conditions  https://kubernetes.io/docs/reference/node/node-status/#condition
+Merged by their type  https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
+A version in a patch is a precondition  https://github.com/kubernetes/kubernetes/issues/63104
 """
 
 from __future__ import annotations
 
 import datetime
-import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from sysperf import paths
 from sysperf.fleet.engines import programs
 from sysperf.model.errors import SysperfError
 from sysperf.model.mark import MAX_MARK, How, NodeMark, is_ours
@@ -46,6 +46,7 @@ class _Condition(Record, forbid_unknown_fields=False):
 class _Meta(Record, forbid_unknown_fields=False):
     name: str = ""
     labels: dict[str, str] = {}
+    version: str = msgspec.field(default="", name="resourceVersion")
     next_page: str = msgspec.field(default="", name="continue")
 
 
@@ -83,39 +84,29 @@ def write(node: str, how: How, text: str) -> None:
     if how != "mark" or not is_name(node) or len(text) > MAX_MARK:
         raise SysperfError(f"{node[:80]}: no mark that Kubernetes takes", "a drain is for `kubectl drain`, or for a rule of the cluster")
     for _ in range(TRIES):
-        found = _asked(f"/api/v1/nodes/{node}", JsonObject)
+        found = _asked(f"/api/v1/nodes/{node}", _Node)
         if found is None:
             raise SysperfError(f"{node}: the cluster does not have it", "`kubectl get nodes` lists them")
-        with tempfile.NamedTemporaryFile(prefix="sysperf-node-", dir=paths.temporary_home()) as file:
-            file.write(to_json(_changed(found, text)))
-            file.flush()
-            ended = _kubectl("replace", "--raw", f"/api/v1/nodes/{node}/status", "-f", file.name)
+        patch = to_json(_patch(found, text)).decode()
+        ended = _kubectl("patch", "node", node, "--subresource=status", "--type=strategic", "--output=name", f"--patch={patch}")
         if ended.code == 0:
             return
         if "(Conflict)" not in ended.complaint:
-            raise _refused("replace", ended)
+            raise _refused("patch", ended)
     raise SysperfError(f"{node}: others change its status faster than it can be read", "try again; nothing was changed")
 
 
-def _changed(node: JsonObject, text: str) -> JsonObject:
-    """The node with the condition, or without it. Raises SysperfError where its words are somebody else's."""
-    status = node.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    if not isinstance(status, dict) or not isinstance(conditions, list):
-        raise SysperfError("the cluster's answer is no node with conditions", "nothing was changed")
-    theirs = [each for each in conditions if isinstance(each, dict) and each.get("type") == CONDITION]
-    if any(each.get("status") == "True" and not is_ours(str(each.get("message"))) for each in theirs):
+def _patch(node: _Node, text: str) -> JsonObject:
+    """What sets the condition, or takes it away. Raises SysperfError where its words are somebody else's."""
+    if not node.metadata.version:
+        raise SysperfError("the cluster's answer has no version of the node", "nothing was changed")
+    theirs = [each for each in node.status.conditions if each.type == CONDITION]
+    if any(each.status == "True" and not is_ours(each.message) for each in theirs):
         raise SysperfError(f"its condition {CONDITION} has words of somebody else", "nothing was changed")
     now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-    ours = {
-        "type": CONDITION,
-        "status": "True",
-        "reason": "MarkedBySysperf",
-        "message": text,
-        "lastHeartbeatTime": now,
-        "lastTransitionTime": now,
-    }
-    return {**node, "status": {**status, "conditions": [each for each in conditions if each not in theirs] + ([ours] if text else [])}}
+    ours = {"status": "True", "reason": "MarkedBySysperf", "message": text, "lastHeartbeatTime": now, "lastTransitionTime": now}
+    condition = {"type": CONDITION, **(ours if text else {"$patch": "delete"})}
+    return {"metadata": {"resourceVersion": node.metadata.version}, "status": {"conditions": [condition]}}
 
 
 def _described(node: _Node) -> NodeMark:
