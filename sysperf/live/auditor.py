@@ -26,7 +26,7 @@ from sysperf.evaluate.subject import process_subject
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
-from sysperf.live.process_facts import PROGRAMS_AT_ONCE, ProcessFacts
+from sysperf.live.process_facts import ProcessFacts, batches
 from sysperf.live.scan import Change, Scanner
 from sysperf.model.change import Transaction
 from sysperf.model.errors import RuleError
@@ -256,27 +256,35 @@ class Auditor:
     def _read_all_programs(self) -> None:
         """Read the programs again, some at a time: what was read of the others is not held meanwhile. Of new ones, only some."""
         start = time.thread_time()
-        unread = self._programs.unread(self._scanner.torch)
-        pids = sorted(self._scanner.torch.difference(unread[PROGRAMS_AT_ONCE:]))
-        for first in range(0, max(1, len(pids)), PROGRAMS_AT_ONCE):
-            self._read_programs(pids[first : first + PROGRAMS_AT_ONCE])
+        new, known = self._batches()
+        for pids in [*known, *new[:1]] or [[]]:
+            self._read_programs(pids)
         self._complete_processes()
         took_s = time.thread_time() - start
         self._read_at("process", took_s)
-        self._spread(len(unread), took_s)
+        self._spread(new, took_s)
 
     def _read_new_programs(self) -> None:
         """Read some of the programs that are new, and forget those that ended. The rest of the new ones waits for a later pass."""
         start = time.thread_time()
-        unread = self._programs.unread(self._scanner.torch)
-        if unread:
-            self._read_programs(unread[:PROGRAMS_AT_ONCE])
+        new, _ = self._batches()
+        if new:
+            self._read_programs(new[0])
         self._complete_processes()
-        self._spread(len(unread), time.thread_time() - start)
+        self._spread(new, time.thread_time() - start)
 
-    def _spread(self, unread: int, took_s: float) -> None:
+    def _batches(self) -> tuple[list[list[int]], list[list[int]]]:
+        """What is read at a time, in whole families: those with a process of which nothing was read yet, and the others."""
+        unread, workers = self._programs.unread(self._scanner.torch), self._scanner.workers
+        new: list[list[int]] = []
+        known: list[list[int]] = []
+        for family in self._scanner.families():
+            (known if unread.isdisjoint(family) else new).append(family)
+        return batches(new, workers), batches(known, workers)
+
+    def _spread(self, new: list[list[int]], took_s: float) -> None:
         """Choose when those that were not read yet are read."""
-        self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if unread > PROGRAMS_AT_ONCE else math.inf
+        self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if len(new) > 1 else math.inf
 
     def _read_programs(self, pids: list[int]) -> None:
         self.doing = "reading process"

@@ -21,7 +21,21 @@ if TYPE_CHECKING:
 MIN_WINDOW_S = 10.0
 """Shares are of at least so many seconds: a changed setting makes the agent read again at once."""
 PROGRAMS_AT_ONCE = 16
-"""New programs that one pass describes, and programs that are described through one host."""
+"""New programs that one pass describes, and programs that are described through one host; each with all its workers."""
+
+
+def batches(families: Iterable[list[int]], workers: Collection[int]) -> list[list[int]]:
+    """As many families together as are read at a time; their workers do not count, since little is read of those."""
+    out: list[list[int]] = []
+    room = 0
+    for family in families:
+        programs = sum(pid not in workers for pid in family)
+        if programs > room:
+            out.append([])
+            room = PROGRAMS_AT_ONCE
+        out[-1] += family
+        room -= programs
+    return out
 
 
 class ProcessFacts:
@@ -42,9 +56,9 @@ class ProcessFacts:
         """What was read of the programs that are known."""
         return self._sources
 
-    def unread(self, pids: Iterable[int]) -> list[int]:
+    def unread(self, pids: Iterable[int]) -> set[int]:
         """Return those of which nothing was read yet."""
-        return sorted(set(pids) - self._seen)
+        return set(pids) - self._seen
 
     def keep(self, pids: Collection[int]) -> None:
         """Forget all others: they have ended."""

@@ -7,6 +7,7 @@ Kernel  https://docs.kernel.org/filesystems/proc.html  https://docs.kernel.org/s
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -156,7 +157,7 @@ class _Program:
         self._stat, self._schedstat, self._io = self.kept = tuple(
             OpenFile(f"{self._base}/{name}", clock) for name in ("stat", "schedstat", "io")
         )
-        self._slow_at = clock() - SLOW_S + pid % 8  # not all in the same second
+        self._slow_at = -math.inf
         self._threads: dict[str, tuple[int, int]] = {}
         self._names: dict[str, str] = {}
         self._comms: dict[str, bytes] = {}
@@ -193,10 +194,10 @@ class _Program:
         at = self._clock()
         if at - self._slow_at < SLOW_S:
             return False
-        self._slow_at = at
+        self._slow_at = at if self._slow_at > 0 else at - self.pid % 8  # the first look is at once, later ones not all in the same second
         tids = _names(f"{self._base}/task")
         self._wait(out, tids)
-        self._workers(out, at)
+        self._workers(out, at, tids)
         self._find_engines(tids if self._known_workers else [])
         return True
 
@@ -253,29 +254,36 @@ class _Program:
         if ran + waited:
             out[f"{self._prefix}wait"] = waited / (ran + waited)
 
-    def _workers(self, out: dict[str, float], at: float) -> None:
-        """DataLoader workers: children, or children of a fork server."""
-        workers, used, complete = 0, 0.0, True
+    def _workers(self, out: dict[str, float], at: float, tids: list[str]) -> None:
+        """DataLoader workers: children of the main thread, else of another one that iterates the loader."""
+        used, complete = 0.0, True
         seen: list[str] = []
-        children = self._children(str(self.pid))
+        main = str(self.pid)
+        children = self._children(main)
         if children is None:
             return
         before, self._names = self._names, {}
-        for child in children:
-            comm = self._comm(child, before)
-            for pid in (child,) if comm == WORKER else self._served(child, comm, before):
-                stat = parse_stat(_read(f"{self._proc}/{pid}/stat"))
-                if stat is None:
-                    continue
-                workers += 1
-                rate = self._worker_rates.per_s(pid, at, stat.cpu_s)
-                seen.append(pid)
-                complete = complete and rate is not None
-                used += rate or 0.0
+        for pid in self._named(children, before) or self._named(self._of_threads(tids, main), before):
+            stat = parse_stat(_read(f"{self._proc}/{pid}/stat"))
+            if stat is None:
+                continue
+            rate = self._worker_rates.per_s(pid, at, stat.cpu_s)
+            seen.append(pid)
+            complete = complete and rate is not None
+            used += rate or 0.0
         self._worker_rates.keep(seen)  # each epoch may have others
-        out[f"{self._prefix}workers"] = self._known_workers = workers
-        if complete and workers:
+        out[f"{self._prefix}workers"] = self._known_workers = len(seen)
+        if complete and seen:
             out[f"{self._prefix}workers_cpu"] = used
+
+    def _of_threads(self, tids: list[str], main: str) -> list[str]:
+        """The children of the other threads: the kernel lists each thread's own."""
+        return [child for tid in tids[:MAX_NAMED] if tid != main for child in self._children(main, tid) or []]
+
+    def _named(self, children: list[str], before: dict[str, str]) -> list[str]:
+        """The workers among these, and among the children of a fork server."""
+        comms = {child: self._comm(child, before) for child in children}
+        return [pid for child, comm in comms.items() for pid in ((child,) if comm == WORKER else self._served(child, comm, before))]
 
     def _served(self, pid: str, comm: str, before: dict[str, str]) -> list[str]:
         """The workers below a fork server, which is a Python without PyTorch's name."""
@@ -283,8 +291,8 @@ class _Program:
             return []
         return [child for child in self._children(pid) or [] if self._comm(child, before) == WORKER]
 
-    def _children(self, pid: str) -> list[str] | None:
-        raw = _read(f"{self._proc}/{pid}/task/{pid}/children", absent=b"?")
+    def _children(self, pid: str, tid: str = "") -> list[str] | None:
+        raw = _read(f"{self._proc}/{pid}/task/{tid or pid}/children", absent=b"?")
         return None if raw == b"?" else [str(child) for child in parse_children(raw)[:MAX_CHILDREN]]
 
     def _comm(self, pid: str, before: dict[str, str]) -> str:

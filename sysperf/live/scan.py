@@ -32,6 +32,7 @@ RETRY_S = 600.0
 GROWN_PAGES = (200 << 20) // PAGE_BYTES
 MIN_PAGES = MIN_BYTES // PAGE_BYTES
 MAX_PIDS = 65_536
+MAX_DEPTH = 32
 
 
 class Change(NamedTuple):
@@ -45,13 +46,14 @@ class Change(NamedTuple):
 class _Examined:
     """What we remember of one process."""
 
-    __slots__ = ("delay_s", "due", "first", "mapped_pages", "torch")
+    __slots__ = ("delay_s", "due", "first", "mapped_pages", "parent", "torch")
 
     def __init__(self, now: float) -> None:
         self.first = now
         self.due = now
         self.delay_s = FIRST_DELAY_S
         self.mapped_pages = 0
+        self.parent = 0
         self.torch = False
 
 
@@ -62,6 +64,8 @@ class Scanner:
         self._clock = clock
         self._examined: dict[int, _Examined] = {}
         self.torch: set[int] = set()
+        self.workers: set[int] = set()
+        """Those of them that are DataLoader workers."""
         self.unreadable: set[int] = set()
         self.problem = ""
 
@@ -100,13 +104,28 @@ class Scanner:
         """The process ended."""
         self._examined.pop(pid, None)
         self.torch.discard(pid)
+        self.workers.discard(pid)
         self.unreadable.discard(pid)
+
+    def families(self) -> list[list[int]]:
+        """The processes with PyTorch, each with all below it: apart from its program a helper looks like one itself."""
+        families: dict[int, list[int]] = {}
+        for pid in sorted(self.torch):
+            families.setdefault(self._root(pid), []).append(pid)
+        return [*families.values()]
 
     def tree(self, pids: Iterable[int]) -> Live:
         """Return this machine for the collector of processes: only these are listed."""
         return _Narrow(sorted(pids))
 
     # ------------------------------------------------------------------ inside
+
+    def _root(self, pid: int) -> int:
+        for _ in range(MAX_DEPTH):
+            if (parent := self._examined[pid].parent) not in self.torch:
+                break
+            pid = parent
+        return pid
 
     def _pids(self) -> set[int] | None:
         try:
@@ -131,8 +150,12 @@ class Scanner:
         is_helper = parent in self.torch or comm == WORKER
         if process.torch or not (is_helper or self._maps_torch(pid, process, now)):
             return False
-        process.torch, process.due = True, NEVER
+        if comm == WORKER and parent not in self.torch:
+            parent = _name_and_parent(parent)[1]  # of a fork server, which is a Python without PyTorch
+        process.torch, process.due, process.parent = True, NEVER, parent
         self.torch.add(pid)
+        if comm == WORKER:
+            self.workers.add(pid)
         return comm != WORKER
 
     def _put_off(self, pid: int, process: _Examined, now: float) -> None:

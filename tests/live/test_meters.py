@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.collect.process import workers
+from sysperf.host import Host
 from sysperf.live.gpus import Gpus
 from sysperf.live.metrics import METERS, describe
 from sysperf.live.open_file import MAX_SKIPPED, RETRY_S, OpenFile
@@ -450,6 +452,33 @@ def test_workers_of_a_real_loader() -> None:
 
     assert first[f"process.{pid}.workers"] == values[f"process.{pid}.workers"] == 2
     assert values[f"process.{pid}.workers_cpu"] >= 0
+
+
+LOADING_THREAD = """
+import ctypes, os, threading, time
+def load():
+    for _ in range(3):
+        if os.fork() == 0:
+            ctypes.CDLL(None).prctl(15, b"pt_data_worker", 0, 0, 0)
+            time.sleep(120)
+            os._exit(0)
+    time.sleep(0.2)
+    print("ready", flush=True)
+    time.sleep(120)
+threading.Thread(target=load).start()
+"""
+
+
+def test_workers_are_known_with_the_first_sample_whichever_thread_has_them() -> None:
+    """A thread iterates the loader, so the workers are its children, not the main thread's: no look calls the program one without."""
+    with programs(LOADING_THREAD) as (program,):
+        meters = Programs()
+        meters.watch([program.pid])
+        first, _ = meters.sample()
+        one_by_one = workers.read(Host(), program.pid).workers
+
+    assert first[f"process.{program.pid}.workers"] == 3
+    assert len(one_by_one or ()) == 3
 
 
 # ---------------------------------------------------------------------- finding processes

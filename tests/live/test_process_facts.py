@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,13 +31,11 @@ def test_a_burst_of_programs_is_read_some_at_a_time(tmp_path: Path, monkeypatch:
     rules = judging.load_rules()
     rules.select(["process.nice-or-batch"], [])
     clock = Clock()
-    watching = Auditor(judging.Terms(rules), Scanner(clock), Gpus(), clock)
-    watching.run_pass()
     library = tmp_path / "libtorch_cpu.so"
     library.write_bytes(b"\0" * 8192)
     with programs(SLEEPING, count=MANY, env={"LIBRARY": str(library)}) as started:
+        watching = Auditor(judging.Terms(rules), Only(clock, started), Gpus(), clock)
         pids = {program.pid for program in started}
-        clock.now += auditor.SCAN_IDLE_S
         counts = [len(known(watching.run_pass(), pids))]
         while counts[-1] < MANY and len(counts) < 20:
             clock.now += SPREAD_S * 20
@@ -57,3 +57,58 @@ def test_a_burst_of_programs_is_read_some_at_a_time(tmp_path: Path, monkeypatch:
     assert known(audit_pass, pids) == pids - {ended.pid}
     assert read == []
     assert f"process:{ended.pid}" not in " ".join(audit_pass.present["process"])
+
+
+FAMILY = """
+import ctypes, mmap, os, sys, time
+address_space = mmap.mmap(-1, 512 << 20)
+library = mmap.mmap(os.open(os.environ["LIBRARY"], os.O_RDONLY), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, sys.argv[2].encode(), 0, 0, 0)
+        time.sleep(120)
+        os._exit(0)
+time.sleep(0.2)
+print("ready", flush=True)
+time.sleep(120)
+"""
+
+
+class Only(Scanner):
+    """Sees no process but these and what they started: others come and go on this machine."""
+
+    def __init__(self, clock: Clock, started: list[subprocess.Popen[bytes]]) -> None:
+        super().__init__(clock)
+        self._sessions = {program.pid for program in started}
+
+    def _pids(self) -> set[int]:
+        return {pid for pid in super()._pids() or () if self._session(pid) in self._sessions}
+
+    @staticmethod
+    def _session(pid: int) -> int:
+        try:
+            return os.getsid(pid)
+        except ProcessLookupError:
+            return 0
+
+
+@pytest.mark.parametrize(("name", "counted"), [("pt_data_worker", "workers"), ("python3", "forks")])
+def test_helpers_are_read_with_their_program_however_many_they_are(name: str, counted: str, tmp_path: Path) -> None:
+    """Two programs with more helpers than are read at a time: each has all of its own, in the first pass and later, and none is a program."""
+    rules = judging.load_rules()
+    rules.select(["process.nice-or-batch"], [])
+    clock = Clock()
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(b"\0" * 8192)
+    many = PROGRAMS_AT_ONCE + 3
+    with programs(FAMILY, str(many), name, count=2, env={"LIBRARY": str(library)}) as started:
+        watching = Auditor(judging.Terms(rules), Only(clock, started), Gpus(), clock)
+        pids: set[int] = set()
+        for _ in range(5):
+            found = MachineFacts(watching.run_pass().snapshot.areas).programs
+            helpers = {program.workers.count if counted == "workers" else program.children.forks for program in found}
+            pids = {program.pid for program in found}
+            clock.now += auditor.PERIODS["process"]
+            assert pids <= {program.pid for program in started}
+            assert helpers == {many}
+        assert len(pids) == 2

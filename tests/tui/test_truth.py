@@ -18,7 +18,7 @@ from sysperf.tui.app import Dashboard
 from sysperf.tui.now import Now
 from sysperf.tui.screens.history import STILL
 from sysperf.tui.source import Facts, Meters, Past, Problem
-from sysperf.tui.widgets import gpus, identity, programs, system, topology
+from sysperf.tui.widgets import gpus, identity, program, programs, system, topology
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
 from tests.tui.machines import GIB, START, Still, box, laptop, news, process, rule, server, snapshot
@@ -253,6 +253,26 @@ def test_programs_are_told_apart_where_room_is_scarce() -> None:
     narrow = [line.text for line in programs.draw(now, now.processes(), 84)]
     assert ("train.py" in narrow[0], "data.py" in narrow[1]) == (True, True)
     assert "/home/somebody/projects/llm/train.py --lr 1" in programs.draw(now, now.processes(), 240)[0].text
+
+
+def test_workers_are_unknown_until_a_sample_looked_at_the_children() -> None:
+    """Its facts are of a time before the loader started: no row says that it has none. A capture has its facts alone."""
+    now = now_of(gpu={"devices": []}, process={"processes": [process(7, workers={"count": 0, "cpus": ""})]})
+    first = now.processes()[0]
+
+    def shown() -> tuple[int | None, float | str, str]:
+        text = "\n".join(line.text for line in program.detail(now, first, None, 120))
+        return programs.number_of_workers(now, first), programs.data_wait(now, first), next(iter(re.findall(r"workers +(.*)", text)))
+
+    assert shown() == (0, "-", "none")
+    now.take(Meters(START, {"process.7.threads": 2.0}))
+    assert shown() == (None, "?", "unknown so far")
+    before = programs.draw(now, [first], 200)[0].text
+    now.take(Meters(START + 1, {"process.7.threads": 2.0, "process.7.workers": 3.0}))
+    assert shown() == (3, "?", "3, which started after its facts were read")
+    assert before.split() != programs.draw(now, [first], 200)[0].text.split()
+    now.take(Meters(START + 2, {"process.7.threads": 2.0, "process.7.workers": 0.0}))
+    assert shown() == (0, "-", "none")
 
 
 def test_stacks_keep_the_file_in_a_narrow_window() -> None:

@@ -46,7 +46,7 @@ def _facts(now: Now, process: Process, width: int) -> Lines:
             "threads",
             f"{process.threads.count}, {team if team is not None else '?'} of them compute; {', '.join(names[:12])}".rstrip("; "),
         ),
-        ("workers", _about_workers(process)),
+        ("workers", _about_workers(now, process)),
         ("data wait", _about_data(now, process)),
         ("allocator", process.loaded.allocator),
         ("OpenMP", ", ".join(library.name for library in process.loaded.openmp) or "none"),
@@ -63,10 +63,12 @@ def _facts(now: Now, process: Process, width: int) -> Lines:
     return out
 
 
-def _about_workers(process: Process) -> str:
-    number = process.workers.count
+def _about_workers(now: Now, process: Process) -> str:
+    number = programs.number_of_workers(now, process)
     if not number:
-        return "none"
+        return "none" if number == 0 else "unknown so far"
+    if not process.workers.count:
+        return f"{number}, which started after its facts were read"
     resident = process.workers.rss_bytes
     sentence = f"{number} by {process.workers.start or '?'}, on CPUs {process.workers.cpus or '?'}"
     return sentence + (f", {size(resident)}" if resident else "")

@@ -168,7 +168,6 @@ class _Fixed(NamedTuple):
     command: str
     threads: str
     rss_bytes: float | None
-    workers: int
 
 
 class _Table:
@@ -234,14 +233,14 @@ class _Table:
             "torch": (neutral(process.torch.version or "?", 12).partition("+")[0], "dim"),
         }
         threads = str(process.threads.count or "?")
-        return _Fixed(pid, f"process.{pid}.", cells, program(process), threads, process.memory.rss_bytes, process.workers.count)
+        return _Fixed(pid, f"process.{pid}.", cells, program(process), threads, process.memory.rss_bytes)
 
     def _cells(self, process: Process, fixed: _Fixed, *, unfolded: bool) -> dict[str, tuple[str, str]]:
         """What changes with each sample."""
         get, prefix = self._now.meters.get, fixed.prefix
         cpu, main, wait, busy = get(f"{prefix}cpu"), get(f"{prefix}main_run"), get(f"{prefix}main_wait"), get(f"{prefix}gpu_utilization")
         memory, resident, threads = get(f"{prefix}gpu_memory_bytes"), get(f"{prefix}rss_bytes", fixed.rss_bytes), get(f"{prefix}threads")
-        workers, used, data = get(f"{prefix}workers", fixed.workers), get(f"{prefix}workers_cpu"), get(f"{prefix}data_wait")
+        workers, used, data = number_of_workers(self._now, process), get(f"{prefix}workers_cpu"), get(f"{prefix}data_wait")
         unknown = "-" if fixed.cells["GPU"][0] == "-" else "?"
         mark = UNFOLDED if unfolded else FOLDED if workers else " "
         return {
@@ -265,17 +264,17 @@ class _Table:
         return ",".join(self._numbers.get(address.lower(), "?") for address in addresses) or "-"
 
 
-def _bound(workers: float, data: float | None) -> tuple[str, str]:
-    if not workers:
+def _bound(workers: int | None, data: float | None) -> tuple[str, str]:
+    if workers == 0:
         return "-", ""
     return ("?", "") if data is None else (f"≤{data * 100:.0f}%", "warm" if data >= MUCH else "")
 
 
-def _workers(number: float, used: float | None) -> str:
+def _workers(number: int | None, used: float | None) -> str:
     """``8 (3.1)``: how many, and the CPUs that they use."""
     if not number:
-        return "-"
-    return f"{number:.0f}" if used is None else f"{number:.0f} ({used:.1f})"
+        return "-" if number == 0 else "?"
+    return f"{number}" if used is None else f"{number} ({used:.1f})"
 
 
 def resident(now: Now, process: Process) -> float | None:
@@ -290,19 +289,22 @@ def _rank(process: Process) -> str:
     return str(rank) if (process.job.world_size or 1) > 1 else "-"
 
 
-def _number_of_workers(now: Now, process: Process) -> int:
+def number_of_workers(now: Now, process: Process) -> int | None:
+    """As many as the last sample saw; before it looked at the children, those that the facts name. None among them may have come since."""
     live = now.of_process(process.pid, "workers")
-    return int(live) if live is not None else process.workers.count
+    if live is not None:
+        return int(live)
+    return process.workers.count or (None if now.of_process(process.pid, "threads") is not None else 0)
 
 
 def has_workers(now: Now, process: Process) -> bool:
     """Whether there is something to unfold."""
-    return _number_of_workers(now, process) > 0
+    return bool(number_of_workers(now, process))
 
 
 def data_wait(now: Now, process: Process) -> float | str:
     """The most that its main thread waits for DataLoader workers; ``-`` without any, ``?`` when it is unknown."""
-    if not has_workers(now, process):
+    if number_of_workers(now, process) == 0:
         return "-"
     bound = now.of_process(process.pid, "data_wait")
     return "?" if bound is None else float(bound)
