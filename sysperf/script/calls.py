@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Call, Layer, Setting
 from sysperf.script.file import OPEN, File
+from sysperf.script.kinds import FACTORIES
 from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.syntax import within
-from sysperf.script.values import FACTORIES
 from sysperf.startup import lazy
 
 WATCHED = frozenset(

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
+from sysperf.script.kinds import LOADERS
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import last_name
 from sysperf.script.syntax import Loop
 from sysperf.script.transfers import is_to_device, prepared
-from sysperf.script.values import LOADERS, device_text
+from sysperf.script.values import device_text
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")

@@ -9,10 +9,11 @@ import ast
 
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, span
 from sysperf.script.file import File
+from sysperf.script.kinds import FACTORIES, LOADERS
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
-from sysperf.script.values import FACTORIES, LOADERS, device_text
+from sysperf.script.values import device_text
 
 MAX_DEPTH = 5
 _OF_LIBRARIES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")

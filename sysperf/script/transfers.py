@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Transfer
 from sysperf.script.file import File
+from sysperf.script.kinds import MADE_ON_CPU
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
-from sysperf.script.values import MADE_ON_CPU, device_text
+from sysperf.script.values import device_text
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:

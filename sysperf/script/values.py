@@ -6,100 +6,32 @@ import ast
 from functools import cached_property
 from typing import NamedTuple
 
+from sysperf.script.kinds import (
+    BY_NAME,
+    DESCRIBING,
+    FACTORIES,
+    FROM_ARRAYS,
+    HOSTED,
+    LOSS_CALLS,
+    MADE_ON_CPU,
+    NUMBERS,
+    OF_MASKS,
+    ON_DEVICE,
+    OPTIMIZER_CLASSES,
+    PASSED_ON,
+    SAME,
+    SETTINGS,
+    TENSORS,
+    WRAPPERS,
+    library_kind,
+    made_by,
+)
 from sysperf.script.names import Binding, Names
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, Tree
-from sysperf.startup import lazy
 
 MAX_DEPTH = 16
 MAX_VALUES = 8
-
-LOADERS = frozenset(
-    (
-        "torch.utils.data.DataLoader",
-        "torch.utils.data.dataloader.DataLoader",
-        "torch_geometric.loader.DataLoader",
-        "torch_geometric.data.DataLoader",
-        "torchdata.stateful_dataloader.StatefulDataLoader",
-        "monai.data.DataLoader",
-        "timm.data.create_loader",
-        "timm.data.loader.create_loader",
-    )
-)
-DATASETS = {
-    "torch.utils.data.TensorDataset": "memory-dataset",
-    "torch.utils.data.IterableDataset": "iterable-dataset",
-    "torch.utils.data.Dataset": "dataset",
-    "datasets.load_dataset": "hf-dataset",
-    "datasets.load_from_disk": "hf-dataset",
-    "datasets.Dataset.from_dict": "hf-dataset",
-}
-WRAPPERS = frozenset(
-    (
-        "torch.compile",
-        "torch.jit.script",
-        "torch.nn.DataParallel",
-        "torch.nn.parallel.DataParallel",
-        "torch.nn.parallel.DistributedDataParallel",
-        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
-        "torch.distributed.fsdp.FullyShardedDataParallel",
-        "copy.deepcopy",
-    )
-)
-"""Calls that give their first argument back, wrapped."""
-PASSED_ON = frozenset(("tqdm", "enumerate", "zip", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders"))
-"""Functions whose elements are those of their argument."""
-SAME = frozenset(
-    (
-        "double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view",
-        "pin_memory",
-    )
-)  # fmt: skip
-"""Methods that give back what they are called on, converted."""
-FACTORIES = frozenset(
-    f"torch.{name}"
-    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
-        "tensor as_tensor zeros ones empty full rand randn randint arange eye linspace randperm normal from_numpy zeros_like ones_like"
-        " rand_like randn_like stack cat einsum matmul bmm softmax sigmoid relu where exp log sqrt abs sum mean max min argmax topk norm"
-    ).split()
-)
-_FROM_ARRAYS = ("torch.tensor", "torch.as_tensor", "torch.from_numpy")
-"""What makes a tensor that may be copied to a device; other functions give back what lies where their argument does."""
-MADE_ON_CPU = frozenset(
-    f"torch.{name}"
-    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
-        "tensor zeros ones empty full rand randn randint arange eye linspace randperm normal Tensor FloatTensor LongTensor BoolTensor"
-    ).split()
-)
-"""What makes a tensor in the host's memory, unless a device is given."""
-_LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
-_BY_NAME = (
-    ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
-    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl|\w*[a-z]Loader")),
-    ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
-    ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
-    ("accelerator", lazy(r"accelerator")),
-    ("loss", lazy(r"(\w+_)?loss(_\w+)?|err[DG](_\w+)?")),
-    ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
-    ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
-)
-_OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")
-"""Classes of the file around an optimizer, whose `step` may take the loss and make the backward pass, too."""
-_HOSTED = lazy(
-    r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scale|scaler|str|names?|type|type_id|item|every|interval|freq"
-    r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|and_\w+)|losses|loss_\w+_epochs?)"
-)
-"""Names with `loss` in them that stand for numbers, settings and containers."""
-_SETTINGS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
-NUMBERS = frozenset(
-    ("item", "tolist", "numpy", "size", "dim", "numel", "nelement", "ndimension", "get_device", "data_ptr", "is_contiguous")
-)
-"""Methods of a tensor whose result is none."""
-_DESCRIBING = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout", "names", "grad_fn", "itemsize"))
-_OF_MASKS = ("nonzero", "sum", "cumsum", "argmax", "argsort", "sort", "topk", "long", "int")
-_ON_DEVICE = ("loss", "tensor", "output", "batch")
-_TENSORS = (*_ON_DEVICE, "detached")
-FRAMEWORK_MODELS = ("timm.create_model", "torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")
 
 
 class Value(NamedTuple):
@@ -154,7 +86,7 @@ class Values:
             if local is not None and local is not node and depth:
                 if kind := self._base_kind(local, depth - 1):
                     return kind
-            elif kind := _library_kind(name):
+            elif kind := library_kind(name):
                 return kind
         return ""
 
@@ -172,7 +104,7 @@ class Values:
     def _composed(self, node: ast.AST, depth: int) -> list[Value]:
         """What is compared is a tensor, a list of loaders is not one, and an element of it is."""
         if isinstance(node, ast.Compare):
-            return [Value("tensor", node)] if any(self.is_a(side, *_TENSORS) for side in (node.left, *node.comparators)) else []
+            return [Value("tensor", node)] if any(self.is_a(side, *TENSORS) for side in (node.left, *node.comparators)) else []
         if isinstance(node, ast.Subscript):
             item = self._names.item(node)
             return [_single(value) for value in self.of(node.value, depth - 1)] if item is None else list(self.of(item, depth - 1))
@@ -182,7 +114,7 @@ class Values:
     def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:
         """A loss times a number is a loss; a number and something unknown stay unknown."""
         sides = [*self.of(node.left, depth - 1), *self.of(node.right, depth - 1)]
-        tensors = [value for value in sides if value.kind in _TENSORS]
+        tensors = [value for value in sides if value.kind in TENSORS]
         tensors = tensors or [value for value in sides if value.kind == "host"]
         return tensors or ([Value("number")] if sides and all(value.kind == "number" for value in sides) else [])
 
@@ -194,12 +126,12 @@ class Values:
         if values:
             return values
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
-            if node.attr in ("loss", "losses") and not _SETTINGS.fullmatch(name.rpartition(".")[0]):
+            if node.attr in ("loss", "losses") and not SETTINGS.fullmatch(name.rpartition(".")[0]):
                 return [Value("loss", guess=True)]
             if node.attr == "data" and self.is_a(node.value, "loss"):
                 return [Value("detached", node)]
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor")]:
-                return [] if node.attr in _DESCRIBING else owner
+                return [] if node.attr in DESCRIBING else owner
         return self._guessed(node, name)
 
     def _guessed(self, node: ast.expr, name: str) -> list[Value]:
@@ -207,9 +139,9 @@ class Values:
         last = last_name(node).lstrip("_")
         if name and name in self._names.differentiated:
             return [Value("loss")]
-        if _HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and _SETTINGS.fullmatch(name.rpartition(".")[0])):
+        if HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and SETTINGS.fullmatch(name.rpartition(".")[0])):
             return []
-        return next(([Value(kind, guess=True)] for kind, pattern in _BY_NAME if pattern.fullmatch(last)), [])
+        return next(([Value(kind, guess=True)] for kind, pattern in BY_NAME if pattern.fullmatch(last)), [])
 
     def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
         if binding.parameter is not None:
@@ -284,23 +216,15 @@ class Values:
 
     def _kind_of_call(self, name: str) -> str:
         """The kind of what a class or function makes, by its name alone; empty for what is not known."""
-        if kind := "loader" if name in LOADERS else _made_by(name):
+        if (kind := made_by(name)) or name not in self._names.classes:
             return kind
-        if _LOSS_CALLS.fullmatch(name):
-            return "loss"
-        if name in FACTORIES:
-            return "tensor"
-        if name.startswith("numpy."):
-            return "array"
-        if name not in self._names.classes:
-            return ""
-        return self._bases[name] or ("optimizer" if _OPTIMIZER_CLASSES.fullmatch(name) else "object")
+        return self._bases[name] or ("optimizer" if OPTIMIZER_CLASSES.fullmatch(name) else "object")
 
     def _kind_on_host(self, call: ast.Call, name: str) -> str:
         """``array`` or ``host`` for what a call makes in the host's memory: without a device, or of what lies there; empty for others."""
         if name in MADE_ON_CPU:
             return "host" if keyword(call, "device") is None and not is_open(call) and not self._has_default_device else ""
-        computes = (name in FACTORIES and name not in _FROM_ARRAYS) or bool(_LOSS_CALLS.fullmatch(name))
+        computes = (name in FACTORIES and name not in FROM_ARRAYS) or bool(LOSS_CALLS.fullmatch(name))
         given = {kind for part in call.args for kind in self.kinds(part)} if computes else set()
         return next((kind for kind in ("array", "host") if kind in given and given <= {kind, "number"}), "")
 
@@ -318,18 +242,18 @@ class Values:
         if method.attr == "forward":
             return self._called(owner, call)
         home = method.attr == "cpu" or (method.attr == "to" and device_text(self._names, argument(call, "device", 0)) == "cpu")
-        if home and (not owner or any(value.kind in _TENSORS for value in owner)):
+        if home and (not owner or any(value.kind in TENSORS for value in owner)):
             return [Value("array" if owner else "host", call)]
         if method.attr in SAME:
             copied = method.attr in ("to", "cuda")
             return [value._replace(kind="tensor") if copied and value.kind == "host" else value for value in owner]
-        if method.attr in ("detach", "clone") and any(value.kind in _ON_DEVICE for value in owner):
+        if method.attr in ("detach", "clone") and any(value.kind in ON_DEVICE for value in owner):
             return [Value("detached" if method.attr == "detach" else "tensor", call)]
         kept = [value for value in owner if value.kind in ("hf-dataset", "host") or (value.kind == "loaders" and method.attr == "values")]
         kept += [
-            Value("tensor", value.origin, value.guess) if value.kind == "loss" else value for value in owner if value.kind in _ON_DEVICE
+            Value("tensor", value.origin, value.guess) if value.kind == "loss" else value for value in owner if value.kind in ON_DEVICE
         ]
-        if method.attr in _OF_MASKS:  # the places of a mask are numbers
+        if method.attr in OF_MASKS:  # the places of a mask are numbers
             kept = [value._replace(origin=call) if isinstance(value.origin, ast.Compare) else value for value in kept]
         return kept or self._called(self.of(method, depth - 1), call)
 
@@ -386,44 +310,6 @@ def _element_of(value: Value) -> Value:
     """What iterating a value gives."""
     kinds = {"loader": "batch", "loaders": "loader"}
     return value._replace(kind=kinds.get(value.kind, value.kind))
-
-
-_NAMED = {"accelerate.Accelerator": "accelerator", "wandb.init": "wandb", "comet_ml.Experiment": "comet", "comet_ml.start": "comet"}
-
-
-def _made_by(name: str) -> str:
-    """The kind of what a library's class or function makes; empty for what is not known."""
-    if name.startswith(("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")):
-        return "scheduler"
-    if name.startswith(("torch.optim.", "bitsandbytes.optim.", "timm.optim.create_optimizer")):
-        return "optimizer"
-    if name.endswith((".GradScaler", ".ShardedGradScaler")):
-        return "scaler"
-    if name in _NAMED:
-        return _NAMED[name]
-    if _LOSS_CALLS.fullmatch(name) and name.endswith("Loss"):
-        return "criterion"
-    return DATASETS.get(name) or _library_kind(name) or ("model" if _is_model(name) else "")
-
-
-def _is_model(name: str) -> bool:
-    return name.startswith(FRAMEWORK_MODELS) and not name.startswith(("torch.nn.functional.", "torch.nn.utils.", "torch.nn.init."))
-
-
-def _library_kind(name: str) -> str:
-    """What classes of libraries are, also as bases of the file's own."""
-    last = name.rpartition(".")[2]
-    if last in ("LightningModule", "LightningDataModule"):
-        return "lightning" if last == "LightningModule" else "datamodule"
-    if name in ("torch.nn.Module", "torch.nn.Sequential") or (last == "PreTrainedModel"):
-        return "model"
-    if name.startswith(("lightning.", "pytorch_lightning.")) and last == "Trainer":
-        return "lightning-trainer"
-    if name.startswith("transformers.") and last.endswith("Trainer"):
-        return "hf-trainer"
-    if last == "IterableDataset":
-        return "iterable-dataset"
-    return "dataset" if name in ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset") or last == "VisionDataset" else ""
 
 
 def device_text(names: Names, node: ast.expr | None) -> str:

@@ -1,0 +1,136 @@
+"""Kinds of values by the names of what makes them: classes and functions of libraries, and words in a name of the file."""
+
+from __future__ import annotations
+
+from sysperf.startup import lazy
+
+LOADERS = frozenset(
+    (
+        "torch.utils.data.DataLoader",
+        "torch.utils.data.dataloader.DataLoader",
+        "torch_geometric.loader.DataLoader",
+        "torch_geometric.data.DataLoader",
+        "torchdata.stateful_dataloader.StatefulDataLoader",
+        "monai.data.DataLoader",
+        "timm.data.create_loader",
+        "timm.data.loader.create_loader",
+    )
+)
+_DATASETS = {
+    "torch.utils.data.TensorDataset": "memory-dataset",
+    "torch.utils.data.IterableDataset": "iterable-dataset",
+    "torch.utils.data.Dataset": "dataset",
+    "datasets.load_dataset": "hf-dataset",
+    "datasets.load_from_disk": "hf-dataset",
+    "datasets.Dataset.from_dict": "hf-dataset",
+}
+WRAPPERS = frozenset(
+    (
+        "torch.compile",
+        "torch.jit.script",
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+        "copy.deepcopy",
+    )
+)
+"""Calls that give their first argument back, wrapped."""
+PASSED_ON = frozenset(("tqdm", "enumerate", "zip", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders"))
+"""Functions whose elements are those of their argument."""
+SAME = frozenset(
+    (
+        "double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view",
+        "pin_memory",
+    )
+)  # fmt: skip
+"""Methods that give back what they are called on, converted."""
+FACTORIES = frozenset(
+    f"torch.{name}"
+    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
+        "tensor as_tensor zeros ones empty full rand randn randint arange eye linspace randperm normal from_numpy zeros_like ones_like"
+        " rand_like randn_like stack cat einsum matmul bmm softmax sigmoid relu where exp log sqrt abs sum mean max min argmax topk norm"
+    ).split()
+)
+FROM_ARRAYS = ("torch.tensor", "torch.as_tensor", "torch.from_numpy")
+"""What makes a tensor that may be copied to a device; other functions give back what lies where their argument does."""
+MADE_ON_CPU = frozenset(
+    f"torch.{name}"
+    for name in (  # noqa: SIM905 - a list of one word a line would be longer than the code
+        "tensor zeros ones empty full rand randn randint arange eye linspace randperm normal Tensor FloatTensor LongTensor BoolTensor"
+    ).split()
+)
+"""What makes a tensor in the host's memory, unless a device is given."""
+LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
+BY_NAME = (
+    ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
+    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl|\w*[a-z]Loader")),
+    ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
+    ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
+    ("accelerator", lazy(r"accelerator")),
+    ("loss", lazy(r"(\w+_)?loss(_\w+)?|err[DG](_\w+)?")),
+    ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
+    ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
+)
+OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")
+"""Classes of the file around an optimizer, whose `step` may take the loss and make the backward pass, too."""
+HOSTED = lazy(
+    r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scale|scaler|str|names?|type|type_id|item|every|interval|freq"
+    r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|and_\w+)|losses|loss_\w+_epochs?)"
+)
+"""Names with `loss` in them that stand for numbers, settings and containers."""
+SETTINGS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
+NUMBERS = frozenset(
+    ("item", "tolist", "numpy", "size", "dim", "numel", "nelement", "ndimension", "get_device", "data_ptr", "is_contiguous")
+)
+"""Methods of a tensor whose result is none."""
+DESCRIBING = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout", "names", "grad_fn", "itemsize"))
+OF_MASKS = ("nonzero", "sum", "cumsum", "argmax", "argsort", "sort", "topk", "long", "int")
+ON_DEVICE = ("loss", "tensor", "output", "batch")
+TENSORS = (*ON_DEVICE, "detached")
+_NAMED = {
+    "accelerate.Accelerator": "accelerator",
+    "wandb.init": "wandb",
+    "comet_ml.Experiment": "comet",
+    "comet_ml.start": "comet",
+    "timm.create_model": "model",
+    **_DATASETS,
+    **dict.fromkeys(LOADERS, "loader"),
+    **dict.fromkeys(FACTORIES, "tensor"),
+}
+_STARTS = (
+    *((f"torch.optim.{name}.", "scheduler") for name in ("lr_scheduler", "swa_utils")),
+    *((name, "optimizer") for name in ("torch.optim.", "bitsandbytes.optim.", "timm.optim.create_optimizer")),
+    *((f"torch.nn.{name}.", "") for name in ("functional", "utils", "init")),
+    *((name, "model") for name in ("torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")),
+    ("numpy.", "array"),
+)
+"""Kinds by how a name begins; the first that fits counts."""
+
+
+def made_by(name: str) -> str:
+    """The kind of what a library's class or function makes; empty for what is not known."""
+    if kind := _NAMED.get(name) or library_kind(name):
+        return kind
+    if name.endswith((".GradScaler", ".ShardedGradScaler")):
+        return "scaler"
+    if LOSS_CALLS.fullmatch(name):
+        return "criterion" if name.endswith("Loss") else "loss"
+    return next((kind for start, kind in _STARTS if name.startswith(start)), "")
+
+
+def library_kind(name: str) -> str:
+    """What classes of libraries are, also as bases of the file's own."""
+    last = name.rpartition(".")[2]
+    if last in ("LightningModule", "LightningDataModule"):
+        return "lightning" if last == "LightningModule" else "datamodule"
+    if name in ("torch.nn.Module", "torch.nn.Sequential") or (last == "PreTrainedModel"):
+        return "model"
+    if name.startswith(("lightning.", "pytorch_lightning.")) and last == "Trainer":
+        return "lightning-trainer"
+    if name.startswith("transformers.") and last.endswith("Trainer"):
+        return "hf-trainer"
+    if last == "IterableDataset":
+        return "iterable-dataset"
+    return "dataset" if name in ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset") or last == "VisionDataset" else ""
