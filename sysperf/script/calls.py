@@ -95,6 +95,7 @@ METHODS = frozenset(
         "flatten_indices",
     )
 )
+_VERSION = lazy(r"\d+\.\d+[\w.]*")
 _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
 _WRITES_ROWS = frozenset(("map", "flatten_indices", "to_iterable_dataset", "save_to_disk", "train_test_split", "filter", "set_transform"))
 _CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
@@ -151,8 +152,16 @@ def is_fallback(file: File, node: ast.AST) -> bool:
             names = {word.lower() for part in within(parent.test) for word in (last_name(part), *_text_of(part)) if word}
             if any("version" in name or name in _MISSING or name.startswith(("torch_", "has_", "is_torch")) for name in names):
                 return True
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and any(_names_version(each) for each in parent.decorator_list):
+            return True
         child = parent
     return False
+
+
+def _names_version(decorator: ast.expr) -> bool:
+    """``@implement_for("torch", None, "2.3")``."""
+    given = decorator.args if isinstance(decorator, ast.Call) else []
+    return any(_VERSION.fullmatch(text) for part in given for text in _text_of(part))
 
 
 def _text_of(node: ast.AST) -> tuple[str, ...]:

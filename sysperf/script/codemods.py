@@ -228,7 +228,7 @@ def _is_plain_sum(file: File, statement: ast.AugAssign, loop: ast.For, name: str
         return False
     if any(isinstance(part, ast.Name) and part.id == name and file.tree.function_of(part) is not function for part in everywhere):
         return False
-    block = _block(file.tree.parents[loop], loop)
+    block = file.tree.block_of(loop)
     begun = [value for earlier in block[: block.index(loop)] if isinstance(earlier, ast.Assign) for value in _given_to(earlier, name)]
     return bool(begun) and isinstance(begun[-1], ast.Constant) and begun[-1].value == 0
 
@@ -243,12 +243,6 @@ def _given_to(statement: ast.Assign, name: str) -> Iterator[ast.expr | None]:
             parts = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
             plain = len(parts) == len(target.elts) and not any(isinstance(part, ast.Starred) for part in (*parts, *target.elts))
             yield from (parts[place] if plain else None for place in places)
-
-
-def _block(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements beside a statement."""
-    blocks = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
-    return next(block for block in blocks if statement in block)
 
 
 CODEMODS: dict[str, Codemod] = {

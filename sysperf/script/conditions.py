@@ -11,7 +11,7 @@ from sysperf.script.values import Values
 from sysperf.startup import lazy
 
 _SELDOM = lazy(
-    r"(?i)\w*(log|print|debug|verbose|every|interval|freq|period|display|save|report|track|profile|should|plot|vis)\w*"
+    r"(?i)\w*(log|print|debug|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
     r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
     r"|\w*_(due|done|finished|ended)|isnan|isinf|smoke_test|fast_dev_run"
 )
@@ -20,7 +20,11 @@ _COUNTER = lazy(
 )
 _EARLY = lazy(r"(?i)\w*(warm_?up|few|debug|first|early)\w*")
 _TIMES = lazy(r"(?i)\w*(time|elapsed|now|tic|clock)\w*")
-_MICRO = lazy(r"(?i)\w*(accum|micro|virtual_batch|update_freq|grad_step|iter_size|iters_to_acc|sub_?div)\w*")
+_MICRO = lazy(
+    r"(?i)(?!\w*(target|policy|actor|critic|weight))"
+    r"\w*(accum|micro|virtual_batch|update_freq|grad_step|iter_size|iters_to_acc|sub_?div)\w*"
+)
+"""Numbers of backward passes for a step; networks that are copied every so often are none."""
 _INFINITE = ("isfinite",)
 FEW = 100
 """Of so many rounds at the beginning, a run has more."""

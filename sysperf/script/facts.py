@@ -50,7 +50,7 @@ class Call(Site, kw_only=True):
 class Sync(Site, kw_only=True):
     """An expression for whose value the host waits until the device has computed it."""
 
-    how: Annotated[str | None, fact("item, cpu, numpy, tolist, float, int, bool, print, if")] = None
+    how: Annotated[str | None, fact("item, cpu, numpy, tolist, type, float, int, bool, print, if")] = None
     of: Annotated[str | None, fact("loss, output, batch or tensor")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
     paced: Annotated[bool | None, fact("its loop acts in an environment in each step; null: another file repeats it")] = None
@@ -86,7 +86,7 @@ class StepLoop(Site, kw_only=True):
     """A loop, or a hook of a framework, that trains or evaluates."""
 
     kind: Annotated[str | None, fact("step or evaluation")] = None
-    by: Annotated[str | None, fact("loop, lightning, transformers")] = None
+    by: Annotated[str | None, fact("loop, lightning, transformers; steps: between the steps of a training loop")] = None
     no_grad: Annotated[bool | None, fact("gradients are off in it")] = None
     calls_model: bool | None = None
     accumulates: Annotated[bool | None, fact("the optimizer steps once every few backward passes")] = None
@@ -114,6 +114,7 @@ class Pattern(Site, kw_only=True):
     """A piece of code of a known shape."""
 
     what: str | None = None
+    reduced: Annotated[bool | None, fact("of chosen elements: only a loss, a sum or the like is made of them; null: not known")] = None
 
 
 class Script(Record, kw_only=True):

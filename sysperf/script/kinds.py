@@ -95,6 +95,7 @@ _NAMED = {
     "comet_ml.Experiment": "comet",
     "comet_ml.start": "comet",
     "timm.create_model": "model",
+    **dict.fromkeys(("len", "int", "float", "round"), "number"),
     **_DATASETS,
     **dict.fromkeys(LOADERS, "loader"),
     **dict.fromkeys(FACTORIES, "tensor"),

@@ -16,7 +16,7 @@ from sysperf.script.values import device_text
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")
-_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|calib\w*|dummy|export|demo|plot|vis)")
+_EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")

@@ -48,6 +48,8 @@ class Names:
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
         self.differentiated: set[str] = set()
         """Names of what a backward pass begins at."""
+        self.read: set[tuple[ast.AST, str]] = set()
+        """Names of which `item` is called, in their scope: tensors, at least there."""
         self._read_imports()
         self._read_functions()
         self._read_assignments()
@@ -119,6 +121,8 @@ class Names:
                 self._read_option(call)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
                 self._read_backward(call, call.func)
+            if name == "item" and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
+                self.read.add((self.scope(call, owner), owner))
             if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
                 self._updates.setdefault(owner, []).append(call)
 

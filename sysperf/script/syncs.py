@@ -15,6 +15,8 @@ from sysperf.script.values import Value
 MAX_DEPTH = 3
 MIN_OF_STEP = 3
 """An environment's step gives back an observation, a reward, and whether it is done, at least."""
+_HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("Bool", "Byte", "Int", "Long", "Float", "Double", "Half", "Short"))
+"""Types of the host's memory: what is converted to one is copied there."""
 _READS = ("item", "cpu", "numpy", "tolist")
 _CHAINED = ("cpu", "detach", "float", "mean", "sum")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
@@ -36,6 +38,9 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
             if not _is_part(file, call) and (of := _read(file, call, call.func)):
                 yield call, call.func.attr, of
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "type" and call.args:
+            if file.names.qualified(call.args[0]) in _HOST_TYPES and (of := _moved_tensor(file, call.func.value)):
+                yield call, "type", of
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")
             given = [each for each in call.args if not _reads(each)]
@@ -106,7 +111,7 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         return ""  # of a tensor on a device it raises: this one lies in the host's memory
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):
-        return of if of != "batch" or _is_moved(file, owner) or ("cpu" in chain and not _is_drawn(file, owner)) else ""
+        return of if "cpu" in chain and not _is_drawn(file, owner) else _moved_tensor(file, owner)
     if "number" in kinds and (method.attr != "item" or kinds == {"number"}) and dotted(owner) not in file.names.augmented:
         return ""  # of what is a number elsewhere only, `item` reads a tensor
     if kinds & {"array", "host", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
@@ -115,6 +120,12 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
     )
     return "tensor" if evident and file.uses_torch and not call.args else ""
+
+
+def _moved_tensor(file: File, node: ast.expr) -> str:
+    """What kind of tensor on a device an expression is: a batch lies there once it was copied."""
+    of = _tensor(file, node)
+    return of if of != "batch" or _is_moved(file, node) else ""
 
 
 def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
@@ -127,8 +138,11 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             callers = file.names.arguments(binding.parameter) if binding.parameter is not None and depth else []
             if any(_is_moved(file, given, depth - 1) for given in callers):
                 return True
-            values = within(binding.value) if binding.value is not None and not binding.element else ()
-            if any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") and is_to_device(file, part) for part in values):
+            value = binding.value if not binding.element else None
+            calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
+            if any(last_name(call.func) in ("to", "cuda") and is_to_device(file, call) for call in calls):
+                return True
+            if value is not None and depth and _is_moved(file, value, depth - 1):
                 return True
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
 
@@ -194,9 +208,20 @@ def _compared(file: File, test: ast.expr) -> str:
 
 def _is_computed(file: File, node: ast.expr) -> bool:
     """Whether an expression is one value of a tensor on a device for certain: what `detach()` gave, the greatest of a batch."""
+    if _is_read_elsewhere(file, node):
+        return True
     reduced = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES and not node.args
     kinds = file.values.kinds(node)
     return kinds == {"detached"} or (reduced and (bool(kinds & {"output"}) or ("batch" in kinds and _is_moved(file, node))))
+
+
+def _is_read_elsewhere(file: File, node: ast.expr) -> bool:
+    """Whether `item` is called of a name, and nothing that it is given is a number but where it starts."""
+    name = dotted(node)
+    if not name or (file.names.scope(node, name), name) not in file.names.read:
+        return False
+    given = [binding.value for binding in file.names.lookup(node, name) if not isinstance(binding.value, ast.Constant)]
+    return bool(given) and all(value is not None and not file.values.is_a(value, "number", "array", "host") for value in given)
 
 
 def _in_debug(file: File, call: ast.expr) -> bool:

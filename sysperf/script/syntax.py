@@ -99,6 +99,12 @@ class Tree:
             node = self.parents[node]
         return node
 
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements of the same block."""
+        parent = self.parents[statement]
+        blocks: list[list[ast.stmt]] = [getattr(parent, name, []) for name in ("body", "orelse", "finalbody")]
+        return next(block for block in blocks if statement in block)
+
 
 def children_of(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of a node."""

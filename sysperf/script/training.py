@@ -36,7 +36,34 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 calls_model=_calls_model(file, loop),
                 accumulates=False,
             )
+    for call in _evaluated_between_steps(file):
+        site = file.site(call, Where("evaluation"))
+        yield StepLoop(**site, kind="evaluation", by="steps", no_grad=without_gradients(file, call), calls_model=True, accumulates=False)
     yield from _hooks(file)
+
+
+def _evaluated_between_steps(file: File) -> Iterator[ast.Call]:
+    """The first call of a model between its `eval()` and its `train()` in a training loop, where no backward pass follows."""
+    switches = [part for loop in file.loops.steps for part in within(loop) if isinstance(part, ast.Expr) and _calls(part, "eval")]
+    for switch in dict.fromkeys(switches):
+        parts = [part for statement in _until_training(file, switch) for part in within(statement)]
+        calls = [part for part in parts if isinstance(part, ast.Call)]
+        trains = any(last_name(call.func) in ("backward", "grad") for call in calls)
+        if not trains and not any(part in file.loops.evaluations for part in parts):
+            yield from [call for call in calls if file.values.is_a(_called(call), "model", "lightning")][:1]
+
+
+def _until_training(file: File, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements of a block behind one, up to where a model is switched to training."""
+    block = file.tree.block_of(statement)
+    for later in block[block.index(statement) + 1 :]:
+        if _calls(later, "train"):
+            return
+        yield later
+
+
+def _calls(statement: ast.stmt, method: str) -> bool:
+    return any(isinstance(part, ast.Call) and last_name(part.func) == method for part in within(statement))
 
 
 def _hooks(file: File) -> Iterator[StepLoop]:

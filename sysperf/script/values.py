@@ -94,7 +94,7 @@ class Values:
         if isinstance(node, ast.Call):
             return self._call(node, depth)
         if isinstance(node, ast.Name | ast.Attribute):
-            return self._name(node, depth)
+            return self._self(node) if dotted(node) == "self" else self._name(node, depth)
         if isinstance(node, ast.BinOp):
             return self._arithmetic(node, depth)
         if isinstance(node, ast.Constant):
@@ -117,6 +117,12 @@ class Values:
         tensors = [value for value in sides if value.kind in TENSORS]
         tensors = tensors or [value for value in sides if value.kind == "host"]
         return tensors or ([Value("number")] if sides and all(value.kind == "number" for value in sides) else [])
+
+    def _self(self, node: ast.expr) -> list[Value]:
+        """A model calls itself: ``self(x)``."""
+        owner = self._tree.class_of(node)
+        kind = self.base_of(owner) if owner is not None else ""
+        return [Value(kind)] if kind in ("model", "lightning") else []
 
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)

@@ -61,15 +61,15 @@ def facts(text: str) -> Script:
     return examine(source(text))
 
 
-def judged(text: str) -> Examined:
+def judged(text: str, path: str = "train.py") -> Examined:
     """What the shipped rules say of a script."""
-    return engine.judged(File(source(text)), shipped())
+    return engine.judged(File(source(text, path)), shipped())
 
 
-def hits(text: str) -> dict[str, list[int]]:
+def hits(text: str, path: str = "train.py") -> dict[str, list[int]]:
     """The lines of a script that each rule names."""
     lines: dict[str, list[int]] = {}
-    for hypothesis in judged(text).hypotheses:
+    for hypothesis in judged(text, path).hypotheses:
         lines.setdefault(hypothesis.rule, []).extend(place.line for place in hypothesis.places)
     return lines
 

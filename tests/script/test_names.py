@@ -116,7 +116,7 @@ def test_hooks_of_lightning_run_each_step() -> None:
             def validation_step(self, batch, index):
                 return self.model(batch).item()
     """
-    assert hits(text)["sync.per-step"] == [6]
+    assert hits(text)["sync.per-step"] == [6, 9]
 
 
 def test_a_model_that_is_moved_later_is_a_model() -> None:

@@ -543,3 +543,42 @@ def test_listing_a_folder_for_each_sample_is_surer_than_opening_a_file(call: str
     head = "import glob\nfrom PIL import Image\nfrom torch.utils.data import Dataset\n"
     text = f"{head}class Images(Dataset):\n    def __getitem__(self, at):\n        return {call}\n"
     assert [each.confidence for each in judged(text).hypotheses if each.rule == "dataloader.decoding-in-getitem"] == [confidence]
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        ("step % args.accum_steps == 0", True),
+        ("step % args.update_freq == 0", True),
+        ("step % args.weight_update_frequency == 0", False),
+        ("step % args.target_update_freq == 0", False),
+        ("profiling_enabled", False),
+    ],
+)
+def test_networks_that_are_copied_now_and_then_accumulate_nothing(condition: str, shown: bool) -> None:
+    """What runs once an accumulated step runs in each step of the optimizer; a copy for actors does not."""
+    text = f"import torch\nfor step, (x, y) in enumerate(loader):\n{STEP}    if {condition}:\n        torch.cuda.empty_cache()\n"
+    assert ("sync.explicit" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"), [("train.py", True), ("benchmarks/rnn.py", False), ("bench_rnn.py", False), ("a/bench/b/x.py", True)]
+)
+def test_a_benchmark_waits_to_measure(path: str, shown: bool) -> None:
+    """By the name of the file, or of its folder."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    torch.cuda.synchronize()\n"
+    assert ("sync.explicit" in hits(text, path)) == shown
+
+
+def test_a_function_for_older_versions_uses_older_names() -> None:
+    """A decorator names the version."""
+    text = "import torch\n{}\ndef make():\n    return torch.cuda.amp.GradScaler()\n"
+    assert "precision.amp-old-names" in hits(text.format("@cached"))
+    assert "precision.amp-old-names" not in hits(text.format('@implement_for("torch", None, "2.3")'))
+
+
+def test_a_loader_of_an_environment_is_no_loader_of_training() -> None:
+    """It gives prompts and tasks."""
+    text = "from torch.utils.data import DataLoader\ndef {}(train_dataset):\n    return DataLoader(train_dataset, shuffle=True)\n"
+    assert "dataloader.inline" in hits(text.format("make_loader"))
+    assert "dataloader.inline" not in hits(text.format("make_gsm8k_env"))

@@ -1,0 +1,85 @@
+"""Evaluations: loops of their own, and what runs between the steps of a training loop."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.model.finding import Finding
+from tests.script.scripts import hits, judged
+
+EVALUATES = """
+import torch
+device = torch.device("cuda")
+@torch.no_grad()
+def evaluate(model, loader):
+    right = 0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        scores = model(x)
+        right += (scores.argmax(1) == y).sum().item()
+        kept.append(scores.cpu())
+        mask = x.sum(1).type(torch.BoolTensor).to(device)
+"""
+BETWEEN = """
+import torch
+class Net(torch.nn.Module):
+    def fit(self, x, y, optimizer, steps):
+        for i in range(steps):
+            {train}
+            loss = torch.nn.functional.nll_loss(self(x), y)
+            loss.backward()
+            optimizer.step()
+            {switch}
+            {forward}
+            {after}
+"""
+
+
+def test_values_of_an_evaluation_are_read_batch_by_batch() -> None:
+    """A sum can stay on the device, and so can a mask; results that are kept have to leave it."""
+    found = [each for each in judged(EVALUATES).hypotheses if each.rule == "sync.per-step"]
+    assert [(_line(each), each.severity) for each in found] == [(10, "hint"), (12, "hint")]
+
+
+@pytest.mark.parametrize(
+    ("train", "switch", "forward", "after", "shown"),
+    [
+        ("self.train()", "self.eval()", "best = self(x)", "pass", True),
+        ("self.train()", "self.eval()", "best = self.forward(x)", "pass", True),
+        ("self.train()", "self.eval()", "with torch.no_grad(): best = self(x)", "pass", False),
+        ("self.train()", "pass", "best = self(x)", "pass", False),
+        ("pass", "self.eval()", "self.train()", "other = self(x)", False),
+        ("pass", "self.eval()", "more = self(x).sum()", "more.backward()", False),  # layers of which the sums are frozen
+    ],
+)
+def test_an_evaluation_between_steps_needs_no_gradients(train: str, switch: str, forward: str, after: str, shown: bool) -> None:
+    """It is what follows `eval()`, up to `train()`, and is differentiated nowhere."""
+    text = BETWEEN.format(train=train, switch=switch, forward=forward, after=after)
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("first", "given", "shown"),
+    [("0", "accuracy(scores, y)", True), ("0", "accuracy(scores, y).item()", False), ("None", "len(y)", False)],
+)
+def test_what_item_is_called_of_is_a_tensor(first: str, given: str, shown: bool) -> None:
+    """A value of another file's function is known by its use, unless the file itself makes it a number."""
+    text = f"""
+        import torch
+        def fit(model, loader, optimizer):
+            best = {first}
+            for x, y in loader:
+                scores = model(x)
+                criterion(scores, y).backward()
+                optimizer.step()
+                right = {given}
+                if best < right:
+                    best = right
+            print(best.item())
+    """
+    assert ("sync.branch-on-loss" in hits(text)) == shown
+
+
+def _line(hypothesis: Finding) -> int:
+    assert hypothesis.place is not None
+    return hypothesis.place.line or 0
