@@ -77,8 +77,11 @@ def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, 
     if cause.example is not None:
         _example(page, cause.example)
     _labels(page, dict.fromkeys(label for rule in cause.rules() for label in _gain(rule)))
-    edges = (("explains", (*cause.explains, *cause.explains_where_most)), ("caused by", because_of))
-    _labels(page, [(label, ", ".join(ids)) for label, ids in edges if ids])
+    edges = (
+        ("explains", (*cause.explains, *cause.explains_where_most), "consequences: left out where this one shows"),
+        ("caused by", because_of, "where one of these shows, it is named instead"),
+    )
+    _labels(page, [(label, f"{', '.join(ids)} ({meaning})") for label, ids, meaning in edges if ids])
     _sources(page, cause.id, cause.refs)
     return str(page)
 
@@ -95,11 +98,11 @@ _FROM = {
 
 def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None:
     """One place where the cause shows: what is seen there, by which command, and in a running program by which observations."""
-    page.labelled(witness.from_, f"`sysperf {_FROM[witness.from_][1]}`, {rule.severity}")
+    page.labelled(witness.from_, f"`sysperf {_FROM[witness.from_][1]}`, {rule.severity}: {neutral(_blanks(witness.message), MAX_TEXT)}")
     for paragraph in paragraphs(witness.explain):
         page.labelled("", paragraph)
-    if witness.signals:
-        page.labelled("", f"speak for it: {', '.join(dict.fromkeys(signal.source for signal in witness.signals if not signal.against))}")
+    for signal in witness.signals:
+        page.labelled("", f"{'against' if signal.against else 'for'}, by {signal.source}: {neutral(_blanks(signal.says), MAX_TEXT)}", "dim")
     for label, text in _when(rule) if verbose else ():
         page.labelled(label, neutral(text, MAX_TEXT), "dim")
 
@@ -210,7 +213,12 @@ def _fix(page: Page, fix: AnyFix) -> None:
 
 def _blanks(template: str) -> str:
     """A text with … for what a finding fills in, or with what stands there where that is unknown, or one of the texts to choose from."""
-    return re.sub(r"\{[^{}]*\}", lambda blank: " or ".join(_TEXT.findall(blank[0])) or "…", template)
+
+    def filled(blank: re.Match[str]) -> str:
+        texts = _TEXT.findall(blank[0])
+        return " or ".join(texts) if texts and all(text == text.strip() for text in texts) else "…"  # others are parts of a sentence
+
+    return re.sub(r"(?<=…)…+|(?<=[.]) …+[.]$", "", re.sub(r"\{[^{}]*\}", filled, template))
 
 
 _TEXT = re.compile(r"(?:\{|, |else )'([^']{4,})'(?= if |\)\}|\})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -77,6 +79,9 @@ def test_a_cause_is_one_story(cause: Cause) -> None:
 
     assert told.startswith(f"{cause.id}\n{cause.title[:40]}")
     assert all(f"{witness.from_} " in told for witness in cause.witness)
+    said = [signal.says.partition("{")[0].strip() for witness in cause.witness for signal in witness.signals]
+    assert all(begin in " ".join(told.split()) for begin in said), said
+    assert not re.search(r"……|\. …\.\s", told), cause.id
     assert "{" not in told.replace(cause.explain, "") or cause.example is not None
     assert all(part in " ".join(told.split()) for part in (*cause.explains, *cause.explains_where_most))
 
