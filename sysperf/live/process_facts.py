@@ -25,7 +25,7 @@ PROGRAMS_AT_ONCE = 16
 
 
 def batches(families: Iterable[list[int]], workers: Collection[int]) -> list[list[int]]:
-    """As many families together as are read at a time; their workers do not count, since little is read of those."""
+    """Put as many families together as are read at a time; their workers do not count, since little is read of those."""
     out: list[list[int]] = []
     room = 0
     for family in families:

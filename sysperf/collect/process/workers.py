@@ -57,7 +57,7 @@ def read(host: Host, pid: int) -> Workers:
 
 
 def _children(host: Host, pid: int) -> list[int] | None:
-    """Those of all threads: the kernel lists each thread's own, and any may iterate a loader."""
+    """Return the children of all threads: the kernel lists each thread's own, and any may iterate a loader."""
     texts = [host.text(f"/proc/{pid}/task/{tid}/children", 64 << 10) for tid in host.names(f"/proc/{pid}/task") or (pid,)]
     known = [parse_children(text) for text in texts if text is not None]
     return [child for children in known for child in children][:MAX_WORKERS] if known else None
