@@ -204,7 +204,9 @@ class LoaderPlan(Record, kw_only=True):
 
     workers: Annotated[int, fact("DataLoader workers")] = 0
     threads: Annotated[int, fact("computing threads beside them")] = 1
-    saves: Annotated[float, fact("share of the step that they save, at most by CPUs that are idle now")] = 0.0
+    saves: Annotated[
+        float | None, fact("share of the step that they save, by CPUs that are idle now; null: what is advised instead may save any part")
+    ] = None
     advice: Annotated[str, fact("the same as a change of the source")] = ""
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, MainThread, Program, Stacks, Threads, Workers
-from sysperf.engine.diagnose.loader_plan import MAX_WORKERS, plan
+from sysperf.engine.diagnose.loader_plan import MAX_WORKERS, MIN_SAVED, plan
 
 
 def planned(program: Program, cpus: int, idle: float, *others: Program) -> LoaderPlan:
@@ -38,7 +36,7 @@ def test_full_cpus_have_nothing_to_gain() -> None:
     """Others use what is not used by the program: its workers would take the CPUs from its own threads."""
     made = planned(inline(0.5, team=1, used=0.9), 2, 0.0)
 
-    assert made.saves < 0.05
+    assert made.saves is None
     assert "make samples cheaper" in made.advice
     assert "num_workers" not in made.advice
 
@@ -56,7 +54,7 @@ def test_what_waits_for_storage_takes_no_cpu() -> None:
     """Workers that sleep may be more than the CPUs, as many as the pace of the step wants."""
     made = planned(inline(0.9, team=1, used=0.1, slept=0.9), 2, 1.9)
     assert made.workers > 2
-    assert made.saves > 0.7
+    assert (made.saves or 0.0) > 0.7
 
     starved = Program(
         pid=7,
@@ -74,7 +72,7 @@ def test_workers_on_full_cpus_are_not_made_more() -> None:
         Program(pid=7, threads=Threads(team=1, used_cpus=0.3), stacks=stacks, workers=Workers(count=2, ran=0.85, waited=0.15)), 2, 0.0
     )
 
-    assert made.saves < 0.05
+    assert made.saves is None
     assert "make samples cheaper" in made.advice
 
 
@@ -92,10 +90,13 @@ def test_workers_that_wait_for_one_lock_are_not_made_more() -> None:
 
 
 def test_a_team_larger_than_what_others_leave_is_made_smaller() -> None:
-    """Measured beside others: with one thread and workers a batch took a third of the CPU time."""
+    """Measured beside others: with one thread and workers a batch took a third of the CPU time, and once a step a fifth of the time.
+
+    So it is not promised that this saves nothing.
+    """
     made = planned(inline(0.5, team=2, used=0.4), 2, 0.0)
 
-    assert (made.threads, made.saves) == (1, 0.0)
+    assert (made.threads, made.saves) == (1, None)
     assert made.advice.startswith("torch.set_num_threads(1): of its 2 CPUs others leave about 1.0")
     assert "num_workers" not in made.advice
 
@@ -123,5 +124,5 @@ def test_a_plan_never_promises_more_than_the_loader_takes(
     """Nor more CPUs than there are, nor threads that the program has not."""
     made = plan(inline(share, team=team, used=busy * cpus, slept=slept), Diagnosis(machine=Machine(cpus=cpus, idle_cpus=idle * cpus)))
 
-    assert made is None or (0 <= made.saves <= max(0.0, share) + 1e-9)
-    assert made is None or (1 <= made.threads <= team and 1 <= made.workers <= MAX_WORKERS and math.isfinite(made.saves))
+    assert made is None or made.saves is None or (MIN_SAVED <= made.saves <= max(0.0, share) + 1e-9)
+    assert made is None or (1 <= made.threads <= team and 1 <= made.workers <= MAX_WORKERS)

@@ -22,6 +22,7 @@ from sysperf.diagnosis.facts import (
     Gpu,
     Hit,
     Io,
+    LoaderPlan,
     Machine,
     MainThread,
     Memory,
@@ -38,7 +39,7 @@ from sysperf.engine import diagnose, judging
 from sysperf.engine.diagnose import verdict as diagnose_verdict
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.cpuset import CpuSet
-from sysperf.model.finding import Finding, Place, Subject
+from sysperf.model.finding import Finding, Gain, Place, Subject
 from sysperf.model.record import convert
 from sysperf.report import diagnosis
 
@@ -181,7 +182,8 @@ def test_a_consequence_stands_below_its_cause(form: str) -> None:
 def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, causes: list[str]) -> None:
     """A loader that takes a tenth does not explain a loop that takes two thirds; what is left of the loop is its gain."""
     stacks = Stacks(samples=300, inline_fetch=fetching, python=0.7, forward=0.1)
-    verdict = judged(program(stacks=stacks, native=Native(samples=300, python=0.7, torch=0.2, math=0.1)))
+    native = Native(samples=300, python=0.7, torch=0.2, math=0.1)
+    verdict = judged(program(stacks=stacks, native=native, loader=LoaderPlan(saves=fetching)))
 
     assert [cause.rule for cause in verdict.causes] == causes
     if len(causes) > 1:
@@ -220,7 +222,8 @@ def test_a_switch_without_a_measured_cost_hides_nothing() -> None:
 def test_the_users_line_and_the_proof_are_named() -> None:
     """The sentence has the place, the cause the command."""
     line = Place("/home/me/data.py", 31, "Images.__getitem__", "image = decode(path)", "inline_fetch", 0.5)
-    verdict = judged(program(stacks=Stacks(samples=300, inline_fetch=0.6, lines=(line,)), folder="/home/me"))
+    stacks = Stacks(samples=300, inline_fetch=0.6, lines=(line,))
+    verdict = judged(program(stacks=stacks, folder="/home/me", loader=LoaderPlan(saves=0.7)))
 
     assert "/home/me/data.py:31" in verdict.sentence
     assert verdict.causes[0].places == (line,)
@@ -228,6 +231,15 @@ def test_the_users_line_and_the_proof_are_named() -> None:
     assert (gain.low, gain.middle, gain.high) == (36.0, 60.0, 90.0)
     assert verdict.causes[0].keep.startswith("cd /home/me && ")
     assert verdict.causes[0].verify.startswith("cd /home/me && sysperf verify ")
+
+
+def test_what_gains_by_no_idle_cpu_promises_nothing() -> None:
+    """Where samples are to be made cheaper, or threads fewer beside others, nobody knows what that saves: neither all of it, nor 0."""
+    fetches = program(stacks=Stacks(samples=300, inline_fetch=0.6), loader=LoaderPlan(saves=None, advice="make samples cheaper"))
+    (cause,) = judged(fetches).causes
+
+    assert (cause.rule, cause.cost_pct, cause.gain) == ("dataloader.inline", 60.0, Gain())
+    assert "saves" not in diagnosis.render(Verdict(sysperf="1", pid=7, verdict="slowed", sentence="", causes=(cause,)), "text")
 
 
 def test_the_line_of_progress_does_nothing_to_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,7 +497,8 @@ def test_workers_on_one_cpu_are_not_too_few() -> None:
 
 def test_a_trace_is_taken_only_while_the_question_is_open() -> None:
     """A confirmed cause of a tenth of the step closes it."""
-    fetches = program(stacks=Stacks(samples=300, inline_fetch=0.6), native=Native(samples=300, python=0.6))
+    stacks, native = Stacks(samples=300, inline_fetch=0.6), Native(samples=300, python=0.6)
+    fetches = program(stacks=stacks, native=native, loader=LoaderPlan(saves=0.6))
     closed = Verdict(sysperf="1", pid=7, verdict="slowed", sentence="", causes=judged(fetches).causes)
 
     assert not diagnose.is_open(closed)

@@ -55,8 +55,8 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
         fixes=tuple(diagnose_fixes.of_program(fix, program) for fix in fixes),
         keep=proven.keep, verify=proven.verify, cost_pct=cost,
     )  # fmt: skip
-    saves = cost if (saved := compiled.percent("saves", scope)) is None or cost is None else min(cost, saved)
-    return with_gain(cause, _bounded(saves, busy))
+    saves = compiled.percent("saves", scope) if rule.saves else cost
+    return with_gain(cause, _bounded(saves if saves is None or cost is None else min(cost, saves), busy))
 
 
 def _state(signals: Sequence[Signal]) -> State:

@@ -58,9 +58,9 @@ def plan(program: Program, facts: Diagnosis) -> LoaderPlan | None:
     plans = sorted(_plans(work, available))
     best = next(one for one in sorted(plans, key=lambda one: (one[1], -one[2])) if one[0] <= plans[0][0] * ALIKE)
     step, workers, threads = best
-    return LoaderPlan(
-        workers=workers, threads=threads, saves=max(0.0, 1 - step - HANDOVER), advice=_advice(best, work, available, cpus, program)
-    )
+    if 1 - step - HANDOVER < MIN_SAVED or (workers <= program.workers.count and threads == work.team):
+        return LoaderPlan(workers=workers, threads=threads, saves=None, advice=_otherwise(best, work, available, cpus))
+    return LoaderPlan(workers=workers, threads=threads, saves=1 - step - HANDOVER, advice=_advice(best, work, cpus))
 
 
 def _locked(program: Program) -> float:
@@ -97,13 +97,16 @@ def _plans(work: _Work, available: float) -> Iterator[tuple[float, int, int]]:
                 yield step, workers, threads
 
 
-def _advice(chosen: tuple[float, int, int], work: _Work, available: float, cpus: int, program: Program) -> str:
-    step, workers, threads = chosen
-    if 1 - step - HANDOVER < MIN_SAVED or (workers <= program.workers.count and threads == work.team):
-        if work.team > available + SPARE_CPUS:
-            left = f"of its {cpus} CPUs others leave about {available:.1f}, and a team waits for its last thread"
-            return f"torch.set_num_threads({threads}): {left}; more workers gain nothing now"
-        return f"make samples cheaper, or keep them: its {cpus} CPU(s) are in use, and other numbers of workers or threads gain nothing now"
+def _otherwise(chosen: tuple[float, int, int], work: _Work, available: float, cpus: int) -> str:
+    """What to do where no other numbers gain by CPUs that are idle; nobody knows how much that saves."""
+    if work.team > available + SPARE_CPUS:
+        left = f"of its {cpus} CPUs others leave about {available:.1f}, and a team waits for its last thread"
+        return f"torch.set_num_threads({chosen[2]}): {left}; more workers gain nothing now"
+    return f"make samples cheaper, or keep them: its {cpus} CPU(s) are in use, and other numbers of workers or threads gain nothing now"
+
+
+def _advice(chosen: tuple[float, int, int], work: _Work, cpus: int) -> str:
+    _, workers, threads = chosen
     beside = f" and torch.set_num_threads({threads})" if threads < work.team else ""
     shared = f": workers and computing threads share {cpus} CPUs" if beside else ""
     return f"DataLoader(..., num_workers={workers}, persistent_workers=True){beside}{shared}"
