@@ -10,8 +10,8 @@ audit: .venv/.ready
 	$(RUN)/sysperf audit --fail-on never
 	@echo; echo "It is $(RUN)/sysperf; to type sysperf alone, and keep your own python: export PATH=\"\$$PATH:$(CURDIR)/$(RUN)\""
 
-# Two workers a core, since many tests wait for the programs that they start: at least 4, at most 16.
-WORKERS ?= $(shell cores=$$(env -u OMP_NUM_THREADS nproc); echo $$((cores < 2 ? 4 : cores > 8 ? 16 : 2 * cores)))
+# Three workers a core, since many tests wait for the programs that they start: at least 4, at most 16.
+WORKERS ?= $(shell cores=$$(env -u OMP_NUM_THREADS nproc); echo $$((cores < 2 ? 4 : cores > 5 ? 16 : 3 * cores)))
 
 test: .venv-dev/.ready
 	$(DEV)/pytest -n $(WORKERS) $(TESTS)
