@@ -184,6 +184,7 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
         calls[f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so"] = machine["torch"]["code"]
     for name in machine.get("without", ()):
         content = {path: text for path, text in content.items() if f"/{name}/" not in path}
+    content = {path: text for path, text in content.items() if path not in machine.get("gone", ())}
     for name, text in machine.get("changed", {}).items():
         content |= {path: text for path in content if path.endswith(name)}
     return content, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls, **machine.get("system_calls", {})}
@@ -210,8 +211,11 @@ def _base(kind: str) -> Files:
         "/sys/class/dmi/id/chassis_type": "10\n" if kind == "laptop" else "23\n",
         "/sys/class/dmi/id/sys_vendor": "QEMU\n" if kind == "vm" else "Supermicro\n",
     }
+    if kind == "container":
+        base["/proc/self/cgroup"] = f"0::/docker/{'0123456789abcdef' * 4}\n"
     if kind == "tegra":
         base |= {"/etc/nv_tegra_release": "# R36 (release), REVISION: 4.3\n", "/proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd\n\n"}
+        base["/proc/device-tree/compatible"] = "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0"
     if kind == "wsl":
         base |= {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n", "/dev/dxg": "", "/usr/lib/wsl/lib/libcuda.so.1": ""}
     return base
@@ -233,10 +237,9 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     }
     if not machine.get("fabric_manager", True):
         del content["/run/nvidia-fabricmanager/nv-fabricmanager.pid"]
-    if machine.get("base") in ("wsl", "tegra"):
-        content = {
-            path: text for path, text in content.items() if not path.startswith(("/sys", "/proc/driver", "/dev/nvidia", "/proc/bus"))
-        }
+    if machine.get("base") in ("wsl", "tegra"):  # no bus; a Jetson has the nodes and files of the driver, and WSL has none
+        bus = ("/sys", "/proc/bus") if machine["base"] == "tegra" else ("/sys", "/proc/bus", "/proc/driver", "/dev/nvidia")
+        content = {path: text for path, text in content.items() if not path.startswith(bus)}
     calls: dict[str, Any] = {
         "nvml:SystemGetDriverVersion()": version, "nvml:SystemGetNVMLVersion()": f"12.{version}", "nvml:DeviceGetCount()": len(gpus),
         "access:/dev/nvidia0": True,

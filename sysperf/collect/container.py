@@ -79,6 +79,7 @@ class Container(Record):
         None
     )
     gpu_nodes: Annotated[int | None, fact("device nodes /dev/nvidia0, 1, …", "/dev")] = None
+    kfd_node: Annotated[bool | None, fact("whether AMD's node for computing, /dev/kfd, is there", "/dev")] = None
     nvidia_visible_devices: Annotated[str | None, fact('NVIDIA_VISIBLE_DEVICES of our environment; "" when not set', ENVIRON)] = None
     nvidia_driver_capabilities: Annotated[str | None, fact('NVIDIA_DRIVER_CAPABILITIES of our environment; "" when not set', ENVIRON)] = (
         None
@@ -94,7 +95,9 @@ def collect(host: Host) -> Container:
     kind = _kind(host)
     nodes = host.names("/dev")
     gpu_nodes = None if nodes is None else sum(1 for name in nodes if _GPU_NODE.fullmatch(name))
-    found = Container(inside=None if kind is None else kind != "", kind=kind, gpu_nodes=gpu_nodes)
+    found = Container(
+        inside=None if kind is None else kind != "", kind=kind, gpu_nodes=gpu_nodes, kfd_node=None if nodes is None else "kfd" in nodes
+    )
     return joined(found, _rights(host), _nvidia(host))
 
 

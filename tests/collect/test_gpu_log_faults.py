@@ -50,6 +50,8 @@ def read(*lines: str) -> list[Fault]:
         ("amdgpu 0000:03:00.0: [drm] device wedged, but recovered through reset", "hung"),
         ("amdgpu 0000:03:00.0: [drm] device wedged, needs recovery", "wedged"),
         ("amdgpu 0000:03:00.0: amdgpu: MES failed to respond to msg=REMOVE_QUEUE", "hung"),
+        ("amdgpu: qcm fence wait loop timeout expired", "hung"),
+        ("amdgpu: The cp might be in an unrecoverable state due to an unsuccessful queues preemption", "hung"),
         ("amdgpu 0000:03:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:3 pasid:32771)", "program"),
         ("amdgpu 0000:03:00.0: probe with driver amdgpu failed with error -22", "probe"),
         ("amdgpu 0000:03:00.0: amdgpu: trn=2 ACK should not assert! wait again !", "start"),

@@ -13,7 +13,7 @@ import os
 from typing import Annotated
 
 from sysperf.collect.driver import NVML, nvml_problem
-from sysperf.collect.gpu import drm
+from sysperf.collect.gpu import drm, tegra
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
@@ -88,7 +88,7 @@ def collect(host: Host) -> Gpu:
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
-        devices = _with_others(host, devices)
+        devices = _with_others(host, devices or tegra.devices(host) or devices)
         log = _log(host, bool(devices or functions), bool(functions))
         return Gpu(
             devices,

@@ -66,7 +66,7 @@ OTHERS = {
     r"|Failed to initialize uC",
     "firmware": r"SMU: I'm not done with your previous command",
     "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Resetting chip|MES failed to respon"
-    r"|MES might be in unrecoverable state",
+    r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption",
     "program": r"page fault \(src_id|Engine memory CAT error|Fault response: Unsuccessful",
 }
 MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915")

@@ -1,0 +1,28 @@
+"""The GPU of a Jetson where NVML does not answer: the device tree names the chip."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.collect.gpu import collect
+from tests.conftest import MakeMachine
+
+
+@pytest.mark.parametrize(
+    ("compatible", "capability"),
+    [
+        ("nvidia,p3449-0000-b00+p3448-0002-b00\0nvidia,jetson-nano\0nvidia,tegra210\0", "5.3"),
+        ("nvidia,p2972-0000\0nvidia,tegra194\0", "7.2"),
+        ("nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0", "8.7"),
+    ],
+)
+def test_the_device_tree_names_the_gpu_of_a_jetson(machine: MakeMachine, compatible: str, capability: str) -> None:
+    """With an empty bus, or one that cannot be listed."""
+    for bus in ({}, {"/proc/bus/pci/devices": "0000\t10de229c\t0\n"}):
+        (gpu,) = collect(machine({"/proc/device-tree/compatible": compatible, "/dev/null": "", **bus})).devices or ()
+        assert (gpu.vendor, gpu.compute_capability, gpu.bus_id, gpu.memory_total_bytes) == ("nvidia", capability, None, None)
+
+
+@pytest.mark.parametrize("compatible", ["raspberrypi,5-model-b\0brcm,bcm2712\0", "nvidia,tegra30\0", "tegra234", ""])
+def test_another_board_has_no_such_gpu(machine: MakeMachine, compatible: str) -> None:
+    assert not collect(machine({"/proc/device-tree/compatible": compatible, "/proc/bus/pci/devices": "0000\t80860000\t0\n"})).devices
