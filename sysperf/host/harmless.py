@@ -17,7 +17,8 @@ _NUMBER = lazy(
     r"[-+]?(?:[0-9]{1,15}|[0-9]{0,9}\.[0-9]{0,12}|[0-9]{1,3}(?:_[0-9]{3}){1,5})(?:[eE][-+]?[0-9]{1,4})?(?:[kKmMgGtT]i?[bB]?|%|ms|s|h|d)?"
 )
 LIST = lazy(r"[\[({]?[0-9][0-9.,;:x\- e\[\](){}]{0,200}")
-_RANGES = lazy(r"[0-9]{1,3}(?:[-:,][0-9]{1,3}){1,20}")  # 0-27,28-55 and 1:4: groups of four are of cards and accounts
+_RANGE = r"[0-9]{1,3}(?:-[0-9]{1,3})?(?::[0-9]{1,3})?"
+_RANGES = lazy(rf"{_RANGE}(?:,{_RANGE}){{0,20}}")  # 0-27,28-55, 0-31:2, 1:4: three groups in a row are of telephones
 _LEADING_ZEROS = lazy(r"0[0-9]{3,}")  # of a PIN or a password, not of a count
 _HEX = lazy(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{16,64}")
 _PIECES = lazy(r"[^A-Za-z0-9]+")
@@ -88,7 +89,9 @@ def _is_odd(name: str) -> bool:
 
 def is_of_the_field(word: str) -> bool:
     """Whether a word that no option announces is made of the field's words: ``lora_finetune_distributed``."""
-    return all(part in VALUES or part in NOUNS or _COUNTED.fullmatch(part) for part in re.split(r"[-_]", word.lower()))
+    parts = re.split(r"[-_]", word.lower())
+    named = [part for part in parts if part in VALUES or part in NOUNS]
+    return bool(named) and all(part in named or _COUNTED.fullmatch(part) for part in parts)  # numbers alone may be a card's or an account's
 
 
 def is_program(word: str) -> bool:

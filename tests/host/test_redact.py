@@ -101,6 +101,7 @@ SURVIVE = (
     ("python", "train.py", "--arch", "Qwen2VLForConditionalGeneration", "--cls", "AutoModelForSeq2SeqLM"),
     ("python", "train.py", "--gpu", "NVIDIA-A100-SXM4-80GB", "--data", "s3://bucket/imagenet-1k/train/shard-{000000..001023}.tar"),
     ("vllm", "serve", "mistralai/Mixtral-8x7B-Instruct-v0.1", "--tensor-parallel-size", "8", "--kv-cache-dtype", "fp8_e4m3"),
+    ("pin", "0-27,28-55,56-63:2", "1:4", "0,2,4"),
     ("bash", "-c", "cd /data && OMP_NUM_THREADS=8 LD_PRELOAD=/usr/lib/libjemalloc.so.2 python train.py --lr 3e-4 ; sleep 5"),
 )
 
@@ -143,6 +144,12 @@ def test_an_ordinary_command_line_survives(argv: tuple[str, ...]) -> None:
     raw = "\0".join(argv).encode() + b"\0"
 
     assert redact.arguments(raw) == raw
+
+
+@pytest.mark.parametrize("number", ["555-123-456", "078-05-112", "12-34-56", "4000-1234"])
+def test_groups_of_digits_are_no_ranges(number: str) -> None:
+    """A telephone, a card, an account: only from-to, and a stride, are CPUs."""
+    assert number not in redact.arguments(f"python\0train.py\0{number}\0--call\0{number}\0".encode()).decode()
 
 
 def test_performance_variables_survive() -> None:
