@@ -198,7 +198,7 @@ class Rule(Record, kw_only=True):
     predict: Annotated[str, fact("for traces: the fix that is replayed to predict the gain")] = ""
     signals: Annotated[tuple[SignalRule, ...], fact("for diagnoses: what speaks for the cause and against it")] = ()
     lines: Annotated[tuple[str, ...], fact("for diagnoses: the phases and activities whose lines of the program are shown")] = ()
-    saves: Annotated[str, fact("for diagnoses: expression of what acting gains, in percent, where that is less than the cost; unknown where it is")] = ""
+    saves: Annotated[str, fact("for diagnoses: expression of what acting gains, in percent, if less than the cost; unknown if it is")] = ""
     on_gpu: Annotated[bool, fact("for diagnoses: what it costs is a GPU's time, too; else no more can be gained than the GPU is idle")] = (
         False
     )
