@@ -290,7 +290,7 @@ def _rank(process: Process) -> str:
 
 
 def number_of_workers(now: Now, process: Process) -> int | None:
-    """Count those that the last sample saw; before it looked at the children, those of the facts. None there does not mean that none came since."""
+    """Count those that the last sample saw; before it looked at the children, those of the facts. None there: some may have come since."""
     live = now.of_process(process.pid, "workers")
     if live is not None:
         return int(live)
