@@ -175,8 +175,8 @@ _IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
 
-def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0) -> Stacks | None:
-    """The shares of the main thread's time; None where no sample of it was taken."""
+def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0, is_rank: bool = False) -> Stacks | None:
+    """The shares of the main thread's time; None where no sample of it was taken. A rank waits for what it exchanges with others."""
     main = [sample for sample in samples.samples if sample.tid == (pid or samples.pid) or sample.thread == "MainThread"]
     total = sum(sample.count for sample in main)
     if not total:
@@ -185,8 +185,12 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
     lines: dict[str, Counter[Frame]] = {}
     training = {_function(frame) for sample in main if rules.phase(sample.frames) in TRAINING for frame in sample.frames}
     for sample in main:
-        user = rules.user_frame(sample.frames)
-        for kind in kinds(sample, rules, read_line) | ({"evaluation"} if _evaluates(sample.frames, rules, training) else set()):
+        user, found = rules.user_frame(sample.frames), kinds(sample, rules, read_line)
+        if _evaluates(sample.frames, rules, training):
+            found.add("evaluation")
+        if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
+            found = {*found - {"locking"}, "collective"}
+        for kind in found:
             counts[kind] += sample.count
             if user is not None:
                 lines.setdefault(kind, Counter())[user] += sample.count
@@ -210,6 +214,12 @@ def _evaluates(frames: Sequence[Frame], rules: Rules, training: Collection[tuple
     """Whether a function of the program is on the stack that evaluates by its name, and does not train by what other samples show."""
     named = (frame for frame in frames if _EVALUATES.search(frame.function.rpartition(".")[2]) and rules.user_frame([frame]) is not None)
     return any(_function(frame) not in training for frame in named)
+
+
+def _waits_for_work(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> bool:
+    """Whether the user's line itself waits, as for a collective that was begun before: waits of Python's own are within its library."""
+    innermost = rules.user_frame(frames[:1])
+    return innermost is not None and ".wait(" in read_line(innermost)
 
 
 def _function(frame: Frame) -> tuple[str, str]:

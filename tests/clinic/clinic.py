@@ -64,7 +64,7 @@ CASES = {
     "no_workers": Case("dataloader.inline", follows=LOADER),
     "decoding_beside_a_team": Case("dataloader.inline", follows=LOADER),
     "too_many_workers": Case("dataloader.total-over-cpus", follows=LOADER),
-    "bound_to_one_cpu": Case("dataloader.workers-pinned"),
+    "bound_to_one_cpu": Case("dataloader.workers-pinned", follows=("unpinned",)),
     "workers_pinned": Case("dataloader.workers-pinned", follows=("unpinned",)),
     "threads_in_workers": Case("threads.in-workers", follows=("threads",)),
     "one_slow_worker": Case("dataloader.program-waits", follows=LOADER),

@@ -30,11 +30,10 @@ TORCH = "/env/torch/lib/python3.11/site-packages/torch"
 USER = Frame("train", "/home/me/train.py", 31)
 
 
-def seen(*samples: tuple[tuple[Frame, ...], int], text: str = "") -> Stacks:
+def seen(*samples: tuple[tuple[Frame, ...], int], text: str = "", is_rank: bool = False) -> Stacks:
     """Samples of a main thread, all of whose user's lines have this text."""
-    described = stacks.describe(
-        Samples(7, 1, 50, tuple(Sample(7, "MainThread", frames, count) for frames, count in samples)), RULES, lambda _: text
-    )
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", frames, count) for frames, count in samples))
+    described = stacks.describe(taken, RULES, lambda _: text, is_rank=is_rank)
     assert described is not None
     return described
 
@@ -107,6 +106,16 @@ def test_who_waits_for_another_process_is_told_apart_from_who_loads() -> None:
     described = seen(((pipe, USER), 40), ((pipe, loader, USER), 30), ((pipe, started, USER), 20), ((lock, USER), 10))
 
     assert (described.serving, described.loader_wait, described.children, described.locking) == (0.4, 0.3, 0.2, 0.1)
+
+
+def test_a_rank_that_waits_for_a_collective_waits_for_no_lock() -> None:
+    """`handle.wait()` of all_reduce(async_op=True) is the user's own line; an event of Python's waits within threading.py."""
+    event = Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 320)
+    samples = ((USER,), 40), ((event, USER), 60)
+    rank, alone = (seen(*samples, text="handle.wait()", is_rank=is_rank) for is_rank in (True, False))
+
+    assert (rank.collective, rank.locking) == (0.4, 0.6)
+    assert (alone.collective, alone.locking) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("function", ["validate", "run_validation", "evaluate_model", "Trainer.eval_epoch", "validation_step"])

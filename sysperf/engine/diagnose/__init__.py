@@ -195,7 +195,7 @@ class _Diagnoser:
         looks: ParallelLooks[tuple[int, str], Stacks | Native | None] = ParallelLooks()
         with looks:
             for program in chosen:
-                looks.start((program.pid, "stacks"), partial(self._stacks, look, program.pid))
+                looks.start((program.pid, "stacks"), partial(self._stacks, look, program.pid, is_rank=programs.is_rank(program)))
                 if worker := self._busiest_worker(program.pid):
                     looks.start((program.pid, "worker_stacks"), partial(look.stacks, worker, STACKS_S, program.pid))
             if chosen:
@@ -218,12 +218,12 @@ class _Diagnoser:
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
 
-    def _stacks(self, look: inside.Inside, pid: int) -> Stacks | None:
+    def _stacks(self, look: inside.Inside, pid: int, *, is_rank: bool) -> Stacks | None:
         """Look once more at a program that evaluates and trains: it does both by turns, or was met at the end of an epoch."""
-        first = look.stacks(pid, STACKS_S)
+        first = look.stacks(pid, STACKS_S, is_rank=is_rank)
         if first is not None and programs.evaluates_and_trains(first):
             self._first_stacks[pid] = first
-            second = look.stacks(pid, AGAIN_S)
+            second = look.stacks(pid, AGAIN_S, is_rank=is_rank)
             self._alternates[pid] = second is not None and programs.evaluates_and_trains(second)
         return first
 

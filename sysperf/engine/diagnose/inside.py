@@ -60,7 +60,7 @@ class Inside:
         self.remedy = ""
         """What would let stacks be seen, where they could not."""
 
-    def stacks(self, pid: int, seconds: int, program: int = 0) -> Stacks | None:
+    def stacks(self, pid: int, seconds: int, program: int = 0, *, is_rank: bool = False) -> Stacks | None:
         """What the main thread of a program, or of its worker, does; None, with a note, where it cannot be seen."""
         try:
             samples = plugin.stack_taker(self._stacks_with).sample(self._host, pid, seconds)
@@ -69,7 +69,7 @@ class Inside:
             self.remedy = self.remedy or error.hint.replace("sysperf stacks", "sysperf diagnose")
             return None
         self._remember(samples, program or pid)
-        return stacks.describe(samples, RULES, partial(self.line, program or pid))
+        return stacks.describe(samples, RULES, partial(self.line, program or pid), is_rank=is_rank)
 
     def _remember(self, samples: Samples, pid: int) -> None:
         """Which functions of which files ran: `reached` asks for them."""
