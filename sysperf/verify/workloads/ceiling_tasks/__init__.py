@@ -1,0 +1,1 @@
+"""What `ceilings.py` measures, beside it: it runs in interpreters without sysperf."""
