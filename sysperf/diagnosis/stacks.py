@@ -143,7 +143,10 @@ _LINES = {
     "collection": lazy(r"\b(?:gc\.collect|empty_cache)\("),
     "checkpoint": lazy(r"\btorch\.save\("),
     "syncing": lazy(r"\bf(?:data)?sync\("),
-    "logging": lazy(r"\bprint\(|\.(?:write|writelines|writerow|flush|log|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("),
+    "logging": lazy(
+        r"\bprint\(|\.(?:write|writelines|writerow|flush|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("
+        r"|(?<!\btorch)(?<!\bnp)(?<!\bnumpy)(?<!\bmath)\.log\((?!\))"  # a tensor's logarithm is no line of a log
+    ),
     "opening": lazy(
         r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\("
     ),
@@ -166,6 +169,10 @@ _LOGS = lazy(
     r"|\w*(?:Logger|SummaryWriter|Tracker|EventWriter)\."
 )
 """Names of the functions and classes of a program's own logger."""
+_LOGARITHM = lazy(
+    r"(?:[^.]*(?<!Logger)(?<!SummaryWriter)(?<!Tracker)(?<!EventWriter)\.)?log(?:_(?:loss(?:es)?|weights|values|params|parameters|grad\w*))?$"
+)
+"""Names among them that may be those of a logarithm: what these only compute is none of a logger's work."""
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
 _CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anomal")
 """Names of the functions of a program that look through tensors for what is no number."""
@@ -268,7 +275,8 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
     if not names and any(_CHECKS.search(function) for function in functions):
         return {"checking"}
     if names & {"syncing", "readback", "computed_readback", "opening", "logging"} or not names:
-        if any(_LOGS.search(function) for function in functions[:-1]):  # the outermost one is the program itself
+        loggers = [function for function in functions[:-1] if _LOGS.search(function)]  # the outermost one is the program itself
+        if loggers and (names or not all(map(_LOGARITHM.fullmatch, loggers))):
             return {*names - {"syncing", "readback", "computed_readback", "elements", "opening"}, "logging"}
         if "syncing" in names and any(_SAVES.search(function) for function in functions):
             return {*names - {"syncing"}, "checkpoint"}

@@ -108,6 +108,28 @@ def test_who_waits_for_another_process_is_told_apart_from_who_loads() -> None:
     assert (described.serving, described.loader_wait, described.children, described.locking) == (0.4, 0.3, 0.2, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("function", "text", "logs"),
+    [
+        ("log_loss", "total = total - (y * p.log()).mean()", False),
+        ("entropy", "return -(p * torch.log(p + eps)).sum()", False),
+        ("likelihood", "return np.log(x) + math.log(2)", False),
+        ("step", "wandb.log({'loss': value})", True),
+        ("step", "self.logger.log(metrics)", True),
+        ("Sphere.log", "return u * torch.acos(inner) / u.norm()", False),
+        ("log_weights", "self.writer.append(weights.histc(64).tolist())", True),
+        ("log_loss", "print(loss.item())", True),
+        ("Logger.log", "bins = values.histc(64)", True),
+        ("log_metrics", "bins = values.histc(64)", True),
+    ],
+)
+def test_a_logarithm_is_no_logger(function: str, text: str, logs: bool) -> None:
+    """A function that may be either logs where it reads values, prints or writes."""
+    described = seen(((Frame(function, "/home/me/train.py", 12), USER), 10), text=text)
+
+    assert described.logging == float(logs)
+
+
 def test_a_rank_that_waits_for_a_collective_waits_for_no_lock() -> None:
     """`handle.wait()` of all_reduce(async_op=True) is the user's own line; an event of Python's waits within threading.py."""
     event = Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 320)
