@@ -2,9 +2,10 @@
 
     python benchmarks/tui.py [--seconds 30] [--sleepers 2000]
 
-Peers (nvitop, htop, glances, top) run the same way, in a pseudo-terminal of 120 x 40, where they are on PATH; nvitop
-refuses to start without NVML. They read this machine themselves, as the dashboard does without an agent. Run it on an idle
-machine: it prints shares of one core, and ratios to the dashboard.
+Peers (nvitop, htop, glances, top) run the same way, in a pseudo-terminal of 120 x 40, where they are on PATH. nvitop refuses to
+start without NVML: where no driver runs, it has the tests' stand-in for it, which needs a C compiler. They read this machine
+themselves, as the dashboard does without an agent. Run it on an idle machine: it prints shares of one core, and ratios to the
+dashboard.
 """
 
 from __future__ import annotations
@@ -213,11 +214,19 @@ PEERS = {
 }
 
 
-def beside(peer: str, seconds: float, with_agent: float, without: float) -> str:
+def without_gpus(folder: str) -> dict[str, str]:
+    """The environment in which NVML answers without a GPU: the library of the tests, with one busy GPU and one that is lost."""
+    sys.path.insert(0, str(ROOT))
+    from tests.stand_ins import build_nvml  # noqa: PLC0415 - where nvitop is, and no driver
+
+    return {"LD_LIBRARY_PATH": str(build_nvml(Path(folder)))}
+
+
+def beside(peer: str, seconds: float, with_agent: float, without: float, folder: str) -> str:
     """What a peer costs, in times of the dashboard."""
     if shutil.which(peer) is None:
         return "not installed"
-    terminal = Terminal(PEERS[peer])
+    terminal = Terminal(PEERS[peer], without_gpus(folder) if peer == "nvitop" and not os.path.exists("/proc/driver/nvidia") else None)
     try:
         printed = terminal.read_for(5)
         if terminal.ended():
@@ -250,8 +259,9 @@ def main() -> None:
     print(f"first paint: {drawn:.2f} s; facts of this machine: {with_facts:.2f} s")
     times = key_times(given.sleepers)
     print(f"a key, {given.sleepers} processes: median {times[len(times) // 2] * 1e3:.0f} ms, slowest {times[-1] * 1e3:.0f} ms")
-    for peer in PEERS:
-        print(f"{peer}, 1 Hz, this machine: {beside(peer, given.seconds, ours, share)}")
+    with tempfile.TemporaryDirectory(prefix="sysperf-bench-") as folder:
+        for peer in PEERS:
+            print(f"{peer}, 1 Hz, this machine: {beside(peer, given.seconds, ours, share, folder)}")
     print(f"load of this machine now: {os.getloadavg()[0]:.2f} on {os.cpu_count()} CPUs")
 
 
