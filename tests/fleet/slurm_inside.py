@@ -5,15 +5,18 @@ unshare --mount --net --uts --pid --fork --mount-proc python -m tests.fleet.slur
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.invoking import SBIN
+from tests.agent.states import eventually
+from tests.invoking import SBIN, with_variable
 
 NODES = 4
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -75,6 +78,28 @@ def started(folder: Path, extra: str = "") -> list[subprocess.Popen[bytes]]:
     raise AssertionError([run("sinfo")["out"], *(path.read_text()[-2_000:] for path in folder.glob("*.log"))])
 
 
+def killed_collector(*before: str) -> dict[str, Any]:
+    """What of `fleet bench` runs, and which jobs there are, before and some seconds after `kill -9` of it."""
+    mark = f"MEASURED_FOR={'-'.join(before) or 'nothing'}"
+    words = (*before, sys.executable, "-m", "sysperf", "fleet", "bench", "--engine", "slurm", "--only", "start", "--runs", "100")
+    with subprocess.Popen(["env", mark, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        measuring = eventually(lambda: sum(b"ceilings.py" in line for line in with_variable(mark)) == NODES, 60)
+        (collector,) = [pid for pid in processes(b"\0fleet\0bench\0") if b"salloc" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        jobs = run("squeue", "-h", "-o", "%j")["out"].split()
+        os.kill(collector, signal.SIGKILL)
+        gone = eventually(lambda: not with_variable(mark) and not run("squeue", "-h")["out"], 30)
+    return {"measuring": measuring, "jobs": jobs, "gone": gone}
+
+
+def processes(words: bytes) -> list[int]:
+    """Those with this in their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [int(path.parent.name)] if words in path.read_bytes() else []
+    return found
+
+
 def main(folder: Path) -> dict[str, Any]:
     """Facts, one after the other."""
     health = folder / "health"
@@ -89,6 +114,7 @@ def main(folder: Path) -> dict[str, Any]:
     (job,) = run("squeue", "-h", "-o", "%i")["out"].split()
     facts["job"] = run(sys.executable, "-m", "sysperf", "fleet", "job", job, "--engine", "slurm", "--json")
     run("scancel", job)
+    facts["collector killed"] = {"outside": killed_collector(), "inside": killed_collector("salloc", f"-N{NODES}")}
     run("scontrol", "update", "nodename=n1", "state=drain", "reason=by hand")
     facts["states"] = run(*sysperf, "--engine", "slurm")
     run("scontrol", "update", "nodename=n1", "state=resume")

@@ -83,8 +83,17 @@ class TestSlurm:
 
     def test_a_dead_node_costs_its_own_answer_only(self, facts: dict[str, Any]) -> None:
         """Its slurmd was killed a moment before."""
-        assert fleet(facts["killed"])["answered"] == 3
+        assert fleet(facts["killed"])["answered"] == 3, silent(facts["killed"])
         assert {name: state for name, (state, _) in silent(facts["killed"]).items()} == {"n4": "unreachable"}
+
+    @pytest.mark.parametrize("where", ["outside", "inside"])
+    def test_a_killed_collector_leaves_nothing(self, facts: dict[str, Any], where: str) -> None:
+        """`kill -9` while all nodes measure, with jobs of its own or within an allocation: no program and no job is left."""
+        killed = facts["collector killed"][where]
+
+        assert killed["measuring"]
+        assert killed["jobs"] == (["sysperf"] * 4 if where == "outside" else ["interactive"])
+        assert killed["gone"]
 
     def test_slurmds_own_health_check(self, facts: dict[str, Any]) -> None:
         """It starts with next to no environment, ends with 0, and no node is drained for it."""
@@ -167,3 +176,12 @@ def test_steps_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     assert json.loads(done.stdout)["answered"] == 2, done.stdout
     assert silent == {"n3": ("refused", "its record is cut off"), "n4": ("unreachable", "no answer")}
+
+
+@pytest.mark.parametrize(("limit_s", "minutes"), [(20.0, 2), (180.0, 4)])
+def test_a_job_may_last_as_long_as_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float, minutes: int) -> None:
+    """The scheduler does not end it before."""
+    pretending(tmp_path, monkeypatch, srun=f'echo "$@" >{tmp_path}/asked')
+    slurm.run([Node("n1")], "bench", Asked(node_limit_s=limit_s), lambda _: None)
+
+    assert f"--time={minutes}" in (tmp_path / "asked").read_text().split()

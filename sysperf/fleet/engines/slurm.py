@@ -9,6 +9,7 @@ srun  https://slurm.schedmd.com/srun.html   sinfo  https://slurm.schedmd.com/sin
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -24,7 +25,6 @@ from sysperf.startup import lazy
 
 ASK_S = 15.0
 IMMEDIATE_S = 5
-MINUTES = 2
 _LABELLED = lazy(rb" *([0-9]{1,7}): (.*)")
 _FAILED = lazy(r"(?:failed on node|on node|error: Node failure on) ([A-Za-z0-9_.-]{1,253}):? *(.*)")
 _STATES: dict[str, NodeState] = {"idle": "answered", "drained": "drained", "draining": "drained", "drain": "drained", "maint": "drained"}
@@ -155,7 +155,7 @@ def _job(name: str, verb: Verb, asked: Asked) -> Answer:
         "--ntasks=1",
         f"--nodelist={name}",
         f"--immediate={IMMEDIATE_S}",
-        f"--time={MINUTES}",
+        f"--time={math.ceil(asked.node_limit_s / 60) + 1}",
         "--job-name=sysperf",
         "--input=none",
     )
