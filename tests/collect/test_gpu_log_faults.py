@@ -26,6 +26,12 @@ def read(*lines: str) -> list[Fault]:
         ("NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2d04) installed in this system is not supported by the NVIDIA 550.163.01 driver release.", "unsupported"),
         ("NVRM: The NVIDIA Tesla K80 GPU installed in this system is supported through the NVIDIA 470.xx Legacy drivers.", "unsupported"),
         ("NVRM: Can't find an IRQ for your NVIDIA card!", "interrupt"),
+        ("nvidia: version magic '6.8.0-48-generic SMP preempt mod_unload ' should be '6.8.0-49-generic SMP preempt mod_unload '", "module"),
+        ("nvidia_uvm: disagrees about version of symbol nvUvmInterfaceRegisterGpu", "module"),
+        ("amdgpu 0000:03:00.0: [drm:amdgpu_device_init.cold [amdgpu]] *ERROR* hw_init of IP block <gfx_v9_0> failed -110", "start"),
+        ("[drm:amdgpu_device_fw_loading [amdgpu]] *ERROR* resume of IP block <psp> failed -62", "reset-failed"),
+        ("xe 0000:03:00.0: [drm] Tile0: GT0: Kernel-submitted job timed out", "hung"),
+        ("i915 0000:03:00.0: [drm] Resetting rcs0 for stopped heartbeat on rcs0", "hung"),
         ("NVRM: request_mem_region failed for 16M @ 0xfc000000. This can", "taken"),
         ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ k.c:2827", "reset"),
         ("NVRM: None of the NVIDIA devices were initialized.", "probe"),
@@ -101,6 +107,22 @@ def test_a_sentence_has_a_kind_and_names_its_gpu(line: str, kind: str | None) ->
 )
 def test_what_a_driver_says_of_a_sound_gpu_or_of_another_device_is_no_fault(line: str) -> None:
     assert read(f"kernel: {line}") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "AMD-Vi: Event logged [IO_PAGE_FAULT device=07:00.0 domain=0x0007 address=0xffffc02000 flags=0x0000]",
+        "DMAR: [DMA Read NO_PASID] Request device [07:00.0] fault addr 0x50340000 [fault reason 0x06] PTE Read access is not set",
+        "DMAR: [DMA Write] Request device [0000:07:00.0] fault addr 0xf0000000 [fault reason 05] PTE Write access is not set",
+    ],
+)
+def test_what_the_iommu_refused_counts_of_gpus_only(line: str) -> None:
+    """Its line names no driver: of other devices, such as a processor's graphics, it is nothing."""
+    log = f"{AT}kernel: {line}\n"
+
+    assert [(fault.kind, fault.bus_id) for fault in read_log(log, {"0000:07:00.0"}).faults or ()] == [("iommu", "0000:07:00.0")]
+    assert read_log(log, {"0000:08:00.0"}).faults == ()
 
 
 def test_a_message_of_several_lines_names_its_gpu() -> None:

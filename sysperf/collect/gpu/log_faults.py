@@ -9,7 +9,7 @@ Linux    drivers/gpu/drm/{drm_drv.c,amd,xe,i915}  drivers/base/dd.c  drivers/pci
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Annotated
 
@@ -37,6 +37,7 @@ NVIDIA = {
     "power-cable": r"GPU does not have the necessary power cables connected",
     "region": r"PCI I/O region assigned to your NVIDIA device is invalid",
     "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card",
+    "module": r"version magic '.{1,80}' should be|disagrees about version of symbol|Unknown symbol \S",
     "taken": r"probe routine was not called|request_mem_region failed",
     "open-module": r"requires use of the NVIDIA open kernel modules",
     "closed-module": r"not supported by open\b",
@@ -55,27 +56,36 @@ OTHERS = {
     "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Replace this GPU",
     "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b",
     "lost": r"device lost from bus",
-    "start": r"Fatal error during GPU init|Device initialization failed"
+    "start": r"Fatal error during GPU init|Device initialization failed|hw_init of IP block \S{1,40} failed"
+    r"|LMEM not initialized by firmware"
     r"|ACK should not assert|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}) from pf",
     "survival": r"In Survivability Mode",
     "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
-    r"|Failed to reset chip|GT[0-9]{1,3}: reset failed|Failed to reset GuC|Failed to initialise HW following reset",
+    r"|Failed to reset chip|GT[0-9]{1,3}: reset failed|Failed to reset GuC|Failed to initialise HW following reset"
+    r"|resume of IP block \S{1,40} failed",
     "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
     "heat": r"GPU over temperature range|Critical Temperature Fault",
     "firmware-load": r"GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
-    r"|Failed to initialize uC",
+    r"|Failed to initialize uC|PCODE initialization timed",
     "firmware": r"SMU: I'm not done with your previous command",
-    "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Resetting chip|MES failed to respon"
+    "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
+    r"|GT[0-9]{1,3}: reset started|MES failed to respon"
+    r"|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang"
     r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption",
     "program": r"page fault \(src_id|Engine memory CAT error|Fault response: Unsuccessful",
 }
-MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915")
+MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA")
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
-_OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia-modeset|nvidia-uvm|nvidia)[: ].{1,300})")
+_OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm))?)[: ].{1,300})")
 _OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? (?=\*ERROR\*)|\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
+_REFUSED = lazy(
+    _AT + r"((?:AMD-Vi: Event logged \[IO_PAGE_FAULT device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
+    r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.{0,160})"
+)
+"""What the IOMMU says of any device."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")
 _STARS = lazy(r"\s?\*{3,80}")
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
@@ -86,14 +96,17 @@ class Fault(Record):
 
     name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
-    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL)))}", "run:dmesg")]
+    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL)))}", "run:dmesg")] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
 
 
-def read_fault(line: str) -> Fault | None:
-    """What a line says of a GPU; None where it says nothing of the kind."""
+def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
+    """What a line says of a GPU; None where it says nothing of the kind. The IOMMU's lines count of GPUs at these places."""
+    if match := _REFUSED.match(line):
+        bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
+        return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
     for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
             text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :"), MAX_TEXT)
