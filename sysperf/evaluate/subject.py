@@ -57,11 +57,11 @@ def process_subject(process: Value) -> Subject:
     """A process, by its number and start, its name, program and owner."""
     return Subject(
         "process",
-        getattr(process, "name", None) or "",
-        pid=getattr(process, "pid", None),
-        start_time=getattr(process, "start_time", None),
-        program=program_of(getattr(process, "command", None) or ""),
-        user=getattr(process, "user", None),
+        process.name or "",
+        pid=process.pid,
+        start_time=process.start_time,
+        program=program_of(process.command or ""),
+        user=process.user,
     )
 
 
