@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sysperf.model.finding import Finding
-from sysperf.model.text import neutral, size
+from sysperf.model.text import neutral
+from sysperf.report.analysis_tables import (
+    BUSY_HEADS,
+    EXCHANGE_HEADS,
+    HEADLINES,
+    MODULE_HEADS,
+    busy_rows,
+    exchange_rows,
+    longest_operators,
+    matrix,
+    module_rows,
+)
 from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad, table
 from sysperf.report.words import count
@@ -22,9 +33,7 @@ from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 
 MOST_FINDINGS = 5
 MOST_ROWS = 5
-LARGE = 999.5
 MIN_SPREAD_PCT = 0.1
-MOST_OPERATORS, MIN_OPERATOR_PCT = 4, 2.0
 BAR = 60
 PARTS = (
     ("busy", "gpu_busy_pct_mean", "█", "good"),
@@ -40,16 +49,6 @@ CPU_PARTS = (
     ("communication", "communication_pct", "▒", "info"),
     ("between operators", "python_pct", "░", "unknown"),
 )
-HEADLINES = {
-    "input-bound": "Input-bound",
-    "host-bound": "Host-bound",
-    "sync-bound": "Bound by synchronisation",
-    "copy-bound": "Bound by copies",
-    "comm-bound": "Bound by communication",
-    "compute-bound": "Compute-bound",
-    "healthy": "Healthy",
-    "cannot-tell": "Cannot tell",
-}
 
 
 def render(analysis: Analysis, *, color: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -84,11 +83,6 @@ def _rank(page: Page, rank: Rank, *, several: bool) -> None:
     if not several and (operators := longest_operators(rank)):
         page.paragraph(f"operators by their own time: {' · '.join(map(_operator, operators))}", "dim", indent="  ")
         page.paragraph(_computing(rank.cpu) if rank.cpu else "", "dim", indent="  ")
-
-
-def longest_operators(rank: Rank) -> tuple[Site, ...]:
-    """The operators that take most of the time on the CPU, but those that take next to nothing."""
-    return tuple(site for site in rank.cpu.top if site.exposed_pct >= MIN_OPERATOR_PCT)[:MOST_OPERATORS] if rank.cpu else ()
 
 
 def _computing(cpu: Cpu) -> str:
@@ -147,61 +141,10 @@ def _skew(page: Page, analysis: Analysis) -> None:
         page.paragraph(f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for {skew.who}.", "dim", indent="  ")
 
 
-def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(heads, a row for each rank): how busy it is, how long its steps, how long it waits for others, and what bounds it."""
-    rows = []
-    for number, rank in enumerate(analysis.trace.ranks):
-        figures, exchange = rank.figures, rank.collectives
-        busy = figures.gpu_busy_pct_mean if rank.has_device else rank.cpu.operator_pct if rank.cpu else None
-        shares = (busy, figures.nccl_pct, exchange.own_pct, exchange.waiting_pct)
-        step = "" if rank.steps.median_ms is None else f"{rank.steps.median_ms:.1f}"
-        name = str(number if rank.rank is None else rank.rank)
-        rows.append((name, step, *("" if share is None else f"{share:.1f}" for share in shares), HEADLINES[rank.verdict]))
-    return ("rank", "step ms", "busy %", "collectives %", "alone %", "waits %", "verdict"), rows
-
-
 def _matrix(page: Page, analysis: Analysis) -> None:
     heads, rows = matrix(analysis)
     for line in table(heads, rows, page.ink, page.width, right=range(6)):
         page.line(f"  {line}")
-
-
-BUSY_HEADS = ("share", "launched", "TFLOP/s", "of peak", "GB/s", "bound", "operator, shapes")
-EXCHANGE_HEADS = ("share", "count", "bytes each", "median ms", "shortest ms", "bus GB/s", "collective")
-
-
-def busy_rows(rank: Rank) -> list[tuple[str, ...]]:
-    """The operators that the kernels' time goes to, a row for each shape."""
-    return [
-        (
-            f"{row.share_pct:.1f} %", f"{row.count:,}", _figure(row.tflops), _figure(row.peak_pct, " %"), _figure(row.gb_per_s), row.bound,
-            " ".join(filter(None, (neutral(row.operator, 80), neutral(row.shapes, 100)))),
-        )
-        for row in rank.busy
-    ]  # fmt: skip
-
-
-def exchange_rows(rank: Rank) -> list[tuple[str, ...]]:
-    """A rank's collectives, a row for each kind and size."""
-    return [
-        (
-            f"{row.share_pct:.1f} %", f"{row.count:,}", "" if row.bytes is None else size(row.bytes), f"{row.median_ms:.3f}",
-            f"{row.shortest_ms:.3f}", _figure(row.bus_gb_per_s), neutral(row.name, 60),
-        )
-        for row in rank.collectives.kinds
-    ]  # fmt: skip
-
-
-MODULE_HEADS = ("share", "calls", "module")
-
-
-def module_rows(rank: Rank) -> list[tuple[str, ...]]:
-    """The tree of modules, a row for each."""
-    return [(f"{row.share_pct:.1f} %", f"{row.calls:,}", "· " * row.depth + neutral(row.name, 60)) for row in rank.modules]
-
-
-def _figure(value: float | None, unit: str = "") -> str:
-    return "" if value is None else f"{value:.3g}{unit}" if value < LARGE else f"{value:,.0f}{unit}"
 
 
 def _tables(page: Page, analysis: Analysis, verbose: bool) -> None:

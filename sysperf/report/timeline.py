@@ -12,18 +12,17 @@ from sysperf.model.finding import Finding
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.report import frame
-from sysperf.report.analysis import (
+from sysperf.report.analysis import grouped, of_ranks
+from sysperf.report.analysis_tables import (
     BUSY_HEADS,
     EXCHANGE_HEADS,
     HEADLINES,
     MODULE_HEADS,
     busy_rows,
     exchange_rows,
-    grouped,
     longest_operators,
     matrix,
     module_rows,
-    of_ranks,
 )
 from sysperf.report.as_html import MARKS
 from sysperf.report.frame import text as _text
