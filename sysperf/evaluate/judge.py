@@ -199,7 +199,7 @@ class Judge:
             rule.rule.scope,
             rule.rule.title,
             subject,
-            message=rule.message().fill(scope),
+            message=rule.message().sentence(scope),
             why=rule.rule.explain.strip(),
             because=guard,
             confidence=rule.rule.confidence,

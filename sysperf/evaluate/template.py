@@ -59,6 +59,18 @@ def _inflected(match: re.Match[str]) -> str:
     return f"{number or ''}{words}{'' if number == '1' else ending}"
 
 
+def _with_plurals(text: str) -> str:
+    return _NUMBERED.sub(_inflected, text) if "s)" in text else text
+
+
+class _Clause:
+    """What stands between two semicolons of a message, and which of its blanks are known."""
+
+    def __init__(self, texts: list[str] | None = None) -> None:
+        self.texts = texts or []
+        self.known: list[bool] = []
+
+
 class Template:
     """A compiled message."""
 
@@ -77,7 +89,26 @@ class Template:
     def fill(self, scope: Scope, *, quote: bool = False) -> str:
         """The text for this machine; with `quote`, each value is quoted for a shell."""
         text = "".join(part if isinstance(part, str) else _filled_in(part[0](scope), part[1], quote) for part in self._parts)
-        return text if quote or "s)" not in text else _NUMBERED.sub(_inflected, text)
+        return text if quote else _with_plurals(text)
+
+    def sentence(self, scope: Scope) -> str:
+        """The text for a reader, without what stands between semicolons and of which nothing is known, where something else is."""
+        clauses = [_Clause()]
+        for part in self._parts:
+            if isinstance(part, str):
+                first, *others = part.split("; ")
+                clauses[-1].texts.append(first)
+                clauses += [_Clause([text]) for text in others]
+            else:
+                value = part[0](scope)
+                clauses[-1].texts.append(_filled_in(value, part[1], quote=False))
+                clauses[-1].known.append(not isinstance(value, Unknown))
+        kept = [clause for clause in clauses if not clause.known or any(clause.known)]
+        if not any(any(clause.known) for clause in kept):
+            kept = clauses
+        text = "; ".join("".join(clause.texts) for clause in kept)
+        text = text if kept[0] is clauses[0] else text[:1].upper() + text[1:]
+        return _with_plurals(text if kept[-1] is clauses[-1] else f"{text}.")
 
 
 def compile_template(text: str, schema: Schema, params: Mapping[str, Value] | None = None) -> Template:
