@@ -11,7 +11,7 @@ from sysperf.script.values import Values
 from sysperf.startup import lazy
 
 _SELDOM = lazy(
-    r"(?i)\w*(log|print|debug|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
+    r"(?i)\w*(log|print|debug|anomal|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
     r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
     r"|\w*_(due|done|finished|ended)|isnan|isinf|smoke_test|fast_dev_run"
 )

@@ -42,6 +42,7 @@ def facts(file: File) -> Script:
         lines=len(file.source.starts),
         frameworks=frameworks,
         device=_device(file, frameworks),
+        moves=any(transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda")),
         trains=_trains(file),
         by_hand=bool(file.loops.steps) and file.loops.optimizes,
         precision=_precision(file),

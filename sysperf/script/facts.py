@@ -124,6 +124,7 @@ class Script(Record, kw_only=True):
     lines: int | None = None
     frameworks: Annotated[tuple[str, ...] | None, fact("lightning, accelerate, transformers, timm, deepspeed, as imported")] = None
     device: Annotated[str | None, fact("cuda: it names one; chosen: a framework chooses; empty: neither")] = None
+    moves: Annotated[bool | None, fact("it copies something to a device")] = None
     trains: Annotated[bool | None, fact("it has a training loop, or hands a model to a trainer")] = None
     by_hand: Annotated[bool | None, fact("it has a training loop of its own")] = None
     precision: Annotated[str | None, fact("bfloat16, float16, mixed (not known which) or empty")] = None

@@ -66,6 +66,7 @@ LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|tor
 BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
     ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl|\w*[a-z]Loader")),
+    ("loader", lazy(r"(train|valid|val|test|dev|eval)_?(iter|iterator|batches)")),
     ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
     ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
     ("accelerator", lazy(r"accelerator")),

@@ -21,7 +21,9 @@ STEP_HOOKS = frozenset(
 EVALUATION_HOOKS = frozenset(("validation_step", "test_step", "predict_step", "prediction_step"))
 SAMPLE_METHODS = frozenset(("__getitem__", "__getitems__"))
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
-_EVALUATES = lazy(r"(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?")
+_EVALUATES = lazy(
+    r"(?i)(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?"
+)
 _HELD_OUT = lazy(r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)")
 """Loaders of data that nothing is trained on."""
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
@@ -218,11 +220,20 @@ class Loops:
         return bool(modes) and modes[-1] == "eval"
 
     def _evaluates_parts(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
-        """A loop over parts of data that lie in memory, of a function that says it evaluates and calls `eval()`."""
+        """A loop that calls a model, or over parts of data in memory, of a function that says it evaluates and calls `eval()`."""
         outer = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in self._tree.ancestors(loop))
+        if outer or not _EVALUATES.fullmatch(function.name) or self._values.is_a(loop.iter, "loaders"):
+            return False
         calls = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call))
         counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
-        return counts and not outer and bool(_EVALUATES.fullmatch(function.name)) and any(last_name(call.func) == "eval" for call in calls)
+        return any(last_name(call.func) == "eval" for call in calls) and (counts or self._calls_model(loop))
+
+    def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether a loop calls a model, and does not go over several."""
+        if any(self._values.is_a(part, "model") for part in within(loop.target)):
+            return False
+        calls = (part for part in within(loop) if isinstance(part, ast.Call))
+        return any(self._values.is_a(call.func, "model", "lightning") for call in calls)
 
     def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
         """How often a piece of code runs, through the loop or function around it and the calls of that function."""
@@ -319,12 +330,14 @@ def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _is_first_use(statement: ast.If) -> bool:
-    """``if self.made is None: self.made = …``: once."""
+    """``if self.made is None: self.made = …``, ``if not self.done: self.done = True``: once."""
     test = statement.test
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Is) or not dotted(test.left).startswith("self."):
-        return False
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        name = dotted(test.left)
+    else:
+        name = dotted(test.operand) if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else ""
     made = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
-    return dotted(test.left) in {dotted(target) for target in made}
+    return name.startswith("self.") and name in {dotted(target) for target in made}
 
 
 def _leaves(statement: ast.If) -> bool:

@@ -40,10 +40,16 @@ def _attention(file: File) -> Iterator[Pattern]:
         function = file.tree.function_of(call)
         if function is None or _COMPARED.fullmatch(function.name) or file.text(argument(call, "dim", len(call.args) - 1)) in ("0", "1"):
             continue
-        if scores is not None and _is_scores(file, scores, MAX_DEPTH):
+        if scores is not None and _is_scores(file, scores, MAX_DEPTH) and not _is_of_channels(function):
             fused = "scaled_dot_product_attention" in file.words  # where that is possible
             if not fused and _is_multiplied_once(file, call, function):
                 yield Pattern(**file.site(call), what="attention")
+
+
+def _is_of_channels(function: Function) -> bool:
+    """Whether queries and keys are normalized first: between channels, as a rule, for which no fused kernel is made."""
+    calls = (part for part in within(function) if isinstance(part, ast.Call))
+    return sum(last_name(call.func) == "normalize" for call in calls) > 1
 
 
 def _is_multiplied_once(file: File, call: ast.Call, function: Function) -> bool:
@@ -170,16 +176,24 @@ def _elements(file: File) -> Iterator[Pattern]:
 
 
 def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call) -> bool:
-    """``x[i]`` where the loop goes over the size of a tensor, or x is one for certain: an element of a list costs nothing."""
+    """``x[i]`` where the loop goes over the size of a tensor: outputs, layers and lists are counted otherwise, and cost nothing."""
     index = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) and part.slice.elts else part.slice
-    if not isinstance(index, ast.Name) or index.id != counter:
+    if not isinstance(index, ast.Name) or index.id != counter or not _is_size(file, rounds):
         return False
-    sized = any(isinstance(each, ast.Attribute) and each.attr in ("size", "shape") for each in within(rounds))
     values = file.values.of(part.value)
     bound = [binding.value for binding in file.names.lookup(part, dotted(part.value)) if dotted(part.value)]
     if any(value is not None and _makes_list(value) for value in bound) or any(value.kind == "array" for value in values):
         return False
-    return any(value.kind == "output" or (value.kind == "tensor" and (sized or not value.guess)) for value in values)
+    return any(value.kind in ("output", "tensor") for value in values)
+
+
+def _is_size(file: File, node: ast.expr) -> bool:
+    """``x.shape[0]``, ``len(x)``, or a name that was given one."""
+    parts = [part for part in within(node) if isinstance(part, ast.Name | ast.Attribute)]
+    if any(last_name(part) in ("size", "shape", "len") for part in parts):
+        return True
+    given = [binding.value for part in parts for binding in file.names.lookup(part, dotted(part)) if isinstance(part, ast.Name)]
+    return any(last_name(part) in ("size", "shape", "len") for value in given if value is not None for part in within(value))
 
 
 def _makes_list(node: ast.expr) -> bool:

@@ -27,7 +27,7 @@ def pin(file: File, call: ast.Call) -> Change | None:
         return None
     if argument(call, "pin_memory", 7) is not None or is_open(call):
         return None
-    copies = [copy for copy in _copies(file) if any(value.origin is call for value in file.values.of(_owner(copy)))]
+    copies = [copy for copy in _copies(file) if any(value.origin is call and not value.guess for value in file.values.of(_owner(copy)))]
     if not copies or any(value.origin is not call for copy in copies for value in file.values.of(_owner(copy)) if value.kind == "batch"):
         return None
     if not _gives_host_memory(file, call, copies):

@@ -68,6 +68,8 @@ def _moves(file: File, owner: ast.expr) -> str:
 
 def made_here(file: File, node: ast.expr) -> ast.Call | None:
     """The call that makes a tensor on the CPU: through methods on it, and a name that has no other value in its function."""
+    if isinstance(node, ast.Name) and node.id in file.names.augmented:
+        return None  # a sum on the host
     if isinstance(node, ast.Name):
         values = [binding.value for binding in file.names.lookup(node, node.id) if not binding.path and not binding.element]
         others = [value for value in values if not (isinstance(value, ast.Call) and _root(value) == node.id)]

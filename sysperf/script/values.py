@@ -29,9 +29,11 @@ from sysperf.script.kinds import (
 from sysperf.script.names import Binding, Names
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, Tree
+from sysperf.startup import lazy
 
 MAX_DEPTH = 16
 MAX_VALUES = 8
+_LOADER_NAME = lazy(r"\w*_?(loader|dl)")
 
 
 class Value(NamedTuple):
@@ -153,7 +155,7 @@ class Values:
         if binding.parameter is not None:
             given = self._names.arguments(binding.parameter)
             known = [value for expression in given for value in self.of(expression, depth - 1)]
-            return known or self._of_forward(*binding.parameter)
+            return known or self._of_forward(*binding.parameter) or self._of_namesake(*binding.parameter)
         if binding.value is None:
             return ()
         if binding.element:
@@ -171,6 +173,17 @@ class Values:
         required = range(1, len(arguments) - len(function.args.defaults))
         annotation = arguments[index].annotation if index in required else None
         return [Value("tensor", guess=True)] if index in required and (annotation is None or "Tensor" in ast.dump(annotation)) else []
+
+    def _of_namesake(self, function: Function, index: int) -> tuple[Value, ...]:
+        """A loader that another function of the file makes under the name of a parameter that no call of the file gives."""
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        name = arguments[index].arg if index >= 0 else ""
+        if not _LOADER_NAME.fullmatch(name):
+            return ()
+        bound = [each for (_, given), bindings in self._names.bindings.items() if given == name for each in bindings]
+        made = [each.value for each in bound if isinstance(each.value, ast.Call) and not each.path and not each.element]
+        known = self.of(made[0]) if len(made) == 1 else ()
+        return tuple(value._replace(guess=True) for value in known if value.kind == "loader")
 
     def _element(self, iterated: ast.expr, path: tuple[int, ...], depth: int) -> list[Value]:
         """What a loop gives: batches of a loader, counted by `enumerate`, beside others by `zip`."""
@@ -273,7 +286,8 @@ class Values:
         by_name = isinstance(call.func, ast.Name)
         by_self = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls")
         functions = self._names.functions.get(last_name(call.func), []) if by_name or by_self else []
-        return functions if len(functions) == 1 else []
+        written = [function for function in functions if not _is_abstract(function)]
+        return written if len(written) == 1 else []
 
 
 def _alternatives(node: ast.AST) -> list[ast.expr]:
@@ -287,6 +301,12 @@ def _alternatives(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     return node.elts if isinstance(node, ast.Tuple | ast.List) and len(node.elts) <= MAX_VALUES else []
+
+
+def _is_abstract(function: Function) -> bool:
+    """Whether a function only says what others of its name do."""
+    texts = (part.value if isinstance(part, ast.Expr) else part for part in function.body)
+    return all(isinstance(part, ast.Pass | ast.Raise | ast.Constant) for part in texts)
 
 
 def _returns(function: Function) -> list[ast.expr]:
@@ -329,5 +349,5 @@ def device_text(names: Names, node: ast.expr | None) -> str:
         return "device"
     if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":
         return device_text(names, argument(node, "type", 0) or keyword(node, "device")) or "device"
-    words = last_name(node).lower()
+    words = last_name(node.func if isinstance(node, ast.Call) else node).lower()
     return "device" if words in ("device", "rank", "local_rank", "gpu", "gpu_id", "device_id", "dev", "torch_device", "cuda") else ""

@@ -80,6 +80,49 @@ def test_what_item_is_called_of_is_a_tensor(first: str, given: str, shown: bool)
     assert ("sync.branch-on-loss" in hits(text)) == shown
 
 
+FOUND = """
+import torch
+class Trainer:
+    def __init__(self, valid_iter, device):
+        self.valid_iter = valid_iter
+        self.model = Net().to(device)
+    def {name}(self, batches, models):
+        {mode}
+        with torch.no_grad():
+            for {each} in {over}:
+                loss = self.model(each.text)
+                total += loss.item()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "each", "over", "shown"),
+    [
+        ("evaluate", "self.model.eval()", "each", "self.valid_iter", True),
+        ("Test", "self.model.eval()", "each", "batches", True),
+        ("inference", "self.model.eval()", "each", "cut(batches)", True),
+        ("compare", "self.model.eval()", "each", "cut(batches)", False),
+        ("evaluate", "pass", "each", "cut(batches)", False),
+        ("evaluate", "self.model.eval()", "model", "models", False),
+    ],
+)
+def test_what_evaluates_goes_over_anything(name: str, mode: str, each: str, over: str, shown: bool) -> None:
+    """A function that says so, switches a model over and calls it; not one over several models."""
+    assert ("sync.per-step" in hits(FOUND.format(name=name, mode=mode, each=each, over=over))) == shown
+
+
+def test_a_batch_that_is_copied_back_was_there_before() -> None:
+    """Whoever needs it on the host has it."""
+    back = EVALUATES.replace("kept.append(scores.cpu())", "kept.append(x.cpu())")
+    assert hits(back)["sync.per-step"] == [10, 11, 12]
+
+
+def test_an_evaluation_on_the_host_waits_for_nothing() -> None:
+    """Neither the model nor a batch goes to a device."""
+    text = EVALUATES.replace('device = torch.device("cuda")', "").replace("        x, y = x.to(device), y.to(device)\n", "")
+    assert "sync.per-step" not in hits(text.replace("        mask = x.sum(1).type(torch.BoolTensor).to(device)\n", ""))
+
+
 def _line(hypothesis: Finding) -> int:
     assert hypothesis.place is not None
     return hypothesis.place.line or 0

@@ -582,3 +582,85 @@ def test_a_loader_of_an_environment_is_no_loader_of_training() -> None:
     text = "from torch.utils.data import DataLoader\ndef {}(train_dataset):\n    return DataLoader(train_dataset, shuffle=True)\n"
     assert "dataloader.inline" in hits(text.format("make_loader"))
     assert "dataloader.inline" not in hits(text.format("make_gsm8k_env"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "body", "shown"),
+    [("not self.made", "self.made = True", False), ("not self.made", "self.other = True", True), ("self.makes", "self.makes = 1", True)],
+)
+def test_a_flag_that_is_set_lets_it_run_once(condition: str, body: str, shown: bool) -> None:
+    """Like `is None`, and an assignment."""
+    text = f"""
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                if {condition}:
+                    self.sums = torch.zeros(3).to(x.device)
+                    {body}
+    """
+    assert ("transfer.tensor-made-on-cpu" in hits(text)) == shown
+
+
+def test_a_sum_on_the_host_is_copied_once() -> None:
+    """Numbers of the host are added up there first."""
+    text = """
+        import torch
+        for x, y in loader:
+            count = torch.tensor(0)
+            count += y.numel()
+            loss = criterion(model(x), y) / count.to(device)
+            loss.backward()
+            optimizer.step()
+    """
+    assert "transfer.tensor-made-on-cpu" not in hits(text)
+    assert "transfer.tensor-made-on-cpu" in hits(text.replace("count += y.numel()", "pass"))
+
+
+def test_anomaly_detection_is_an_option() -> None:
+    """Somebody who debugs asks for it."""
+    text = "import torch\n{}torch.autograd.set_detect_anomaly(True)\nfor x, y in loader:\n" + STEP
+    assert "program.anomaly-detection-on" in hits(text.format(""))
+    assert "program.anomaly-detection-on" not in hits(text.format("if config.detect_anomaly:\n    "))
+
+
+@pytest.mark.parametrize(("body", "shown"), [("pass", False), ("return x, loss", True)])
+def test_an_abstract_method_gives_nothing_back(body: str, shown: bool) -> None:
+    """The one that is written says what `train_step` gives."""
+    text = f"""
+        import torch
+        class Trainer:
+            def fit(self, loader, optimizer):
+                total = 0
+                for x, y in loader:
+                    out, loss = self.train_step(x, y)
+                    total += loss
+                    optimizer.step()
+            def train_step(self, x, y):
+                {body}
+        class Default(Trainer):
+            def train_step(self, x, y):
+                loss = criterion(self.model(x), y)
+                loss.backward()
+                return x, loss.item()
+    """
+    assert ("program.loss-keeps-graph" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("train_loader", True), ("batches", False)])
+def test_a_loader_of_a_setup_is_known_by_its_name(name: str, shown: bool) -> None:
+    """One function makes it, another goes through it, and a third file calls both."""
+    text = f"""
+        import torch
+        from torch.utils.data import DataLoader
+        device = torch.device("cuda")
+        def setup(data):
+            {name} = DataLoader(data, num_workers=4)
+            return {name}
+        def run({name}, model, optimizer):
+            for epoch in range(4):
+                for x, y in {name}:
+                    x, y = x.to(device), y.to(device)
+                    criterion(model(x), y).backward()
+                    optimizer.step()
+    """
+    assert ({"dataloader.pin-memory-off", "dataloader.workers-made-again"} <= hits(text).keys()) == shown
