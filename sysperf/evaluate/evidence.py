@@ -10,7 +10,7 @@ from functools import lru_cache
 from sysperf.evaluate.scope import Touched, Value
 from sysperf.model.finding import Evidence, Gap
 from sysperf.model.record import Json, plain
-from sysperf.model.snapshot import Snapshot, Source
+from sysperf.model.snapshot import Area, Snapshot, Source
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -21,8 +21,11 @@ _WILD = lazy(r"[*?[]")
 _ITEM_KEYS = ("pid", "index", "bus_id", "card", "address", "name", "id", "prefix")
 _NVML, _DRM = "nvml:", "/sys/class/drm/"
 
+_AS_ROOT = "run it as root: `sudo sysperf audit`"
+_CONTAINED = "run it outside of this container, or in it as root"
+"""An image has no sudo, and some files are covered for root, too."""
 REMEDIES = (
-    (r"[Pp]ermission|not permitted|EACCES|EPERM", "run it as root: `sudo sysperf audit`"),
+    (r"[Pp]ermission|not permitted|EACCES|EPERM", _AS_ROOT),
     (r"not in this capture", "capture that machine again with `sysperf capture OUT.tar.zst`"),
     (r"--deep|only deep", "add `--deep`"),
     (r"NVML|[Dd]river", "install or load the NVIDIA driver, then run it again"),
@@ -35,6 +38,8 @@ class Ledger:
 
     def __init__(self, snapshot: Snapshot, sources: Iterable[Source] = ()) -> None:
         self._snapshot = snapshot
+        container = snapshot.areas.get("container", Area()).facts
+        self._contained = bool(getattr(container, "inside", False))
         failed = (source for area in snapshot.areas.values() for source in area.failures)
         self._errors: dict[str, str | None] = {source.path: source.error for source in (*sources, *failed)}
         self._paths: list[str] | None = None
@@ -50,7 +55,8 @@ class Ledger:
         gaps = []
         for path, given in list(facts.items())[:MAX_EVIDENCE]:
             reason = given or self.reason(path, reads.get(path, ()), item)
-            gaps.append(Gap(path, neutral(reason), remedy(reason)))
+            advice = remedy(reason)
+            gaps.append(Gap(path, neutral(reason), _CONTAINED if self._contained and advice == _AS_ROOT else advice))
         return tuple(gaps)
 
     def source(self, reads: tuple[str, ...], item: Value) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sysperf.collect.allocator import Allocator, Library
+from sysperf.collect.container import Container
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, Judge, judge, rank
 from sysperf.evaluate.ruleset import Ruleset
@@ -259,6 +260,18 @@ class Program(Record):
     """A process, as `process` knows it."""
 
     pid: int
+
+
+@pytest.mark.parametrize(
+    ("inside", "advice"), [(True, "outside of this container"), (False, "sudo sysperf audit"), (None, "sudo sysperf audit")]
+)
+def test_what_may_not_be_read_in_a_container(inside: bool | None, advice: str) -> None:
+    """An image has no sudo."""
+    denied = Source("/sys/firmware/acpi/platform_profile", error="Permission denied")
+    ledger = Ledger(Snapshot(taken_at="", areas={"container": Area(Container(inside=inside))}), [denied])
+    (gap,) = ledger.gaps({"power.platform_profile": ""}, {"power.platform_profile": (denied.path,)}, Program(1))
+
+    assert advice in gap.remedy
 
 
 @pytest.mark.parametrize("pid", [1, 4_500, 19_999])
