@@ -272,6 +272,9 @@ def _lost(gpu: Answers) -> bool:
 def _amd(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     models = [{**AMD[facts["like"]], **facts} for facts in machine["amd"] for _ in range(facts.get("count", 1))]
     content, links = amd(*models, hive=machine.get("hive", 0))
+    if "aer" in machine:  # of the port above each
+        ports = [path.removesuffix("max_link_width") for path in content if path.endswith(":01.1/max_link_width")]
+        content |= {f"{port}aer_dev_correctable": f"TOTAL_ERR_COR {machine['aer']}\n" for port in ports}
     if machine.get("unbound"):  # its driver did not take it
         gone = ("/drm/", "/drm", "/hwmon/", "/ras/", "/kfd/", "mem_info", "/uevent", "gpu_busy", "pp_dpm")
         content = {path: text for path, text in content.items() if not any(part in path for part in gone)}
