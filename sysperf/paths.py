@@ -34,7 +34,14 @@ def shipped(folder: str) -> str:
 
 
 def pasteable(text: str, called: str = "", found: Iterable[str] = _SUDO_FINDS) -> str:
-    """The text with each ``sudo sysperf`` by its path where sudo would not find it, as in a user's environment."""
+    """The text with each ``sudo sysperf`` by its path where sudo would not find it, as in a user's environment.
+
+    Root, who has no sudo in many a container, has its commands without.
+    """
+    if "sudo " in text and os.geteuid() == 0 and not any(os.access(f"{path}/sudo", os.X_OK) for path in os.get_exec_path()):
+        import re  # noqa: PLC0415 - seldom needed
+
+        return re.sub(r"(^|  |[`'\"(|;&:] ?)sudo (?=\S)", r"\1", text, flags=re.MULTILINE)
     called = called or sys.argv[0]
     if (
         "sudo sysperf" not in text

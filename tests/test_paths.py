@@ -112,8 +112,9 @@ def test_who_decides_what_lies_at_a_path(tmp_path: Path, make: Callable[[Path], 
     assert stranger(f"{tmp_path}/at/../none") == found
 
 
-def test_sudo_finds_the_sysperf_that_is_printed(tmp_path: Path) -> None:
+def test_sudo_finds_the_sysperf_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sudo does not look it is named by its path, quoted; where it finds one, or a module was run, the words stay."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     text = "run it as root: `sudo sysperf ps`"
     called = str(tmp_path / "my venv" / "sysperf")
 
@@ -122,3 +123,17 @@ def test_sudo_finds_the_sysperf_that_is_printed(tmp_path: Path) -> None:
     assert paths.pasteable(text, "/venv/lib/sysperf/__main__.py", []) == text
     (tmp_path / "sysperf").touch(mode=0o755)
     assert paths.pasteable(text, called, [str(tmp_path)]) == text
+
+
+@pytest.mark.parametrize(("uid", "has_sudo", "needs"), [(0, False, False), (0, True, True), (1000, False, True)])
+def test_root_without_sudo_gets_commands_without(
+    uid: int, has_sudo: bool, needs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in many a container. Words about sudo stay, and so does a sudo that is no command."""
+    if has_sudo:
+        (tmp_path / "sudo").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    text = "where sudo is not, sudo drops it: {0}dmesg -T | {0}tee x\n{0}sysctl -w a=1; {0}sysctl -w b=1\n  fix       {0}true (`{0}sysperf ps`)"
+
+    assert paths.pasteable(text.format("sudo "), "python", []) == text.format("sudo " if needs else "")
