@@ -24,9 +24,11 @@ DEATHS = ("unspecified", "expected_termination", "unexpected_termination", "drai
 """In the order of Ray's NodeDeathInfo.Reason."""
 MAX_COMPLAINT_BYTES = 4_096
 LOOK_S = 0.5
+Line = dict[str, Any]  # any: of JSON, whose reader checks it
+OfRay = Any  # any: Ray is imported where this runs, and nowhere else
 
 
-def started(argv: list[str], limit_s: float, most: int) -> dict[str, Any]:
+def started(argv: list[str], limit_s: float, most: int) -> Line:
     """Run a program on a node, in a task there, until it ends, its time is over, or it prints too much."""
     begun, limits = time.monotonic(), [""]
     give_back()
@@ -73,7 +75,7 @@ def give_back() -> None:
             os.environ[name] = before[name]
 
 
-def listed(ray: Any) -> dict[str, Any]:
+def listed(ray: OfRay) -> Line:
     """The nodes that Ray has, the dead ones, too."""
     nodes = []
     for each in ray.nodes():
@@ -93,12 +95,12 @@ def listed(ray: Any) -> dict[str, Any]:
     return {"nodes": nodes}
 
 
-def answers(ray: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def answers(ray: OfRay, order: Line) -> Iterator[Line]:
     """What comes of each node, as it comes: so many tasks at a time, each bound to its node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task, waiting = ray.remote(started), list(order["nodes"])
-    running: dict[Any, tuple[str, float]] = {}
+    running: dict[OfRay, tuple[str, float]] = {}
     while waiting or running:
         while waiting and len(running) < order["at_once"]:
             node, argv = waiting.pop(0)
@@ -114,10 +116,10 @@ def answers(ray: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield {"id": node, "state": "late", "reason": f"no answer within {order['limit_s']:g} s; Ray started no task there"}
 
 
-def came(ray: Any, done: Any) -> dict[str, Any]:
+def came(ray: OfRay, done: OfRay) -> Line:
     """What a task returned, or how its node was lost."""
     try:
-        said: dict[str, Any] = ray.get(done)
+        said: Line = ray.get(done)
     except Exception as error:  # noqa: BLE001 - Ray has many, and a task's own come through
         lines = [line for line in str(error).splitlines() if line.strip()]
         return {"state": "lost", "reason": f"{type(error).__name__}: {lines[0] if lines else ''}"}
@@ -129,7 +131,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
 
-    def say(said: dict[str, Any]) -> None:
+    def say(said: Line) -> None:
         print(json.dumps(said), file=out, flush=True)
 
     try:

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ SUMS = "checksums.json"
 STATE = "state.pt"
 DISTRIBUTED = ".metadata"
 """A file that torch.distributed.checkpoint leaves in its folders."""
-State = Mapping[str, Any]
+State = Mapping[str, Any]  # any: numbers, tensors and what holds them
 
 
 class Checkpoints:
@@ -35,7 +36,7 @@ class Checkpoints:
 
     def __init__(self, folder: str, chosen: Chosen) -> None:
         self.folder, self.chosen = folder, chosen
-        self.writing: Any = None
+        self.writing: tuple[Future[object], int, str] | None = None
         self.written = 0
         self.failed = ""
         """Why the last one could not be written; empty: it could."""
@@ -65,7 +66,7 @@ class Checkpoints:
             self.writing = None
             self._finish(step, unfinished, future.result)
 
-    def _finish(self, step: int, unfinished: str, write: Any) -> None:  # noqa: ANN401 - any function
+    def _finish(self, step: int, unfinished: str, write: Callable[[], object]) -> None:
         """Write, or wait until it is written; then give the checkpoint its name."""
         try:
             write()
@@ -140,7 +141,7 @@ def load(folder: str) -> State:
         return torch.load(f"{scratch}/{STATE}", map_location="cpu", weights_only=True)
 
 
-def _alone(save: Any) -> dict[str, bool]:  # noqa: ANN401 - any function
+def _alone(save: Callable[..., object]) -> dict[str, bool]:
     """Return the argument by which the first rank writes without the others, who have the same weights; torch 2.4 has none."""
     return {"no_dist": True} if "no_dist" in inspect.signature(save).parameters else {}
 

@@ -51,7 +51,7 @@ def batches(dataset: Dataset, workload: Workload, chosen: Chosen, ranks: Ranks, 
 
 def loader(dataset: Dataset, order: Order, workload: Workload, chosen: Chosen, ranks: Ranks) -> DataLoader:
     """Return the loader. Without any rung it makes each batch when the loop asks for it, in the loop's own process."""
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {}  # any: arguments of torch have types of their own
     if "persistent-workers" in chosen:
         more["persistent_workers"] = True
     if "prefetch-depth" in chosen:
@@ -71,7 +71,7 @@ class Collate:
     def __init__(self, finish: Callable[[Batch], Batch]) -> None:
         self.finish = finish
 
-    def __call__(self, samples: list[Any]) -> Batch:
+    def __call__(self, samples: list[object]) -> Batch:
         inputs, targets = default_collate(samples)
         return self.finish((inputs, targets))
 

@@ -22,7 +22,7 @@ class Interrupts:
 
     def __init__(self, ranks: Ranks) -> None:
         self.asked = False
-        self._handlers: list[Any] = []
+        self._handlers: list[Any] = []  # any: functions, numbers or None, as signal has them
         self._is_alone = ranks.size == 1
 
     def __enter__(self) -> Self:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 from torch.optim import Optimizer
 
@@ -13,7 +11,7 @@ from sysperf_trainer.workload import Workload
 
 def build(workload: Workload, model: nn.Module, chosen: Chosen) -> Optimizer:
     """Return the workload's optimizer; without the rung it is torch's default: weight by weight on a CPU, in groups on a GPU."""
-    implementation: dict[str, Any] = {"fused": True} if "fused-optimizer" in chosen else {}
+    implementation: dict[str, bool] = {"fused": True} if "fused-optimizer" in chosen else {}
     return workload.optimizer(model, **implementation)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from sysperf_trainer.errors import TrainerError
 
-Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+Ranges = Callable[[str], contextlib.AbstractContextManager[object]]
 
 
 def ranges(kind: str) -> Ranges:

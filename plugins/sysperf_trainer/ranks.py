@@ -39,7 +39,7 @@ def wrap(model: nn.Module, device: torch.device, chosen: Chosen, ranks: Ranks) -
     """Return the model whose gradients are the mean of all ranks'."""
     if ranks.size == 1:
         return model
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {}  # any: arguments of torch have types of their own
     if "large-buckets" in chosen:
         more["bucket_cap_mb"] = 100
     if "static-graph" in chosen:

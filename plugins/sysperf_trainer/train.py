@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.optim import Optimizer
 
 from sysperf_trainer import data, feed, flops, garbage, model, optimizer, precision, profiling, ranks, record
-from sysperf_trainer.checkpoint import Checkpoints
+from sysperf_trainer.checkpoint import Checkpoints, State
 from sysperf_trainer.display import Display
 from sysperf_trainer.errors import TrainerError
 from sysperf_trainer.interrupts import Interrupts
@@ -172,7 +172,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def state(options: Options, setup: Setup, step: int) -> dict[str, Any]:
+def state(options: Options, setup: Setup, step: int) -> State:
     """Return all that the next step depends on. Data follows from the seed and the number of steps."""
     moments = setup.optimizer.state_dict()["state"]
     return {

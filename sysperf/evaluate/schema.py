@@ -15,7 +15,7 @@ from sysperf.model.errors import RuleError
 from sysperf.model.record import TypeForm, origin_of
 from sysperf.model.version import Version
 
-ANYTHING: TypeForm = Any
+ANYTHING: TypeForm = Any  # any: its own name
 """The type of a fact of which nothing is known: it may stand wherever a value may."""
 
 

@@ -28,7 +28,8 @@ from sysperf.model.errors import CaptureError
 from sysperf.model.record import Json, Record, to_json
 from sysperf.startup import lazy
 
-Pack = Callable[[IO[bytes]], AbstractContextManager[Any]]  # any: each format has a stream of its own type
+Packed = AbstractContextManager[Any]  # any: each format has a stream of its own type
+Pack = Callable[[IO[bytes]], Packed]
 """Opens the compressed stream into a file."""
 _MEMBER = lazy(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 
@@ -99,7 +100,7 @@ _PACKERS: dict[str, Pack] = {
 }
 
 
-def _write(members: dict[str, bytes], packed: AbstractContextManager[Any]) -> None:
+def _write(members: dict[str, bytes], packed: Packed) -> None:
     now = int(time.time())
     with packed as stream, tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for path, content in members.items():

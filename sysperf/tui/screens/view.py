@@ -181,7 +181,7 @@ class View(Screen[None]):
         self.notify(lines, severity=severity, timeout=6, markup=False)
 
 
-def go_on(screen: Screen[Any], then: Callable[..., object], *arguments: object) -> None:
+def go_on(screen: Screen[Any], then: Callable[..., object], *arguments: object) -> None:  # any: whatever the screen gives back
     """Call this in the dashboard's own thread; not where the screen ends meanwhile, or the work of this thread was given up."""
     worker: Worker[None] = get_current_worker()
 

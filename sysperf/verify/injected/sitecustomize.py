@@ -43,6 +43,7 @@ ROOM_BYTES = 8 * ROOM_STEPS
 """A multiple of every size of pages."""
 MAX_LOSSES, LAST_LOSSES = 48, 16
 """How many losses are kept, spread over all backward passes, and of how many of the last of these the mean is told."""
+OfTorch = Any  # any: torch is not imported here, and not known to whoever checks types
 Action = Callable[[ModuleType], object]
 """What is done with a module of torch once it is imported."""
 
@@ -194,7 +195,7 @@ class Steps:
         backward = module.Tensor.backward
 
         @functools.wraps(backward)
-        def watched(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
+        def watched(tensor: OfTorch, *arguments: object, **keywords: object) -> object:
             losses = self.losses
             losses.until_next -= 1
             if not losses.until_next:
@@ -311,9 +312,9 @@ class Losses:
     def __init__(self) -> None:
         self.until_next = self.distance = 1
         self.passes = 0
-        self.tensors: list[Any] = []
+        self.tensors: list[OfTorch] = []
 
-    def keep(self, tensor: Any) -> None:
+    def keep(self, tensor: OfTorch) -> None:
         self.passes += self.distance
         if tensor.numel() == 1:
             self.tensors.append(tensor.detach())
@@ -361,7 +362,7 @@ class ActingLoader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader, action: Action) -> None:
         self.loader, self.action = loader, action
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
@@ -385,7 +386,7 @@ def set_loaders(module: ModuleType) -> None:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def init(*arguments: Any, **keywords: Any) -> None:
+    def init(*arguments: object, **keywords: object) -> None:
         bound = signature.bind(*arguments, **keywords)
         if bound.arguments.get("num_workers"):
             bound.arguments.update({"num_workers": LOADER_WORKERS} if LOADER_WORKERS else {})
