@@ -15,7 +15,7 @@ MIN_FAULTS, FAULTS_RATIO = 10_000, 1.5
 """Page faults of a run that are worth a line, and how many times as many one variant has."""
 MAX_SHOWN_RATIO = 100.0
 MAX_SHOWN_WIDTH = 10.0
-"""An interval whose ends are more than this apart is no information, but that there were too few pairs."""
+"""Of an interval whose ends are more than this apart, the further end is no information."""
 UNKNOWN = "not known yet"
 STYLE = {"faster": "good", "slower": "error", "same": "plain", "unclear": "unknown"}
 
@@ -27,7 +27,8 @@ def verdict(comparison: Comparison) -> str:
         (few, many), ratio = comparison.ranks, comparison.ratio
         return f"{many} ranks work at {ratio * 100:.1f} % of the efficiency of {few}: {ratio * many / few:.2f} times the steps"
     if comparison.verdict in ("faster", "slower"):
-        by = f"{abs(comparison.ratio - 1) * 100:.1f} % " if comparison.ratio is not None and comparison.is_certain() else ""
+        sure = comparison.is_certain() and not _is_wide(comparison.low or 1, comparison.high or 1)
+        by = f"{abs(comparison.ratio - 1) * 100:.1f} % " if comparison.ratio is not None and sure else ""
         return f"{b} is {by}{comparison.verdict} than {a}{'' if by else '; by how much is not known yet'}"
     if comparison.verdict == "same":
         return f"{b} and {a} are equally fast, within {comparison.margin * 100:g} %"
@@ -47,9 +48,11 @@ def basis(comparison: Comparison) -> str:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """Return what else the reader should know: page faults where they differ, and what the noise guard could not see."""
+    """Return what else the reader should know: what would tell more, page faults where they differ, what the noise guard could not see."""
     a, b = comparison.page_faults_a, comparison.page_faults_b
     lines = []
+    if comparison.is_certain() and _is_wide(comparison.low or 1, comparison.high or 1):
+        lines.append("longer runs, more --minutes or a calmer machine would tell by how much")
     if a is not None and b is not None and max(a, b) >= MIN_FAULTS and max(a, b) > FAULTS_RATIO * min(a, b):
         lines.append(
             f"minor page faults of a run: {a:,.0f} with {neutral(comparison.a.name, 60)}, {b:,.0f} with {neutral(comparison.b.name, 60)}"
@@ -66,8 +69,14 @@ def interval(comparison: Comparison) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """Return the bounds of a ratio in percent, or that nothing is known yet."""
-    return UNKNOWN if high > MAX_SHOWN_WIDTH * low else f"{percent(low)} to {percent(high)} %"
+    """Return the bounds of a ratio in percent; of a wide one that beside no change, or that nothing is known yet."""
+    if not _is_wide(low, high):
+        return f"{percent(low)} to {percent(high)} %"
+    return f"at least {percent(low)} %" if low > 1 else f"at most {percent(high)} %" if high < 1 else UNKNOWN
+
+
+def _is_wide(low: float, high: float) -> bool:
+    return high > MAX_SHOWN_WIDTH * low
 
 
 def percent(ratio: float) -> str:

@@ -20,7 +20,7 @@ from sysperf.engine.verify import Plan, State, TriedPlan, conclude, measuring, t
 from sysperf.engine.verify.measuring import Measured
 from sysperf.model.comparison import Conditions, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
-from sysperf.report.comparison import basis, interval
+from sysperf.report.comparison import basis, interval, remarks, verdict
 from sysperf.verify import stats
 
 A, B = Variant("A", ("a",)), Variant("B", ("b",))
@@ -321,6 +321,25 @@ def test_an_interval_that_tells_nothing_is_shown_as_such() -> None:
     assert basis(comparison).startswith("not known yet; ")
     assert re.match(r"about \d+ more pairs \(\d+ min\) would decide", comparison.reason)
     assert interval(msgspec.structs.replace(comparison, low=0.4, high=3.9)) == "-60.0 to +290.0 %"
+
+
+@pytest.mark.parametrize(
+    ("low", "ratio", "high", "said", "known"),
+    [
+        (1.02, 3.28, 10.48, "B is faster than A; by how much is not known yet", "at least +2.0 %"),
+        (0.05, 0.3, 0.97, "B is slower than A; by how much is not known yet", "at most -3.0 %"),
+        (1.02, 1.28, 1.48, "B is 28.0 % faster than A", "+2.0 to +48.0 %"),
+    ],
+)
+def test_of_a_wide_interval_the_end_beside_no_change_is_told(low: float, ratio: float, high: float, said: str, known: str) -> None:
+    """Nine pairs on a crowded machine: that B is faster is sure, by how much is not; both stand there, and do not contradict each other."""
+    comparison = msgspec.structs.replace(
+        conclude(study([1.3] * 6)), verdict="faster" if low > 1 else "slower", low=low, ratio=ratio, high=high, confidence=0.98
+    )
+
+    assert verdict(comparison) == said
+    assert basis(comparison).startswith(f"{known} at 98 %; ")
+    assert ("would tell by how much" in " ".join(remarks(comparison))) == ("not known" in said)
 
 
 def test_progress_says_in_which_phase_a_study_is() -> None:
