@@ -54,13 +54,15 @@ class Spent(NamedTuple):
     parent: int = 0
     group: int = 0
     """Its process group: what a shell started as one command."""
+    ready: bool = False
+    """Whether its main thread ran, or waited for a CPU."""
 
 
 def everybody() -> dict[int, Spent]:
     """The CPU time of all processes that are seen from here, by their numbers."""
     stats = (parse(content(f"/proc/{name}/stat")) for name in os.listdir("/proc") if name.isdigit())
     return {
-        stat.pid: Spent(stat.comm, stat.cpu_ticks, KTHREADD in (stat.pid, stat.ppid), stat.ppid, stat.group)
+        stat.pid: Spent(stat.comm, stat.cpu_ticks, KTHREADD in (stat.pid, stat.ppid), stat.ppid, stat.group, stat.state == "R")
         for stat in stats
         if stat is not None
     }

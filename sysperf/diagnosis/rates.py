@@ -105,6 +105,14 @@ def outside(window: Window, cpus: CpuSet | None = None) -> Outside:
     return Outside(sum(used * share_on(pid, cpus) for pid, used in spent.items() if last[pid].kernel and used > 0), tuple(programs))
 
 
+def others_ready(window: Window, cpus: CpuSet | None) -> float:
+    """How many programs outside of the job ran or waited for one of these CPUs, in the mean of the window's first and last moment."""
+    ours = {*window.processes, os.getpid()}
+    several = [reading.spent.items() for reading in (window.machine_first, window.machine_last)]
+    ready = (pid for spent in several for pid, process in spent if process.ready and not process.kernel and pid not in ours)
+    return sum(share_on(pid, cpus) for pid in ready) / len(several)
+
+
 def share_on(pid: int, cpus: CpuSet | None) -> float:
     """How much of the CPUs that a process may use is among these; all where nobody knows, as of one that has ended."""
     try:

@@ -436,6 +436,23 @@ def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
     assert rates.others_steady(looked, None, 0.25) is None
 
 
+def test_who_waits_for_a_cpu_beside_the_job_is_counted(start) -> None:  # type: ignore[no-untyped-def]
+    """Three others are ready all the time, whatever each of them gets; what the job itself starts is none of them."""
+    others, job = [start(BUSY) for _ in range(3)], start(PARENT)
+    wait_for_child(job)
+    seen = Window(job)
+    seen.run(1.0)
+    for at in ("machine_first", "machine_last"):  # beside them, others of the machine may be ready
+        reading = getattr(seen, at)
+        setattr(seen, at, reading._replace(spent={pid: reading.spent[pid] for pid in (*others, *seen.processes) if pid in reading.spent}))
+
+    assert len(seen.processes) == 2
+    assert rates.others_ready(seen, None) == 3
+    for pid in others:
+        os.sched_setaffinity(pid, {0})
+    assert rates.others_ready(seen, CpuSet([1])) == 0
+
+
 FORKS = """
 import os, time
 while not os.path.exists({go!r}):
