@@ -157,6 +157,12 @@ def test_a_probe_that_failed_is_not_said_beside_a_cause_without_an_address() -> 
     assert [fault.kind for fault in read("nvidia: probe of 0000:01:00.0 failed with error -1")] == ["probe"]
 
 
+def test_a_hang_does_not_explain_a_start_that_failed() -> None:
+    found = read("amdgpu 0000:03:00.0: amdgpu: GPU reset begin!", "amdgpu 0000:03:00.0: amdgpu: Fatal error during GPU init")
+
+    assert [fault.kind for fault in found] == ["hung", "start"]
+
+
 def test_a_line_that_names_no_gpu_is_not_said_beside_the_same_of_one() -> None:
     """Older kernels write the hang without an address, and the reset that follows with one."""
     hang = "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3"

@@ -292,6 +292,34 @@ LOG = """\
 """
 
 
+def test_a_hang_of_what_only_draws_a_screen_is_nothing_and_a_start_that_failed_is(machine: MakeMachine) -> None:
+    """Where no GPU computes, one may have been lost; what hangs there draws a screen."""
+    log = "".join(
+        f"2026-11-20T12:00:00,000001+00:00 {line}\n"
+        for line in ("i915 0000:00:02.0: [drm] GPU HANG: ecode 12:1:0", "amdgpu 0000:03:00.0: amdgpu: Fatal error during GPU init")
+    )
+    empty = {"/proc/bus/pci/devices": "0000\t80860000\t0\n", "/sys/class/x": ""}
+
+    assert [fault.kind for fault in collect(machine(empty, calls={"run:dmesg": log}, deep=True)).faults or ()] == ["start"]
+
+
+def test_what_the_iommu_refused_counts_of_gpus_of_every_maker() -> None:
+    """A machine with two of NVIDIA's, and one of AMD's behind them."""
+    theirs, their_links = nvidia_files(2)
+    files, links = amd(MI300X)
+    places = (bus_id(0), "0000:17:00.0", "0000:99:00.0")
+    lines = [f"2026-11-20T12:00:00,1+00:00 DMAR: [DMA Read] Request device [{place}] fault addr 0x1" for place in places]
+    asked = {**calls(H100, H100), "run:dmesg": "\n".join(lines)}
+
+    found = collect(
+        make_machine(
+            {**theirs, **files, "/proc/bus/pci/devices": theirs["/proc/bus/pci/devices"]}, {**their_links, **links}, asked, deep=True
+        )
+    )
+
+    assert [fault.bus_id for fault in found.faults or ()] == list(places[:2])
+
+
 def test_resets_and_broken_memory_are_told_apart() -> None:
     """A reset may be a program's fault; an uncorrectable error and a lost device are the GPU's."""
     faults = read_log(LOG).faults or ()

@@ -89,7 +89,7 @@ def collect(host: Host) -> Gpu:
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
         devices = _with_others(host, devices or tegra.devices(host) or devices)
-        log = _log(host, {*(card.bus_id for card in devices or ()), *(function.bus_id for function in functions or ())}, bool(functions))
+        log = _log(host, devices, functions, nvidia=bool(functions))
         return Gpu(
             devices,
             nvml=False,
@@ -106,10 +106,10 @@ def collect(host: Host) -> Gpu:
     places = held if len(held) == count else []
     devices = tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
     nvidia = len(devices)
-    devices = _with_others(host, devices) or ()
-    log = _log(host, {*(card.bus_id for card in devices), *held}, nvidia=True)
+    every = _with_others(host, devices)
+    log = _log(host, every, functions, nvidia=True)
     return Gpu(
-        devices=devices,
+        devices=every,
         nvml=True,
         functions=functions,
         p2p_blocked=_p2p_blocked(host, nvidia),
@@ -184,15 +184,17 @@ def _confidential(host: Host) -> bool | None:
     return None if feature is None else feature != 0
 
 
-def _log(host: Host, places: set[str | None], nvidia: bool) -> Log:
+def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, nvidia: bool) -> Log:
     """The drivers' errors. Reading the kernel log takes --deep and often root.
 
     Where there is no GPU for computing one may have failed at its start; what is reset there draws a screen.
     """
-    log, any_gpu = host.run("dmesg") if host.deep else None, nvidia or bool(places)
+    any_gpu = nvidia or bool(devices or functions)
+    log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
-    read = read_log(log, {place for place in places if place})
+    places = {*(device.bus_id or "" for device in devices or ()), *(function.bus_id for function in functions or ())}
+    read = read_log(log, places)
     return read if any_gpu else Log(read.xids, read.sxids, tuple(fault for fault in read.faults or () if fault.kind not in GOES_ON))
 
 

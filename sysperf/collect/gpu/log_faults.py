@@ -79,7 +79,7 @@ MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Even
 
 _AT = r"^(\S{1,40}) .{0,120}?"
 _OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm))?)[: ].{1,300})")
-_OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? (?=\*ERROR\*)|\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
+_OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _REFUSED = lazy(
     _AT + r"((?:AMD-Vi: Event logged \[IO_PAGE_FAULT device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
