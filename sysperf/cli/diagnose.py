@@ -27,6 +27,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING
 
 from sysperf import plugin
 from sysperf.cli import _options, _signals, plugins
+from sysperf.host import redact
 from sysperf.host.commands import sysperf_command
 from sysperf.host.descendants import descendants, kill_descendants
 from sysperf.host.forked import adopt_orphans
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 WARM_S = 8.0
 """A program has PyTorch loaded for so long before it is looked at: first steps are not like the later ones."""
 MAX_START_S = 300.0
+LONG_WARM_UP_S = 30.0
+"""After an answer that was none, at least."""
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
 MAX_SECONDS = 600.0
@@ -103,12 +108,26 @@ def _started(args: argparse.Namespace) -> int:
         try:
             program = subprocess.Popen(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
             _wait_until_warm(program, args.warm_up)
-            code = _report(args, _diagnosed(args, program.pid))
+            code = _report(args, _started_again(_diagnosed(args, program.pid), args))
             if args.keep_running:
                 program.wait()
             return code
         finally:
             _end(program)
+
+
+def _started_again(verdict: Verdict, args: argparse.Namespace) -> Verdict:
+    """Have what is to be run next start the program: this one ends with the answer, and its number with it."""
+    if args.keep_running:
+        return verdict
+    from msgspec import structs  # noqa: PLC0415 - for this form only
+
+    command = shlex.join(redact.own_command(tuple(args.target)))
+    warm_s = min(MAX_SECONDS, max(LONG_WARM_UP_S, 3 * args.warm_up))
+    then = re.sub(r"\bsysperf diagnose \d+", lambda _: f"sysperf diagnose --warm-up {warm_s:g} -- {command}", verdict.next)
+    return structs.replace(
+        verdict, next=re.sub(r"\bsysperf stacks \d+", lambda _: f"{command} & sleep {warm_s:g}; sysperf stacks $!", then)
+    )
 
 
 def _wait_until_warm(program: subprocess.Popen[bytes], warm_s: float) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from sysperf.cli import diagnose
+from sysperf.diagnosis.verdict import Verdict
+from tests.agent.machines import FAKE_TORCH
 from tests.plugins.programs import command, training
 
 
@@ -59,6 +64,38 @@ def test_only_a_program_that_ended_well_is_to_run_for_longer(program: tuple[str,
     assert done.returncode == 2
     assert hint in done.stderr
     assert "no such file" in done.stderr or program[0] != "/nothing/there"
+
+
+def test_what_is_to_be_run_next_does_not_name_a_program_that_was_ended(tmp_path: Path) -> None:
+    """From outside alone it cannot be told; the program ends with the answer, so the next command starts it again."""
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(b"\0" * 8192)
+    program = ("env", f"LIBRARY={library}", sys.executable, "-c", FAKE_TORCH)
+    done = command("diagnose", "--passive", "--json", "--warm-up", "1", "--seconds", "1", "--", *program)
+    verdict = json.loads(done.stdout)
+
+    assert verdict["verdict"] in ("cannot-tell", "slowed"), verdict["sentence"]  # others may take the CPUs
+    if verdict["verdict"] == "cannot-tell":
+        assert shlex.split(verdict["next"]) == ["sysperf", "diagnose", "--warm-up", "30", "--", *program]
+
+
+@pytest.mark.parametrize(
+    ("then", "again"),
+    [
+        ("sysperf diagnose 4242", "sysperf diagnose --warm-up 60 -- python 'a b.py'"),
+        ("pip install py-spy && sudo sysperf diagnose 4242", "pip install py-spy && sudo sysperf diagnose --warm-up 60 -- python 'a b.py'"),
+        ("sysperf stacks 4242", "python 'a b.py' & sleep 60; sysperf stacks $!"),
+        ("sysperf diagnose -- python 'a b.py'", "sysperf diagnose -- python 'a b.py'"),
+        ("", ""),
+    ],
+)
+def test_the_next_command_starts_the_program_again(then: str, again: str) -> None:
+    """Where it is kept running, its number stays right."""
+    verdict = Verdict(sysperf="", pid=4242, verdict="cannot-tell", sentence="", next=then)
+    args = argparse.Namespace(keep_running=False, target=["python", "a b.py"], warm_up=20.0)
+
+    assert diagnose._started_again(verdict, args).next == again
+    assert diagnose._started_again(verdict, argparse.Namespace(**{**vars(args), "keep_running": True})).next == then
 
 
 def test_a_program_has_a_folder_of_its_own_for_traces(tmp_path: Path) -> None:
