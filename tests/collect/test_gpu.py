@@ -19,7 +19,23 @@ from sysperf.evaluate.rule_files import read_file
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
 from tests.conftest import Files, MakeMachine, captured, make_machine
-from tests.gpus import A100_PCIE, DENIED, FIELDS, GIB, H100, HEALTH, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
+from tests.gpus import (
+    A100_PCIE,
+    DENIED,
+    FIELDS,
+    GIB,
+    H100,
+    HEALTH,
+    LOST,
+    NOT_SUPPORTED,
+    RTX,
+    VGPU,
+    Answers,
+    bus_id,
+    calls,
+    driver_files,
+    files,
+)
 
 
 def server(machine: MakeMachine, *gpus: Answers, **extra: Any) -> Gpu:
@@ -581,6 +597,15 @@ def test_structures_used_have_the_fields_we_read() -> None:
     has("c_nvmlProcessInfo_v3_t", "pid", "usedGpuMemory")
     has("c_nvmlConfComputeSystemState_t", "ccFeature")
     assert pynvml.nvmlMemory_v2 == 0x2000028
+
+
+def test_no_gpu_of_nvidia_and_cards_that_cannot_be_listed_are_unknown_gpus(machine: MakeMachine) -> None:
+    """NVML counts none; whether there is one of another maker, nobody can say."""
+    unread = {"/sys/class/drm/card0/device/uevent": PermissionError(13, "Permission denied")}
+    answered = {**calls(), "nvml:DeviceGetCount()": 0}
+
+    assert collect(machine({**driver_files(), **unread}, calls=answered)).devices is None
+    assert collect(machine({**driver_files(), "/sys/class/x": ""}, calls=answered)).devices == ()
 
 
 def test_names_of_numbers_are_those_of_pynvml() -> None:
