@@ -30,7 +30,7 @@ PHASES = {
     "optimizer": "optimizer",
     "other": "other",
 }
-TRAINING = "backward", "optimizer"
+FORWARD, TRAINING = "forward", ("backward", "optimizer")
 
 ReadLine = Callable[[Frame], str]
 """Gives the text of a line of the program; empty where it cannot be read."""
@@ -190,10 +190,10 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
         return None
     counts: Counter[str] = Counter()
     lines: dict[str, Counter[Frame]] = {}
-    training = {_function(frame) for sample in main if rules.phase(sample.frames) in TRAINING for frame in sample.frames}
+    evaluating = _functions_in(main, rules, (FORWARD,)) - _functions_in(main, rules, TRAINING)
     for sample in main:
         user, found = rules.user_frame(sample.frames), kinds(sample, rules, read_line)
-        if _evaluates(sample.frames, rules, training):
+        if _evaluates(sample.frames, rules, evaluating):
             found.add("evaluation")
         if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
             found = {*found - {"locking"}, "collective"}
@@ -217,10 +217,15 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     return names
 
 
-def _evaluates(frames: Sequence[Frame], rules: Rules, training: Collection[tuple[str, str]]) -> bool:
-    """Whether a function of the program is on the stack that evaluates by its name, and does not train by what other samples show."""
+def _functions_in(samples: Iterable[Sample], rules: Rules, phases: Collection[str]) -> set[tuple[str, str]]:
+    """The functions on the stacks of these phases."""
+    return {_function(frame) for sample in samples if rules.phase(sample.frames) in phases for frame in sample.frames}
+
+
+def _evaluates(frames: Sequence[Frame], rules: Rules, evaluating: Collection[tuple[str, str]]) -> bool:
+    """Whether a function of the program is on the stack that evaluates by its name, and that calls a model and does not train."""
     named = (frame for frame in frames if _EVALUATES.search(frame.function.rpartition(".")[2]) and rules.user_frame([frame]) is not None)
-    return any(_function(frame) not in training for frame in named)
+    return any(_function(frame) in evaluating for frame in named)
 
 
 def _waits_for_work(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> bool:

@@ -161,6 +161,14 @@ def test_a_function_that_trains_evaluates_only_by_its_name(function: str) -> Non
     assert (described.backward, described.evaluation) == (0.4, 0.2)
 
 
+@pytest.mark.parametrize("function", ["validate_inputs", "is_valid", "Meter.val"])
+def test_a_check_that_calls_no_model_is_no_evaluation(function: str) -> None:
+    call, back = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("backward", f"{TORCH}/autograd/__init__.py", 3)
+    described = seen(((Frame(function, "/home/me/data.py", 5), USER), 40), ((call, USER), 30), ((back, USER), 30))
+
+    assert (described.evaluation, described.forward) == (0.0, 0.3)
+
+
 def test_the_actions_of_a_policy_are_evaluated_in_training() -> None:
     call, policy = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("Policy.evaluate_actions", "/home/me/ppo.py", 50)
 
