@@ -1,4 +1,4 @@
-"""Generated files that are kept to be looked at: golden reports and screens, tables in docs, schemas.
+"""Generated files that are kept to be looked at: golden reports and screens, tables in docs, man pages.
 
 A test that keeps one takes the fixture `golden`. `make generated` runs those tests alone and writes the files anew.
 """
