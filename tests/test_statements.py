@@ -52,6 +52,7 @@ def test_a_rule_names_the_statement_that_it_covers(tmp_path: Path) -> None:
     done = sysperf("explain", "openmp.affinity-pins-workers", env={"PATH": "/usr/bin:/bin", "STATE_DIRECTORY": str(tmp_path)})
 
     assert "S0.7c" in done.stdout
+    assert "**" not in sysperf("explain", "compile.recompiles").stdout
     assert "GOMP_CPU_AFFINITY=0-3" in done.stdout
 
 

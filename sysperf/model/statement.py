@@ -18,6 +18,11 @@ class Statement(Record):
     today: Annotated[str, fact("what is true of it today")]
     rules: Annotated[str, fact("the rules that cover it, as text")] = ""
 
+    @property
+    def verdict(self) -> str:
+        """What is true of it today, without Markdown's marks."""
+        return self.today.replace("**", "")
+
 
 class Measured(Record, kw_only=True):
     """What a rung that follows a statement gave, by a record of `sysperf bench trainer`."""

@@ -44,7 +44,7 @@ def _articles(statements: Sequence[Statement], *, color: bool, width: int) -> st
     """What the articles say of it; "" where they say nothing."""
     page = Page(Ink(color), width)
     for statement in statements:
-        page.labelled("article", f"{statement.name}: {statement.says}: {statement.today} (`sysperf explain --seed {statement.ids[0]}`)")
+        page.labelled("article", f'{statement.name}: "{statement.says}": {statement.verdict} (`sysperf explain --seed {statement.ids[0]}`)')
     return str(page) if statements else ""
 
 

@@ -16,7 +16,7 @@ def text(statement: Statement, measured: Sequence[Measured], here: Sequence[tupl
     """Return what a statement says, what is true of it, and what measuring it gave."""
     page = Page(Ink(color), width)
     page.paragraph(f"{statement.name}: {statement.says}", "strong")
-    page.paragraph(statement.today.replace("**", ""))
+    page.paragraph(statement.verdict)
     page.line()
     page.labelled("rules", statement.rules)
     for one in measured:
