@@ -18,6 +18,7 @@ _SELDOM = lazy(
 _COUNTER = lazy(
     r"(?i)_*(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
 )
+_VERBOSITY = lazy(r"(?i)\w*(verbos|debug|log_?level)\w*")
 _EARLY = lazy(r"(?i)\w*(warm_?up|few|debug|first|early)\w*")
 _TIMES = lazy(r"(?i)\w*(time|elapsed|now|tic|clock)\w*")
 _MICRO = lazy(
@@ -91,6 +92,8 @@ class Conditions:
 
     def _order(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
         """``i < 3``, ``step < warmup_steps``, ``time.time() - last > 60``, ``random() < 0.01``."""
+        if any(_VERBOSITY.fullmatch(last_name(side)) for side in (left, right)):
+            return True
         if isinstance(op, ast.Gt | ast.GtE):
             left, right = right, left
         if any(_TIMES.fullmatch(last_name(part)) for part in within(right) if isinstance(part, ast.Name | ast.Attribute)):

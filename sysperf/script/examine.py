@@ -100,7 +100,8 @@ def _makes_model(file: File) -> bool:
 
 
 def _trains(file: File) -> bool:
-    return bool(file.loops.steps or file.loops.step_functions) or calls.hands_over(file)
+    modules = any(file.values.base_of(node) == "lightning" for node in file.names.classes.values())
+    return modules or bool(file.loops.steps or file.loops.step_functions) or calls.hands_over(file)
 
 
 _AUTOCASTS = (

@@ -72,12 +72,12 @@ class Loops:
     def _find_steps(self) -> None:
         """Follow each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
         for call in self._tree.of(ast.Call):
-            if self.advances(call) and not self._measures(call):
+            if self.advances(call):
                 self._mark_step(call, call, MAX_DEPTH)
 
-    def _measures(self, call: ast.Call) -> bool:
+    def _measures(self, node: ast.AST) -> bool:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        return any(isinstance(parent, kinds) and bool(_MEASURES.fullmatch(parent.name)) for parent in self._tree.ancestors(call))
+        return any(isinstance(parent, kinds) and bool(_MEASURES.fullmatch(parent.name)) for parent in self._tree.ancestors(node))
 
     def advances(self, call: ast.Call) -> bool:
         """Whether a call is a backward pass or a step of an optimizer, or hands both to an object that does them."""
@@ -115,6 +115,8 @@ class Loops:
 
     def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
         """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
+        if self._measures(node):
+            return
         inside = None
         for parent in self._tree.ancestors(node):
             self._training.add(parent)

@@ -159,6 +159,7 @@ def _is_reduced(file: File, node: ast.expr, *, follow: bool = True) -> bool | No
 
 def _elements(file: File) -> Iterator[Pattern]:
     """Find ``for i in range(n): … x[i] …`` within a step, where x is a tensor: a kernel or more for each element."""
+    told: set[ast.Subscript] = set()
     for loop in file.tree.of(ast.For):
         counter = loop.target.id if isinstance(loop.target, ast.Name) else ""
         if not counter or not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) != "range" or loop in file.loops.steps:
@@ -167,11 +168,13 @@ def _elements(file: File) -> Iterator[Pattern]:
         element = next((part for part in parts if _is_element(file, part, counter, loop.iter)), None)
         if (
             element is not None
+            and element not in told
             and not _recurs(loop)
             and not _may_be_none(file, element)
             and not _goes_through_layers(loop, counter)
             and file.loops.where(loop).often in ("step", "forward")
         ):
+            told.add(element)
             yield Pattern(**file.site(element), what="element-loop")
 
 

@@ -148,9 +148,11 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
 
 
 def _is_drawn(file: File, node: ast.expr) -> bool:
-    """Whether a loop gives a part of an expression its value: as the loader made it."""
+    """Whether a loop gives a part of an expression its value, or what it unpacks: as the loader made it."""
     names = (part for part in within(node) if isinstance(part, ast.Name))
-    return any(binding.element for name in names for binding in file.names.lookup(name, name.id))
+    bindings = [binding for name in names for binding in file.names.lookup(name, name.id)]
+    unpacked = (binding.value for binding in bindings if binding.path and isinstance(binding.value, ast.Name))
+    return any(binding.element for binding in bindings) or any(_is_drawn(file, value) for value in unpacked if value is not node)
 
 
 def _is_of_numpy(file: File, node: ast.expr) -> bool:

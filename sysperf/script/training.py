@@ -33,7 +33,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 no_grad=without_gradients(file, loop)
                 or _models_without(file, loop)
                 or (None if _is_called_elsewhere(file, loop) else False),
-                calls_model=_calls_model(file, loop),
+                calls_model=bool(_model_calls(file, loop)),
                 accumulates=False,
             )
     for call in _evaluated_between_steps(file):
@@ -105,8 +105,8 @@ def _is_no_grad(node: ast.expr) -> bool:
 
 
 def _models_without(file: File, loop: Loop) -> bool:
-    """Whether the body turns gradients off around each call of a model."""
-    calls = [part for part in within(loop) if isinstance(part, ast.Call) and file.values.is_a(_called(part), "model", "lightning")]
+    """Whether gradients are off around each call of a model, in the body or in what it calls."""
+    calls = _model_calls(file, loop)
     return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
 
 
@@ -125,11 +125,14 @@ def _operands(node: ast.expr) -> tuple[ast.expr, ...]:
     return (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,)
 
 
-def _calls_model(file: File, loop: Loop) -> bool:
+def _model_calls(file: File, loop: Loop) -> list[ast.Call]:
+    """The calls of models in a loop and in the functions of the file that it calls; none where these train."""
     calls = [part for part in within(loop) if isinstance(part, ast.Call)]
+    helpers = [functions[0] for call in calls if len(functions := file.names.functions.get(last_name(call.func), [])) == 1]
+    calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
     if any(last_name(call.func) in ("backward", "grad", "step") for call in calls):
-        return False
-    return any(file.values.is_a(_called(call), "model", "lightning") for call in calls)
+        return []
+    return [call for call in calls if file.values.is_a(_called(call), "model", "lightning")]
 
 
 def _called(call: ast.Call) -> ast.expr:

@@ -90,7 +90,8 @@ class Values:
                     return kind
             elif kind := library_kind(name):
                 return kind
-        return ""
+        methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+        return "lightning" if {"training_step", "configure_optimizers"} <= methods else ""
 
     def _look(self, node: ast.AST, depth: int) -> list[Value]:
         if isinstance(node, ast.Call):

@@ -123,6 +123,36 @@ def test_an_evaluation_on_the_host_waits_for_nothing() -> None:
     assert "sync.per-step" not in hits(text.replace("        mask = x.sum(1).type(torch.BoolTensor).to(device)\n", ""))
 
 
+@pytest.mark.parametrize(
+    ("decorator", "trains", "shown"), [("", "pass", True), ("@torch.no_grad()", "pass", False), ("", "loss.backward()", False)]
+)
+def test_a_helper_may_call_the_model(decorator: str, trains: str, shown: bool) -> None:
+    """One function for the batches of a training and of an evaluation."""
+    text = f"""
+        import torch
+        {decorator}
+        def of_batch(model, x, y):
+            loss = criterion(model(x), y)
+            {trains}
+            return loss
+        def validate(model, val_loader):
+            model.eval()
+            for x, y in val_loader:
+                keep(of_batch(model, x, y))
+    """
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("first", "shown"), [("", False), ("        x, y = x.to(device), y.to(device)\n", True)])
+def test_a_batch_lies_on_the_host_as_the_loader_gives_it(first: str, shown: bool) -> None:
+    """Also what a name for all of it unpacks to."""
+    text = (
+        "import torch\n@torch.no_grad()\ndef evaluate(model, loader, device):\n    for batch in loader:\n        x, y = batch\n"
+        f"{first}        keep(y.cpu(), model(x.to(device)))\n"
+    )
+    assert ("sync.per-step" in hits(text)) == shown
+
+
 def _line(hypothesis: Finding) -> int:
     assert hypothesis.place is not None
     return hypothesis.place.line or 0

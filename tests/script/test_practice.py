@@ -664,3 +664,59 @@ def test_a_loader_of_a_setup_is_known_by_its_name(name: str, shown: bool) -> Non
                     optimizer.step()
     """
     assert ({"dataloader.pin-memory-off", "dataloader.workers-made-again"} <= hits(text).keys()) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("train", True), ("find_lr", False)])
+def test_a_step_that_measures_is_one_elsewhere(name: str, shown: bool) -> None:
+    """A function that both the training and the search for a learning rate call."""
+    text = f"""
+        import torch
+        class Trainer:
+            def step(self, loss):
+                loss.backward()
+                self.optimizer.step()
+            def {name}(self, loader):
+                for x, y in loader:
+                    loss = criterion(self.model(x), y)
+                    self.step(loss)
+                    self.losses.append(loss.item())
+    """
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("condition", "shown"), [("self.verbosity >= 2", False), ("self.size >= 2", True)])
+def test_what_is_verbose_is_asked_for(condition: str, shown: bool) -> None:
+    """As a level, too."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    if {condition}:\n        show(loss.item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("other", "shown"), [("configure_optimizers", True), ("configure", False)])
+def test_hooks_tell_what_a_base_of_another_file_is(other: str, shown: bool) -> None:
+    """A class with a step and its optimizers is a module of Lightning."""
+    text = f"""
+        import torch
+        from .base import GanModule
+        class Gan(GanModule):
+            def {other}(self):
+                return torch.optim.Adam(self.parameters())
+            def training_step(self, batch, index):
+                loss = self.net(batch).mean()
+                self.total = loss.item()
+                return loss
+    """
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_an_element_is_told_once() -> None:
+    """Of two loops, one inside of the other, both of which go over its sizes."""
+    text = """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                scores = self.net(x)
+                for i in range(len(x)):
+                    for i in range(len(scores)):
+                        self.take(scores[i])
+    """
+    assert hits(text)["program.element-loop"] == [8]
