@@ -91,6 +91,14 @@ def killed_collector(*before: str) -> dict[str, Any]:
     return {"measuring": measuring, "jobs": jobs, "gone": gone}
 
 
+def paired() -> dict[str, Any]:
+    """What `fleet bench --pairs` says, where an environment has torch; nothing where none has."""
+    if not (python := os.environ.get("SYSPERF_TORCH_PYTHON")):
+        return {}
+    words = ("--engine", "slurm", "--pairs", "--json")
+    return run(sys.executable, "-m", "sysperf", "fleet", "bench", *words, seconds=300, VIRTUAL_ENV=str(Path(python).parent.parent))
+
+
 def processes(words: bytes) -> list[int]:
     """Those with this in their command lines."""
     found = []
@@ -115,6 +123,7 @@ def main(folder: Path) -> dict[str, Any]:
     facts["job"] = run(sys.executable, "-m", "sysperf", "fleet", "job", job, "--engine", "slurm", "--json")
     run("scancel", job)
     facts["collector killed"] = {"outside": killed_collector(), "inside": killed_collector("salloc", f"-N{NODES}")}
+    facts["pairs"] = paired()
     run("scontrol", "update", "nodename=n1", "state=drain", "reason=by hand")
     facts["states"] = run(*sysperf, "--engine", "slurm")
     run("scontrol", "update", "nodename=n1", "state=resume")

@@ -91,6 +91,16 @@ def test_a_suspect_that_gives_no_run_is_not_named() -> None:
     assert {(each.cell.node, each.verdict, each.runs) for each in results} == {("bad", "not measured", 0)}
 
 
+def test_nothing_is_slower_than_standing_still() -> None:
+    """Two rounds that are far apart leave an interval that ends at -100 %."""
+    trial = slow.Trial(slow.Cell("m", "bad"), ("n1",), 1)
+    for rate in (10.0, 170.0):
+        trial.add({"bad": [rate] * slow.RUNS, "n1": [100.0] * slow.RUNS})
+
+    found = trial.judged()
+    assert (round(found.middle, 2), found.low) == (-0.1, -1.0)
+
+
 @given(st.lists(st.floats(-0.5, 0.5), min_size=3, max_size=60))
 def test_a_trimmed_mean_lies_among_its_values(values: list[float]) -> None:
     """Whatever they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,14 @@ class TestSlurm:
         assert killed["measuring"]
         assert killed["jobs"] == (["sysperf"] * 4 if where == "outside" else ["interactive"])
         assert killed["gone"]
+
+    @pytest.mark.skipif("SYSPERF_TORCH_PYTHON" not in os.environ, reason="SYSPERF_TORCH_PYTHON names no Python with torch")
+    def test_pairs_of_nodes_meet(self, facts: dict[str, Any]) -> None:
+        """A job on each of both: each node met two partners, in both figures."""
+        answer = json.loads(facts["pairs"]["out"])
+
+        assert (answer["answered"], answer["figures"], answer["unknown"]) == (4, 8, []), facts["pairs"]["err"]
+        assert answer["pairs"] >= 4
 
     def test_slurmds_own_health_check(self, facts: dict[str, Any]) -> None:
         """It starts with next to no environment, ends with 0, and no node is drained for it."""

@@ -155,7 +155,7 @@ class Trial:
             verdict = "usual"
         elif len(self._rounds) >= FEW_ROUNDS and self._is_slow:
             verdict = "slow"
-        return Slow(self.cell, verdict, middle, middle - reach, middle + reach, self._runs, self.beside, tells_from)
+        return Slow(self.cell, verdict, middle, max(-1.0, middle - reach), middle + reach, self._runs, self.beside, tells_from)
 
     @property
     def nodes(self) -> tuple[str, ...]:
