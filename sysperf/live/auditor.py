@@ -26,7 +26,7 @@ from sysperf.evaluate.subject import process_subject
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
-from sysperf.live.process_facts import ProcessFacts, batches
+from sysperf.live.process_facts import ProcessFacts, batches, first_of
 from sysperf.live.scan import Change, Scanner
 from sysperf.model.change import Transaction
 from sysperf.model.errors import RuleError
@@ -256,35 +256,37 @@ class Auditor:
     def _read_all_programs(self) -> None:
         """Read the programs again, some at a time: what was read of the others is not held meanwhile. Of new ones, only some."""
         start = time.thread_time()
-        new, known = self._batches()
-        for pids in [*known, *new[:1]] or [[]]:
+        new, known = self._families()
+        now = first_of(new, self._scanner.workers)
+        for pids in batches([*known, *now]) or [[]]:
             self._read_programs(pids)
         self._complete_processes()
         took_s = time.thread_time() - start
         self._read_at("process", took_s)
-        self._spread(new, took_s)
+        self._spread(len(new) - len(now), took_s)
 
     def _read_new_programs(self) -> None:
         """Read some of the programs that are new, and forget those that ended. The rest of the new ones waits for a later pass."""
         start = time.thread_time()
-        new, _ = self._batches()
-        if new:
-            self._read_programs(new[0])
+        new, _ = self._families()
+        now = first_of(new, self._scanner.workers)
+        for pids in batches(now):
+            self._read_programs(pids)
         self._complete_processes()
-        self._spread(new, time.thread_time() - start)
+        self._spread(len(new) - len(now), time.thread_time() - start)
 
-    def _batches(self) -> tuple[list[list[int]], list[list[int]]]:
-        """What is read at a time, in whole families: those with a process of which nothing was read yet, and the others."""
-        unread, workers = self._programs.unread(self._scanner.torch), self._scanner.workers
+    def _families(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Those with a process of which nothing was read yet, and the others."""
+        unread = self._programs.unread(self._scanner.torch)
         new: list[list[int]] = []
         known: list[list[int]] = []
         for family in self._scanner.families():
             (known if unread.isdisjoint(family) else new).append(family)
-        return batches(new, workers), batches(known, workers)
+        return new, known
 
-    def _spread(self, new: list[list[int]], took_s: float) -> None:
+    def _spread(self, left: int, took_s: float) -> None:
         """Choose when those that were not read yet are read."""
-        self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if len(new) > 1 else math.inf
+        self._spread_due = self._clock() + max(SPREAD_S, took_s / SPREAD_SHARE) if left else math.inf
 
     def _read_programs(self, pids: list[int]) -> None:
         self.doing = "reading process"

@@ -21,20 +21,29 @@ if TYPE_CHECKING:
 MIN_WINDOW_S = 10.0
 """Shares are of at least so many seconds: a changed setting makes the agent read again at once."""
 PROGRAMS_AT_ONCE = 16
-"""New programs that one pass describes, and programs that are described through one host; each with all its workers."""
+"""New programs that one pass describes, and processes that are described through one host; each program with all below it."""
 
 
-def batches(families: Iterable[list[int]], workers: Collection[int]) -> list[list[int]]:
-    """Put as many families together as are read at a time; their workers do not count, since little is read of those."""
+def first_of(families: Iterable[list[int]], workers: Collection[int]) -> list[list[int]]:
+    """Take as many as one pass describes, one at least; little is read of workers, which do not count."""
     out: list[list[int]] = []
-    room = 0
+    room = PROGRAMS_AT_ONCE
     for family in families:
-        programs = sum(pid not in workers for pid in family)
-        if programs > room:
-            out.append([])
-            room = PROGRAMS_AT_ONCE
-        out[-1] += family
-        room -= programs
+        room -= sum(pid not in workers for pid in family)
+        if room < 0 and out:
+            break
+        out.append(family)
+    return out
+
+
+def batches(families: Iterable[list[int]]) -> list[list[int]]:
+    """Put as many families together as are read through one host."""
+    out: list[list[int]] = []
+    for family in families:
+        if out and len(out[-1]) + len(family) <= PROGRAMS_AT_ONCE:
+            out[-1] += family
+        else:
+            out.append([*family])
     return out
 
 
