@@ -276,7 +276,7 @@ class Auditor:
         self._spread(len(new) - len(now), time.thread_time() - start)
 
     def _families(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Those with a process of which nothing was read yet, and the others."""
+        """Return those with a process of which nothing was read yet, and the others."""
         unread = self._programs.unread(self._scanner.torch)
         new: list[list[int]] = []
         known: list[list[int]] = []
