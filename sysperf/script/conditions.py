@@ -16,7 +16,7 @@ _SELDOM = lazy(
     r"|\w*_(due|done|finished|ended)|isnan|isinf|smoke_test|fast_dev_run"
 )
 _COUNTER = lazy(
-    r"(?i)_*(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
+    r"(?i)_*(?!\w*optim)(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
 )
 _VERBOSITY = lazy(r"(?i)\w*(verbos|debug|log_?level)\w*")
 _EARLY = lazy(r"(?i)\w*(warm_?up|few|debug|first|early)\w*")

@@ -106,3 +106,18 @@ def test_a_remainder_of_an_option_that_is_one_is_no_guard() -> None:
 def test_a_condition_around_the_step_itself_is_no_guard(body: str) -> None:
     """Each training step waits, however seldom there is one."""
     assert "sync.per-step" in hits(f"import torch\nfor step in range(1000):\n    {body}\n")
+
+
+@pytest.mark.parametrize(("name", "shown"), [("batch_idx", False), ("optimizer_idx", True)])
+def test_a_number_of_an_optimizer_is_no_round(name: str, shown: bool) -> None:
+    """Each of several optimizers steps every time."""
+    text = f"""
+        import pytorch_lightning as pl
+        class Gan(pl.LightningModule):
+            def training_step(self, batch, batch_idx, optimizer_idx):
+                loss = self.net(batch).mean()
+                if {name} == 1:
+                    self.total = loss.item()
+                return loss
+    """
+    assert ("sync.per-step" in hits(text)) == shown
