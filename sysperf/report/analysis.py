@@ -6,17 +6,7 @@ from collections.abc import Sequence
 
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
-from sysperf.report.analysis_tables import (
-    BUSY_HEADS,
-    EXCHANGE_HEADS,
-    HEADLINES,
-    MODULE_HEADS,
-    busy_rows,
-    exchange_rows,
-    longest_operators,
-    matrix,
-    module_rows,
-)
+from sysperf.report import analysis_tables as tables
 from sysperf.report.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip, pad, table
 from sysperf.report.words import count
@@ -64,7 +54,7 @@ def render(analysis: Analysis, *, color: bool = False, width: int = 100, verbose
     word = analysis.trace.verdict
     style = "good" if word in ("healthy", "compute-bound") else "unknown" if word == "cannot-tell" else "warning"
     joint = ", because" if word == "cannot-tell" else ":"
-    page.paragraph(f"{HEADLINES[word]}{joint} {neutral(analysis.trace.why)}.", style)
+    page.paragraph(f"{tables.HEADLINES[word]}{joint} {neutral(analysis.trace.why)}.", style)
     _findings(page, analysis, verbose)
     _tables(page, analysis, verbose)
     _foot(page, analysis, verbose)
@@ -80,7 +70,7 @@ def _rank(page: Page, rank: Rank, *, several: bool) -> None:
     if bar:
         page.line(f"  {bar}")
         page.paragraph(legend, indent="  ")
-    if not several and (operators := longest_operators(rank)):
+    if not several and (operators := tables.longest_operators(rank)):
         page.paragraph(f"operators by their own time: {' · '.join(map(_operator, operators))}", "dim", indent="  ")
         page.paragraph(_computing(rank.cpu) if rank.cpu else "", "dim", indent="  ")
 
@@ -142,7 +132,7 @@ def _skew(page: Page, analysis: Analysis) -> None:
 
 
 def _matrix(page: Page, analysis: Analysis) -> None:
-    heads, rows = matrix(analysis)
+    heads, rows = tables.matrix(analysis)
     for line in table(heads, rows, page.ink, page.width, right=range(6)):
         page.line(f"  {line}")
 
@@ -152,12 +142,12 @@ def _tables(page: Page, analysis: Analysis, verbose: bool) -> None:
     rank = analysis.trace.ranks[0]
     most = None if verbose else MOST_ROWS
     if rank.busy and (verbose or (rank.figures.kernel_busy_pct or 0.0) >= MIN_BUSY_PCT):
-        _table(page, "where the kernels' time goes", BUSY_HEADS, busy_rows(rank)[:most])
+        _table(page, "where the kernels' time goes", tables.BUSY_HEADS, tables.busy_rows(rank)[:most])
     if rank.collectives.kinds and (verbose or (rank.figures.nccl_pct or 0.0) >= MIN_GAIN_PCT):
-        _table(page, "collectives by kind and size", EXCHANGE_HEADS, exchange_rows(rank)[:most])
+        _table(page, "collectives by kind and size", tables.EXCHANGE_HEADS, tables.exchange_rows(rank)[:most])
 
     if rank.modules and verbose:
-        _table(page, "modules by the time of what they compute", MODULE_HEADS, module_rows(rank))
+        _table(page, "modules by the time of what they compute", tables.MODULE_HEADS, tables.module_rows(rank))
 
 
 def _table(page: Page, title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

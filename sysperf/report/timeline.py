@@ -11,19 +11,9 @@ from pathlib import Path
 from sysperf.model.finding import Finding
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
+from sysperf.report import analysis_tables as tables
 from sysperf.report import frame
 from sysperf.report.analysis import grouped, of_ranks
-from sysperf.report.analysis_tables import (
-    BUSY_HEADS,
-    EXCHANGE_HEADS,
-    HEADLINES,
-    MODULE_HEADS,
-    busy_rows,
-    exchange_rows,
-    longest_operators,
-    matrix,
-    module_rows,
-)
 from sysperf.report.as_html import MARKS
 from sysperf.report.frame import text as _text
 from sysperf.trace.facts import Rank
@@ -46,7 +36,7 @@ def render(analysis: Analysis, drawing: Drawing) -> str:
     """The whole page."""
     rank, whose = _told(analysis)
     lines = (
-        f"<h1>{_text(HEADLINES[analysis.trace.verdict])}: {_text(analysis.trace.why)}</h1>",
+        f"<h1>{_text(tables.HEADLINES[analysis.trace.verdict])}: {_text(analysis.trace.why)}</h1>",
         f'<p class="about">{_text(_about(rank))}</p>',
         *(_ranks(analysis) if whose else _bar(rank)),
         *_findings(analysis, drawing),
@@ -104,14 +94,14 @@ def _bar(rank: Rank) -> Iterator[str]:
 
 def _operators(rank: Rank, whose: str) -> Iterator[str]:
     """What computes most on the CPU."""
-    if operators := longest_operators(rank):
+    if operators := tables.longest_operators(rank):
         rows = ((site.what, f"{site.exposed_pct:.1f} %", str(site.count), site.where.text if site.where else "") for site in operators)
         yield f"<h2>Operators{_text(whose)} by their own time</h2>" + frame.table(("operator", "time", "calls", "where"), rows)
 
 
 def _ranks(analysis: Analysis) -> Iterator[str]:
     """Each rank's time in a bar of its own, and what it waits for the others."""
-    heads, rows = matrix(analysis)
+    heads, rows = tables.matrix(analysis)
     yield "<h2>Ranks</h2>"
     for rank, row in zip(analysis.trace.ranks, rows, strict=True):
         own, waits = rank.collectives.own_pct or 0.0, rank.collectives.waiting_pct or 0.0
@@ -123,12 +113,12 @@ def _ranks(analysis: Analysis) -> Iterator[str]:
 
 def _tables(rank: Rank, whose: str) -> Iterator[str]:
     """Tables of what takes the kernels' time, of the collectives, and of modules. What a row is about stands first: a phone shows that."""
-    tables = (
-        ("Where the time of kernels{} goes", BUSY_HEADS, busy_rows(rank) if rank.busy else []),
-        ("Collectives{} by kind and size", EXCHANGE_HEADS, exchange_rows(rank) if rank.collectives.kinds else []),
-        ("Modules{} by the time of what they compute", MODULE_HEADS, module_rows(rank) if rank.modules else []),
+    known = (
+        ("Where the time of kernels{} goes", tables.BUSY_HEADS, tables.busy_rows(rank)),
+        ("Collectives{} by kind and size", tables.EXCHANGE_HEADS, tables.exchange_rows(rank)),
+        ("Modules{} by the time of what they compute", tables.MODULE_HEADS, tables.module_rows(rank)),
     )
-    for title, (*heads, about), rows in tables:
+    for title, (*heads, about), rows in known:
         if told := [(row[-1], *row[:-1]) for row in rows]:
             yield f"<h2>{_text(title.format(whose))}</h2>" + frame.table((about, *heads), told)
 
