@@ -15,7 +15,8 @@ from mcp.server.stdio import stdio_server
 
 from sysperf import __version__
 from sysperf.mcp import pages
-from sysperf.mcp.tools import AREAS_SHOWN, PAGING, Allowed, Tool, arguments, doc, doc_pages, explain_rule, facts, rule_ids, tools
+from sysperf.mcp.answers import AREAS_SHOWN, doc, doc_pages, explain_rule, facts, rule_ids
+from sysperf.mcp.tools import PAGING, Allowed, Tool, arguments, tools
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import JsonObject, to_json
 from sysperf.model.text import neutral

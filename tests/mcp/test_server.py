@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from sysperf.mcp import pages, tools
-from sysperf.mcp.tools import Allowed, inside
+from sysperf.mcp import answers, pages, tools
+from sysperf.mcp.answers import inside
+from sysperf.mcp.tools import Allowed
 from sysperf.model.errors import UsageError
 from tests.fleet.machines import node, planted, write
 
@@ -241,7 +242,7 @@ def test_environments_and_command_lines_are_left_out() -> None:
         "nodes": [{"id": 0, "argv": ["secret"]}],
     }
 
-    assert list(tools._flat(told, "a")) == [("a.size", "1"), ("a.nodes[0].id", "0")]
+    assert list(answers._flat(told, "a")) == [("a.size", "1"), ("a.nodes[0].id", "0")]
 
 
 def test_stdout_is_the_protocols(tmp_path: Path) -> None:
