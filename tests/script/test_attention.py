@@ -1,0 +1,29 @@
+"""Attention that is written by hand: what a fused kernel could do, and what is there to be compared or has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.script.scripts import hits
+
+
+@pytest.mark.parametrize(("name", "shown"), [("attend", True), ("_ref_attention", False), ("naive_attention", False), ("prefer", True)])
+def test_a_reference_is_written_by_hand_on_purpose(name: str, shown: bool) -> None:
+    """A fast version is compared with it."""
+    text = f"import torch\ndef {name}(q, k, v):\n    return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v\n"
+    assert ("attention.unfused" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("prepared", "shown"), [("x", True), ("F.normalize(x, dim=-1)", False)])
+def test_attention_between_channels_has_no_fused_kernel(prepared: str, shown: bool) -> None:
+    """Its vectors are as long as an image is large, so they are normalized first."""
+    text = f"""
+        import torch
+        import torch.nn.functional as F
+        class Attention(torch.nn.Module):
+            def forward(self, x):
+                q, k = {prepared}, {prepared}
+                weights = (q @ k.transpose(-2, -1)) * self.temperature
+                return weights.softmax(dim=-1) @ x
+    """
+    assert ("attention.unfused" in hits(text)) == shown
