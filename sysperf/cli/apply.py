@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     requested, planned = requested_changes(args, changer)
     if not planned.changes:
         show(args, requested, planned)
-        return _code(args, planned)
+        return code_of(args, planned)
     _say_who_ends(args, changer, planned)
     if not args.yes:
         show(argparse.Namespace(**{**vars(args), "output": None}), requested, planned)  # a question needs its plan before the eyes
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         color, width = _options.wants_color(args), _options.width()
         left = changes.plan(Plan(skipped=planned.skipped), color=color, width=width) if args.yes else ""  # the question has told it
         _options.write(f"{left}{changes.outcome(done, color=color, width=width)}", args)
-    return _code(args, planned) if done.state == "applied" else Exit.ROLLED_BACK
+    return code_of(args, planned) if done.state == "applied" else Exit.ROLLED_BACK
 
 
 def _say_who_ends(args: argparse.Namespace, changer: Changer, planned: Plan) -> None:
@@ -112,7 +112,7 @@ def _say_who_ends(args: argparse.Namespace, changer: Changer, planned: Plan) -> 
         )
 
 
-def _code(args: argparse.Namespace, planned: Plan) -> int:
+def code_of(args: argparse.Namespace, planned: Plan) -> int:
     """Whether all that was asked for by name was done, or was so already."""
     left = (args.set or args.rule) and any(not skipped.already for skipped in planned.skipped)
     return Exit.PARTIAL if left else Exit.CLEAN

@@ -5,6 +5,11 @@ examples:
   sysperf plan --caution                    and those that can affect other programs
   sysperf plan --set vm.swappiness=10       one setting
   sysperf plan --list                       the settings that sysperf can change
+
+exit codes:
+  0  shown; there may be nothing to change
+  2  the command line, a rule file or the configuration is wrong
+  3  a setting or a rule was named that `apply` would leave alone; the plan says why
 """
 
 from __future__ import annotations
@@ -37,4 +42,4 @@ def run(args: argparse.Namespace) -> int:
     if planned.changes and args.format == "text":
         text = "Nothing was changed. `sysperf apply` with the same arguments does it; `sysperf undo` takes it back."
         sys.stdout.write("\n" + "\n".join(wrap(text, _options.width())) + "\n")
-    return Exit.CLEAN
+    return apply.code_of(args, planned)

@@ -293,6 +293,7 @@ def test_cpus_that_are_not_there_are_refused_before_anything_is_done(desk: Desk)
     done = desk.run("plan", "--set", f"process.cpus@{desk.child.pid}=60000")
     assert "CPU 60000 is not online here" in done.stdout
     assert "Nothing to change" in done.stdout
+    assert done.returncode == 3, "as of `apply`: what was named is left alone"
 
 
 @pytest.mark.root(mounts=True)
