@@ -151,9 +151,17 @@ def serving(answers: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         server.shutdown()
 
 
+@functools.lru_cache(1)
+def can_patch() -> bool:
+    """Whether this kubectl is one of 1.24 or later; that of Debian 12 is not."""
+    return "--subresource" in subprocess.run([KUBECTL, "patch", "--help"], capture_output=True, text=True, check=False).stdout
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster of four nodes, to which kubectl is led."""
+    if not can_patch():
+        pytest.skip("kubectl is older than 1.24: it patches no status of a node")
     answers = Cluster()
     with serving(answers, tmp_path, monkeypatch):
         yield answers
@@ -245,6 +253,19 @@ def test_a_node_that_is_not_there(cluster: Cluster) -> None:
     with pytest.raises(SysperfError, match="does not have it"):
         kubernetes.write("n9", "mark", OURS)
     assert kubernetes.states(["../x"]) == {}
+
+
+def test_an_old_kubectl_is_told(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Debian 12's of version 1.20 complains."""
+    complaint = "Error: unknown flag: --subresource\nSee 'kubectl patch --help' for usage."
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/kubectl").write_text(f'#!/bin/sh\n[ "$1" = patch ] || exec {KUBECTL} "$@"\necho "{complaint}" >&2\nexit 1\n')
+    (tmp_path / "bin/kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+
+    with pytest.raises(SysperfError, match=r"older than 1\.24"):
+        kubernetes.write("n1", "mark", OURS)
+    assert "SysperfMark" not in cluster.conditions("n1")
 
 
 def test_many_nodes_are_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

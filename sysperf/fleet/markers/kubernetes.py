@@ -91,6 +91,10 @@ def write(node: str, how: How, text: str) -> None:
         ended = _kubectl("patch", "node", node, "--subresource=status", "--type=strategic", "--output=name", f"--patch={patch}")
         if ended.code == 0:
             return
+        if "unknown flag: --subresource" in ended.complaint:
+            raise SysperfError(
+                "this kubectl is older than 1.24 and cannot patch the status of a node", "install a later one; nothing was changed"
+            )
         if "(Conflict)" not in ended.complaint:
             raise _refused("patch", ended)
     raise SysperfError(f"{node}: others change its status faster than it can be read", "try again; nothing was changed")
