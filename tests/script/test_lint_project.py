@@ -71,7 +71,8 @@ def test_a_project_ignores_rules_in_some_files(folder: Path) -> None:
         ("colour = 1\n", "colour"),
         ("select = 1\n", "select"),
         ('per-file-ignores = { "a" = ["nothing"] }\n', "no rule matches `nothing`"),
-        ('fail-on = "sometimes"\n', "fail-on"),
+        ('fail-on = "sometimes"\n', "fail-on (error, warning, info, hint, never)"),
+        ('confidence = "sure"\n', "confidence (high, medium, low)"),
         ("select = [\n", "pyproject.toml"),
     ],
 )

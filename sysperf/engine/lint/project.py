@@ -7,11 +7,13 @@ from typing import Annotated
 
 from sysperf.model.errors import ConfigError, UsageError
 from sysperf.model.record import Record, convert, fact
-from sysperf.model.rule import Confidence, FailOn
+from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence, FailOn
 from sysperf.script.source import Unreadable, read_bytes
 
 FILE = "pyproject.toml"
-KEYS = "select, ignore, exclude, per-file-ignores, confidence and fail-on"
+KEYS = (
+    f"select, ignore, exclude, per-file-ignores, confidence ({', '.join(CONFIDENCES)}) and fail-on ({', '.join(SEVERITIES)}, never)"
+)
 
 
 class Project(Record, kw_only=True, rename="kebab"):
