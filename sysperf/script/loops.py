@@ -232,10 +232,21 @@ class Loops:
 
     def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop calls a model, and does not go over several."""
-        if any(self._values.is_a(part, "model") for part in within(loop.target)):
-            return False
-        calls = (part for part in within(loop) if isinstance(part, ast.Call))
-        return any(self._values.is_a(call.func, "model", "lightning") for call in calls)
+        return bool(self.model_calls(loop)) and not any(self._values.is_a(part, "model") for part in within(loop.target))
+
+    def model_calls(self, loop: Loop) -> list[ast.Call]:
+        """The calls of models in a loop and in the functions of the file that it calls; none where these train."""
+        calls = [part for part in within(loop) if isinstance(part, ast.Call)]
+        helpers = [functions[0] for call in calls if len(functions := self._names.functions.get(last_name(call.func), [])) == 1]
+        calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
+        if any(last_name(call.func) in ("backward", "grad", "step") for call in calls):
+            return []
+        return [call for call in calls if self.is_model(call)]
+
+    def is_model(self, call: ast.Call) -> bool:
+        """Whether a model is called: ``model(x)``, ``model.forward(x)``."""
+        called = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" else call.func
+        return self._values.is_a(called, "model", "lightning")
 
     def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
         """How often a piece of code runs, through the loop or function around it and the calls of that function."""

@@ -33,7 +33,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 no_grad=without_gradients(file, loop)
                 or _models_without(file, loop)
                 or (None if _is_called_elsewhere(file, loop) else False),
-                calls_model=bool(_model_calls(file, loop)),
+                calls_model=bool(file.loops.model_calls(loop)),
                 accumulates=False,
             )
     for call in _evaluated_between_steps(file):
@@ -50,7 +50,7 @@ def _evaluated_between_steps(file: File) -> Iterator[ast.Call]:
         calls = [part for part in parts if isinstance(part, ast.Call)]
         trains = any(last_name(call.func) in ("backward", "grad") for call in calls)
         if not trains and not any(part in file.loops.evaluations for part in parts):
-            yield from [call for call in calls if file.values.is_a(_called(call), "model", "lightning")][:1]
+            yield from [call for call in calls if file.loops.is_model(call)][:1]
 
 
 def _until_training(file: File, statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -106,7 +106,7 @@ def _is_no_grad(node: ast.expr) -> bool:
 
 def _models_without(file: File, loop: Loop) -> bool:
     """Whether gradients are off around each call of a model, in the body or in what it calls."""
-    calls = _model_calls(file, loop)
+    calls = file.loops.model_calls(loop)
     return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
 
 
@@ -123,21 +123,6 @@ def _switches_off(scope: ast.AST) -> bool:
 def _operands(node: ast.expr) -> tuple[ast.expr, ...]:
     """Both sides of ``no_grad() if on else nullcontext()``, or an expression itself."""
     return (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,)
-
-
-def _model_calls(file: File, loop: Loop) -> list[ast.Call]:
-    """The calls of models in a loop and in the functions of the file that it calls; none where these train."""
-    calls = [part for part in within(loop) if isinstance(part, ast.Call)]
-    helpers = [functions[0] for call in calls if len(functions := file.names.functions.get(last_name(call.func), [])) == 1]
-    calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
-    if any(last_name(call.func) in ("backward", "grad", "step") for call in calls):
-        return []
-    return [call for call in calls if file.values.is_a(_called(call), "model", "lightning")]
-
-
-def _called(call: ast.Call) -> ast.expr:
-    """What is called: the model of ``model(x)`` and ``model.forward(x)``."""
-    return call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" else call.func
 
 
 def _accumulates(file: File, loop: Loop) -> bool:

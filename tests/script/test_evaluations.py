@@ -90,8 +90,10 @@ class Trainer:
         {mode}
         with torch.no_grad():
             for {each} in {over}:
-                loss = self.model(each.text)
+                loss = self.of_batch(each.text)
                 total += loss.item()
+    def of_batch(self, text):
+        return self.model(text)
 """
 
 
@@ -102,6 +104,7 @@ class Trainer:
         ("Test", "self.model.eval()", "each", "batches", True),
         ("inference", "self.model.eval()", "each", "cut(batches)", True),
         ("compare", "self.model.eval()", "each", "cut(batches)", False),
+        ("validate", "self.model.eval()", "each", "self.progress(over=batches)", True),
         ("evaluate", "pass", "each", "cut(batches)", False),
         ("evaluate", "self.model.eval()", "model", "models", False),
     ],
