@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sysperf.host.nvml import Questions
+from sysperf.live.scan import Scanner
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -48,6 +49,24 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Only(Scanner):
+    """Sees no process but these and what they started: others come and go on this machine."""
+
+    def __init__(self, clock: Callable[[], float], started: Iterable[subprocess.Popen[bytes]]) -> None:
+        super().__init__(clock)
+        self._sessions = {program.pid for program in started}
+
+    def _pids(self) -> set[int]:
+        return {pid for pid in super()._pids() or () if self._session(pid) in self._sessions}
+
+    @staticmethod
+    def _session(pid: int) -> int:
+        try:
+            return os.getsid(pid)
+        except ProcessLookupError:
+            return 0
 
 
 class RecordedNvml:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,7 @@ from sysperf.live import auditor
 from sysperf.live.auditor import SPREAD_S, Auditor, AuditPass
 from sysperf.live.gpus import Gpus
 from sysperf.live.process_facts import PROGRAMS_AT_ONCE
-from sysperf.live.scan import Scanner
-from tests.agent.machines import FAKE_TORCH, Clock, programs
+from tests.agent.machines import FAKE_TORCH, Clock, Only, programs
 
 MANY = 2 * PROGRAMS_AT_ONCE + 4
 SLEEPING = FAKE_TORCH.replace("sum(range(20000))", "pass").replace("sleep(0.01)", "sleep(1)")
@@ -72,24 +69,6 @@ time.sleep(0.2)
 print("ready", flush=True)
 time.sleep(120)
 """
-
-
-class Only(Scanner):
-    """Sees no process but these and what they started: others come and go on this machine."""
-
-    def __init__(self, clock: Clock, started: list[subprocess.Popen[bytes]]) -> None:
-        super().__init__(clock)
-        self._sessions = {program.pid for program in started}
-
-    def _pids(self) -> set[int]:
-        return {pid for pid in super()._pids() or () if self._session(pid) in self._sessions}
-
-    @staticmethod
-    def _session(pid: int) -> int:
-        try:
-            return os.getsid(pid)
-        except ProcessLookupError:
-            return 0
 
 
 @pytest.mark.parametrize(("name", "counted"), [("pt_data_worker", "workers"), ("python3", "forks")])
