@@ -173,7 +173,7 @@ def test_a_slow_node_is_measured_again_and_named(hosts: Hosts) -> None:
     _script(hosts, "path/true", "exec sleep 0.1")
     line = f'case "$*" in *h3*) PATH={slower}:$PATH;; esac; exec {hosts.folder}/sysperf "$@"'
     given = ("--hosts", "h[1-7]", "--at-once", "3", "--only", "start", "--sysperf", str(_script(hosts, "other", line)))
-    bench = json.loads(sysperf("fleet", "bench", "--json", *given, env=hosts.environment).stdout)
+    bench = json.loads(sysperf("fleet", "bench", "--json", *given, env=hosts.environment, timeout=580).stdout)
     named = [each for each in bench["suspects"] if each["metric"] == "start.program" and each["verdict"] == "slow"]
 
     assert (bench["engine"], bench["answered"], bench["figures"]) == ("ssh", 7, 14), bench
