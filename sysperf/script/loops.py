@@ -343,14 +343,17 @@ def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _is_first_use(statement: ast.If) -> bool:
-    """``if self.made is None: self.made = …``, ``if not self.done: self.done = True``: once."""
-    test = statement.test
+    """``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.size = size``: once, or once a size."""
+    made = {dotted(target) for part in statement.body if isinstance(part, ast.Assign) for target in part.targets}
+    tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+    return any(name.startswith("self.") and name in made for name in map(_missing, tests))
+
+
+def _missing(test: ast.expr) -> str:
+    """The name that a condition says is not there yet."""
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
-        name = dotted(test.left)
-    else:
-        name = dotted(test.operand) if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else ""
-    made = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
-    return name.startswith("self.") and name in {dotted(target) for target in made}
+        return dotted(test.left)
+    return dotted(test.operand) if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else ""
 
 
 def _leaves(statement: ast.If) -> bool:

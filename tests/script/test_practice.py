@@ -586,7 +586,13 @@ def test_a_loader_of_an_environment_is_no_loader_of_training() -> None:
 
 @pytest.mark.parametrize(
     ("condition", "body", "shown"),
-    [("not self.made", "self.made = True", False), ("not self.made", "self.other = True", True), ("self.makes", "self.makes = 1", True)],
+    [
+        ("not self.made", "self.made = True", False),
+        ("not self.made", "self.other = True", True),
+        ("self.makes", "self.makes = 1", True),
+        ("not self.size or self.size != x.shape", "self.size = x.shape", False),
+        ("not self.size or self.size != x.shape", "self.other = x.shape", True),
+    ],
 )
 def test_a_flag_that_is_set_lets_it_run_once(condition: str, body: str, shown: bool) -> None:
     """Like `is None`, and an assignment."""

@@ -11,9 +11,7 @@ from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence, FailOn
 from sysperf.script.source import Unreadable, read_bytes
 
 FILE = "pyproject.toml"
-KEYS = (
-    f"select, ignore, exclude, per-file-ignores, confidence ({', '.join(CONFIDENCES)}) and fail-on ({', '.join(SEVERITIES)}, never)"
-)
+KEYS = f"select, ignore, exclude, per-file-ignores, confidence ({', '.join(CONFIDENCES)}) and fail-on ({', '.join(SEVERITIES)}, never)"
 
 
 class Project(Record, kw_only=True, rename="kebab"):
