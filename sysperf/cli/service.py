@@ -76,7 +76,7 @@ class _Done:
     def __enter__(self) -> _Done:  # noqa: PYI034 - Python 3.10 has no typing.Self
         return self
 
-    def __call__(self, did: str, what: str, why: str = "") -> None:
+    def __call__(self, did: str, what: str = "", why: str = "") -> None:
         self._all.append({"did": did, "what": what, "why": why})
         if not self._waits:
             sys.stdout.write(self._line(self._all[-1]))
@@ -93,7 +93,7 @@ class _Done:
 
     @staticmethod
     def _line(one: dict[str, str]) -> str:
-        return f"{one['did']:<9} {one['what']}{': ' if one['why'] else ''}{one['why']}\n"
+        return f"{one['did']:<9} {one['what']}{': ' if one['why'] else ''}{one['why']}".rstrip() + "\n"
 
 
 def _install(args: argparse.Namespace) -> int:
@@ -170,7 +170,7 @@ def _remove(done: _Done, files: Sequence[units.File], *, force: bool) -> int:
     with contextlib.suppress(OSError):
         os.rmdir(paths.SYSTEM_RUNTIME)
     if not files:
-        done("nothing", "of sysperf is installed")
+        done("nothing of sysperf is installed")
     return len(gone)
 
 

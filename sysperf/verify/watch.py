@@ -118,7 +118,7 @@ class _Sampler:
             if descriptor >= 0:
                 os.close(descriptor)
         os.kill(self._pid, signal.SIGKILL)
-        for _ in range(20):
+        for _ in range(200):  # a second: a crowded machine takes its time
             if os.waitpid(self._pid, os.WNOHANG)[0]:
                 return
             time.sleep(0.005)
