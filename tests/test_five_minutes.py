@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")
+from tests.pasting import PYTHON, ROOT, shell
+
 PROGRAM = ROOT / "docs/five_minutes/train.py"
 
 
@@ -44,19 +40,7 @@ def test_the_commands_work_as_they_stand(tmp_path: Path) -> None:
     """Each is pasted; only the runs of the proof are shorter. The cause is named with its line, whoever else is at work."""
     (diagnose, _), (keep, _), (change, _), (prove, _) = transcript()
     shutil.copy(PROGRAM, tmp_path / "train.py")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(PYTHON)} "$@"\n')
-    (tmp_path / "bin" / "sysperf").write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m sysperf "$@"\n'
-    )
-    for program in (tmp_path / "bin").iterdir():
-        program.chmod(0o755)
-    env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "STATE_DIRECTORY": str(tmp_path / "state"), "COLUMNS": "200"}
-    env.pop("PYTHONPATH", None)
-
-    def paste(command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(("sh", "-c", command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
-
+    paste = shell(tmp_path)
     answer = paste(diagnose)
     assert answer.returncode == 1, answer.stderr
     assert "Switches for finding faults are left on" in answer.stdout

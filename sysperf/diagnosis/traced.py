@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,8 +24,18 @@ class _Event(msgspec.Struct):
     ph: str = ""
     cat: str = ""
     name: str = ""
+    ts: float = 0.0
     dur: float = 0.0
     args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Recorded(NamedTuple):
+    """An operator that autograd numbered, or its function of the backward pass. Times are microseconds."""
+
+    begin: float
+    end: float
+    sequence: int
+    is_backward: bool
 
 
 class _File(msgspec.Struct):
@@ -53,21 +64,19 @@ def details(path: str) -> Traced:
 def _details(events: list[_Event]) -> Traced:
     names: Counter[str] = Counter()
     by_type: Counter[bool] = Counter()
-    forward, backward = set[int](), set[int]()
+    recorded: list[_Recorded] = []
     spent = number = 0.0
     for event in events:
         names[_kind(event.name)] += 1
         if event.cat == "cpu_op":
             spent, number = spent + event.dur, number + 1
-            _look_at(event, by_type, forward, backward)
+            _look_at(event, by_type, recorded)
     steps, passes = names["Optimizer.step"], names["DistributedDataParallel.forward"]
     reductions = max((names[name] for name in _REDUCTIONS), default=0)
     typed = sum(by_type.values())
-    if backward:  # what was recorded later has its backward pass after the trace
-        forward = {sequence for sequence in forward if sequence <= max(backward)}
     return Traced(
         double=by_type[True] / typed if typed else None,
-        unused_graph=len(forward - backward) / len(forward) if len(forward) >= MIN_RECORDED else None,
+        unused_graph=_unused(recorded),
         readbacks_per_step=names["readback"] / steps if steps else None,
         reductions_per_step=reductions / passes if passes else None,
         backwards_per_step=passes / steps if steps and passes else None,
@@ -81,7 +90,27 @@ def _kind(name: str) -> str:
     return "Optimizer.step" if name.startswith("Optimizer.step#") else name
 
 
-def _look_at(event: _Event, by_type: Counter[bool], forward: set[int], backward: set[int]) -> None:
+def _unused(recorded: list[_Recorded]) -> float | None:
+    """The share of what was recorded that no backward pass used; None where too little is known.
+
+    A pass begins with what was recorded last. So one that the trace cuts says nothing of what was recorded first: what counts came before
+    the last pass after which the program recorded again. What is recorded within an operator of a pass is made again for it.
+    """
+    forward, backward = set[int](), set[int]()
+    latest, whole, busy_until = -1, -1, 0.0
+    for at, end, sequence, is_backward in sorted(recorded):
+        if is_backward:
+            backward.add(sequence)
+            latest, busy_until = max(latest, sequence), max(busy_until, end)
+        else:
+            forward.add(sequence)
+            whole = latest if at >= busy_until else whole
+    if backward:
+        forward = {sequence for sequence in forward if sequence <= whole}
+    return len(forward - backward) / len(forward) if len(forward) >= MIN_RECORDED else None
+
+
+def _look_at(event: _Event, by_type: Counter[bool], recorded: list[_Recorded]) -> None:
     try:
         args = from_json(event.args, _Args)
     except ValueError:
@@ -89,7 +118,7 @@ def _look_at(event: _Event, by_type: Counter[bool], forward: set[int], backward:
     if types := _float_types(args):
         by_type["double" in types] += round(event.dur * 1_000)
     if isinstance(args.sequence, int):
-        (backward if args.forward_thread else forward).add(args.sequence)
+        recorded.append(_Recorded(event.ts, event.ts + event.dur, args.sequence, bool(args.forward_thread)))
 
 
 def _float_types(args: _Args) -> set[str]:

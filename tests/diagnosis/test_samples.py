@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -333,20 +335,9 @@ def test_a_saw_tooth_has_its_period() -> None:
 
 def test_details_of_a_trace(tmp_path: Path) -> None:
     """Types, values that are read back, and passes without a use."""
-    events = [
-        {
-            "ph": "X",
-            "cat": "cpu_op",
-            "name": "aten::mm",
-            "dur": 30,
-            "args": {"Input type": ["double", "double"], "Sequence number": n, "Fwd thread id": 0},
-        }
-        for n in range(60)
-    ]
-    events += [
-        {"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "dur": 1, "args": {"Sequence number": n, "Fwd thread id": 1}}
-        for n in range(45, 60)
-    ]
+    events = recorded(range(60)) + recorded(range(59, 44, -1), after=60, backward=True) + recorded([60], after=75)
+    for event in events[:60]:
+        event["args"]["Input type"] = ["double", "double"]
     events += [{"ph": "X", "cat": "cpu_op", "name": "aten::_local_scalar_dense", "dur": 1}] * 40
     events += [{"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "dur": 9}] * 2
     path = tmp_path / "trace.json"
@@ -380,16 +371,39 @@ def test_types_without_their_shapes_count_as_they_are(tmp_path: Path) -> None:
     assert traced.details(str(path)).double == 1.0
 
 
-def test_a_trace_that_ends_in_a_forward_pass_has_no_unused_operators(tmp_path: Path) -> None:
-    """The backward pass of the last one comes after it."""
-    forward = [
-        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "dur": 30, "args": {"Sequence number": n, "Fwd thread id": 0}} for n in range(150)
-    ]
-    backward = [{"ph": "X", "cat": "cpu_op", "name": "Mm", "dur": 1, "args": {"Sequence number": n, "Fwd thread id": 1}} for n in range(50)]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": forward + backward}))
+def recorded(numbers: Iterable[int], after: int = 0, *, backward: bool = False) -> list[dict[str, Any]]:
+    """Operators that autograd numbered, one every 10 µs after so many others, or their functions of the backward pass."""
+    name = "MmBackward0" if backward else "aten::mm"
+    return [
+        {
+            "ph": "X", "cat": "cpu_op", "name": name, "ts": 10 * (after + place), "dur": 9,
+            "args": {"Sequence number": number, "Fwd thread id": int(backward)},
+        }
+        for place, number in enumerate(numbers)
+    ]  # fmt: skip
 
-    assert traced.details(str(path)).unused_graph == 0.0
+
+AGAIN = [{**event, "ts": event["ts"] + 1, "dur": 5} for event in recorded(range(150, 160), after=150)]
+"""Recorded within operators of a backward pass."""
+
+
+@pytest.mark.parametrize(
+    ("events", "unused"),
+    [
+        (recorded(range(50)) + recorded(range(49, -1, -1), after=50, backward=True) + recorded(range(50, 150), after=100), 0.0),
+        (recorded(range(150)) + recorded(range(149, 139, -1), after=150, backward=True), None),
+        (recorded(range(150)) + recorded(range(149, 139, -1), after=150, backward=True) + AGAIN, None),
+        (recorded(range(150)) + recorded(range(149, 99, -1), after=150, backward=True) + recorded([150], after=200), 2 / 3),
+        (recorded(range(150)), 1.0),
+    ],
+    ids=["ends in a forward pass", "ends in a backward pass", "ends in recomputation", "evaluates before", "only evaluates"],
+)
+def test_what_no_backward_pass_used(tmp_path: Path, events: list[dict[str, Any]], unused: float | None) -> None:
+    """What a trace cuts says nothing: a pass comes after what it is of, and begins with what was recorded last."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    assert traced.details(str(path)).unused_graph == (pytest.approx(unused) if unused is not None else None)
 
 
 @given(st.binary(max_size=300))
