@@ -38,7 +38,7 @@ JOBS = (
         'image.draft("RGB", (SIZE, SIZE)); pixels = numpy.asarray(image.convert("RGB").resize((SIZE, SIZE)))',
     ),
     Job(
-        "language", "-- python train.py", "log",
+        "language", "-- python train.py", "Logging takes a part of the steps",
         'logging.info("step %d: %s[%d] has norm %.6f", step, name, row, norm)',
         'step % 100 or logging.info("step %d: %s[%d] has norm %.6f", step, name, row, norm)',
     ),

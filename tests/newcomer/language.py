@@ -6,10 +6,8 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
-words, width, length = 256, 64, 32
-model = nn.Sequential(
-    nn.Embedding(words, width), *(nn.TransformerEncoderLayer(width, 4, 128, batch_first=True) for _ in range(2)), nn.Linear(width, words)
-)
+words, width, length = 256, 32, 16
+model = nn.Sequential(nn.Embedding(words, width), nn.TransformerEncoderLayer(width, 4, 128, batch_first=True), nn.Linear(width, words))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 logging.basicConfig(filename="train.log", level=logging.INFO)
 for step in range(1_000_000):
