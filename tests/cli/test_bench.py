@@ -159,7 +159,7 @@ def test_a_ladder_is_climbed_interrupted_and_resumed(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "tmp").mkdir()
     command = (sys.executable, "-m", "sysperf", "bench", "trainer", "--python", TORCH_PYTHON, "--rungs", "set-to-none", "--steps", "14")
-    options = ("--minutes", "2", "--json", "--traces", str(tmp_path / "traces"))
+    options = ("--minutes", "3", "--json", "--traces", str(tmp_path / "traces"))
     trainer = ("--", "--batch", "1", "--cache", str(tmp_path / "cache"))
     with subprocess.Popen((*command, *options, *trainer), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
