@@ -41,7 +41,7 @@ def pasteable(text: str, called: str = "", found: Iterable[str] = _SUDO_FINDS) -
     if "sudo " in text and os.geteuid() == 0 and not any(os.access(f"{path}/sudo", os.X_OK) for path in os.get_exec_path()):
         import re  # noqa: PLC0415 - seldom needed
 
-        return re.sub(r"(^|  |[`'\"(|;&:] ?)sudo (?=\S)", r"\1", text, flags=re.MULTILINE)
+        return re.sub(r"(^|  |[`|;&:] ?)sudo (?=\S)", r"\1", text, flags=re.MULTILINE)
     called = called or sys.argv[0]
     if (
         "sudo sysperf" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pwd
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sysperf import paths
+from sysperf.cli import _options
 from sysperf.ownership import EVERYBODY, stranger
 
 USER = 65_531
@@ -137,3 +139,15 @@ def test_root_without_sudo_gets_commands_without(
     text = "where sudo is not, sudo drops it: {0}dmesg -T | {0}tee x\n{0}sysctl -w a=1; {0}sysctl -w b=1\n  fix       {0}true (`{0}sysperf ps`)"
 
     assert paths.pasteable(text.format("sudo "), "python", []) == text.format("sudo " if needs else "")
+
+
+@pytest.mark.parametrize(("root", "said"), [("/", "  true\n"), ("machine.tar", "  sudo true\n")])
+def test_commands_for_a_captured_machine_keep_their_sudo(
+    root: str, said: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """They are pasted there, where sudo may be."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", "")
+    _options.write("  sudo true", argparse.Namespace(output=None, root=root))
+
+    assert capfdbinary.readouterr().out.decode() == said

@@ -264,8 +264,8 @@ def write_reports(args: argparse.Namespace, render: Callable[[argparse.Namespace
         write(render(report), report)
 
 
-def write(text: str, args: argparse.Namespace) -> None:
-    """Print the report, or write it to `--output` in one step."""
+def write(text: str, args: argparse.Namespace, *, verbatim: bool = False) -> None:
+    """Print the report, or write it to `--output` in one step. What is verbatim, such as a patch, is printed to the byte."""
     if text and not text.endswith("\n"):
         text += "\n"
     if text.startswith("<!doctype html>"):
@@ -273,7 +273,8 @@ def write(text: str, args: argparse.Namespace) -> None:
 
         text = _stamp.stamped(text, args)
     if args.output is None:
-        text = text if text.startswith("{") else paths.pasteable(text)  # JSON is for programs, which may run elsewhere
+        is_for_here = getattr(args, "root", "/") == "/" and not text.startswith("{")  # JSON is for programs, which may run elsewhere
+        text = paths.pasteable(text) if is_for_here and not verbatim else text
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()  # before a question about it, or an error behind it
         return

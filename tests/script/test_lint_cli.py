@@ -288,3 +288,33 @@ def test_neither_audit_nor_wrap_imports_it() -> None:
     script = "import sys; from sysperf.cli import audit, wrap; from sysperf.engine import judging; judging.load_rules(); print([name for name in sys.modules if 'script' in name or name in ('difflib', 'libcst')])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+PINNABLE = '''
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+def main():
+    device = torch.device("cuda")
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8, num_workers=4)
+    setup = """
+  sudo true"""
+    for (x,) in loader:
+        x = x.to(device)
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+main()
+'''
+
+
+def test_a_diff_is_a_patch_to_the_byte(folder: Path) -> None:
+    """Where root has no sudo, too: what a program says of it is the program's."""
+    (folder / "train.py").write_text(PINNABLE)
+    without_sudo = {**os.environ, "PATH": os.path.dirname(sys.executable), "PYTHONPATH": str(ROOT)}
+    diff = sysperf("lint", "train.py", "--diff", cwd=folder, env=without_sudo).stdout
+    before = {line[1:] for line in diff.splitlines() if line[:1] in " -" and not line.startswith("---")}
+
+    assert '  sudo true"""' in before
+    assert before <= set((folder / "train.py").read_text().splitlines())

@@ -33,7 +33,7 @@ def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> 
         return Exit.PARTIAL if args.strict and result.unread else Exit.CLEAN
     ink = Ink(_options.wants_color(args))
     lines = lint_fix.diff(fixes).splitlines()
-    _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args)
+    _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args, verbatim=True)
     sys.stdout.flush()
     if args.diff:
         return Exit.FINDINGS
