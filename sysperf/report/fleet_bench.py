@@ -14,6 +14,7 @@ from sysperf.report.words import count
 
 FORMATS = ("text", "json", "markdown")
 MAX_LINKS = 8
+MORE_RUNS = "more of them would: `sysperf fleet bench --runs 15`, for records those of `sysperf node bench --runs 195`"
 WORDS = {
     "slow": "slow",
     "slower": "slower than most, too little to be called slow",
@@ -70,7 +71,8 @@ def _notes(bench: FleetBench) -> Iterator[str]:
     if unclear := [each for each in bench.suspects if each.verdict == "unclear"]:
         worst = max(each.tells_from_pct for each in unclear)
         least = f"below {worst:g} %" if worst < 100 else "at all"
-        yield f"Of {count(len(unclear), 'suspect')} these runs cannot tell {least}; longer runs would."
+        more = MORE_RUNS if bench.pairs is None else "a network that nobody else uses would"
+        yield f"Of {count(len(unclear), 'suspect')} these runs cannot tell {least}; {more}."
     if any(each.verdict == "not measured" for each in bench.suspects):
         yield "A suspect that was not measured again is bad by chance as often as not. Measure it and its controls again."
     for name in bench.small:

@@ -181,10 +181,20 @@ def test_without_fresh_runs_nobody_is_named(tmp_path: Path) -> None:
 def test_noise_is_told(tmp_path: Path) -> None:
     """Where runs scatter by 5 %, two rounds tell nothing of a node that is 10 % slower, and the answer says so."""
     write(tmp_path / "r", measured(32, 17, 0.05, slow_by=0.1))
-    text = sysperf("fleet", "bench", str(tmp_path / "r")).stdout
+    text = " ".join(sysperf("fleet", "bench", str(tmp_path / "r")).stdout.split())
 
     assert "nobody is called slow" in text
-    assert "longer runs would" in text
+    assert "more of them would: `sysperf fleet bench --runs 15`" in text
+
+
+def test_more_runs_tell_more(tmp_path: Path) -> None:
+    """As many in each round as at the first look: what scatters by 6 % hides a node that is 4 % slower from few of them."""
+    write(tmp_path / "r", measured(32, 195, 0.06, slow_by=0.04))
+    found = [benched(tmp_path / "r", *more)[1]["suspects"] for more in ((), ("--runs", "15"))]
+    few, many = ([(each["node"], each["verdict"], each["runs"]) for each in suspects if each["verdict"] == "slow"] for suspects in found)
+
+    assert few == []
+    assert many == [("n7", "slow", 180)]
 
 
 def test_small_classes_and_silent_nodes_are_told(tmp_path: Path) -> None:

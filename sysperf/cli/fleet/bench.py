@@ -36,7 +36,7 @@ MAX_RUNS = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _nodes.add_arguments(parser, limit_s=NODE_LIMIT_S)
     parser.add_argument("--only", default="memory,matmul,gpu", metavar="GROUPS", help="groups of figures (default: memory,matmul,gpu)")
-    parser.add_argument("--runs", type=int, default=5, metavar="N", help="short runs of each figure at the first look (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs of each figure at a look (default: 5; 6 in a round)")
     parser.add_argument("--pairs", action="store_true", help="measure what lies between nodes, by pairs, instead of each node")
     parser.add_argument("--strict", action="store_true", help="exit 3 when a node did not answer")
     _options.add_format(parser, *report.FORMATS)

@@ -37,16 +37,22 @@ class _Apart:
         self._next = time.monotonic() + APART_S
 
 
+def _in_a_round(first_look: int) -> int:
+    """Return how many runs a round has: as many as the first look, where somebody asked for more because runs scatter."""
+    return max(slow.RUNS, first_look)
+
+
 class _Kept:
     """Runs behind the first look of records that lie there, in their order: what was measured before is measured again."""
 
     def __init__(self, records: Mapping[str, NodeRecord], first_look: int) -> None:
         self._runs = {(each.metric, name): each.values[first_look:] for name, record in records.items() for each in record.ceilings}
+        self._many = _in_a_round(first_look)
 
     def measure(self, number: int, trials: Sequence[slow.Trial]) -> list[slow.Runs]:
         """Take the runs of this round."""
-        first = number * slow.RUNS
-        return [{node: self._runs.get((each.cell.metric, node), ())[first : first + slow.RUNS] for node in each.nodes} for each in trials]
+        first, end = number * self._many, (number + 1) * self._many
+        return [{node: self._runs.get((each.cell.metric, node), ())[first:end] for node in each.nodes} for each in trials]
 
 
 class _Live:
@@ -65,7 +71,7 @@ class _Live:
         return [runs[each.cell] for each in trials]
 
     def _together(self, group: str, trials: Sequence[slow.Trial], what: str) -> dict[slow.Cell, slow.Runs]:
-        asked = msgspec.structs.replace(self._asked, runs=slow.RUNS, groups=(group,))
+        asked = msgspec.structs.replace(self._asked, runs=_in_a_round(self._asked.runs), groups=(group,))
         nodes = [node for each in trials for node in each.nodes]
         gathered, interrupted = gather.ask(self._engine, asked, "bench", lambda done, of: self._say(done, of, what), only=nodes)
         if interrupted:
