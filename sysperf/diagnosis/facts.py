@@ -311,6 +311,7 @@ class Ranks(Record, kw_only=True):
     waiting_gap: Annotated[
         float | None, fact("how much longer another rank waits: difference of the shares in collectives and backward passes")
     ] = None
+    excess_cpus: Annotated[float | None, fact("CPUs that the slowest rank used beyond the mean of the others")] = None
 
 
 class Diagnosis(Record, kw_only=True):

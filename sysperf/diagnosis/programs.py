@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -157,11 +158,13 @@ def ranks(described: Sequence[Program]) -> Ranks:
     several = [rank for rank in described if is_rank(rank) and rank.threads.used_cpus is not None and rank.role == "computes"]
     if len(several) < 2:
         return Ranks(count=len(several))
-    wanted = {rank.pid: (rank.threads.used_cpus or 0.0) / max(0.05, 1 - (rank.threads.waited_share or 0.0)) for rank in several}
+    used = {rank.pid: rank.threads.used_cpus or 0.0 for rank in several}
+    wanted = {rank.pid: used[rank.pid] / max(0.05, 1 - (rank.threads.waited_share or 0.0)) for rank in several}
     waits = {rank.pid: rank.stacks.collective + rank.stacks.backward for rank in several if rank.stacks is not None}
     gap = max(waits.values()) - min(waits.values()) if len(waits) > 1 else None
     slowest = min(waits, key=waits.__getitem__) if gap is not None and gap >= CLEAR_GAP else max(wanted, key=wanted.__getitem__)
     return Ranks(
         count=len(several), wanted_ratio=max(wanted.values()) / max(0.01, min(wanted.values())),
         slowest=next(rank.rank for rank in several if rank.pid == slowest), waiting_gap=gap,
+        excess_cpus=used.pop(slowest) - fmean(used.values()),
     )  # fmt: skip
