@@ -18,7 +18,8 @@ from sysperf.trace.accounting.verdict import (
     MIN_UNLAUNCHED_PCT,
     unexplained_pct,
 )
-from sysperf.trace.facts import Cpu, Rank, Site
+from sysperf.trace.facts import Rank
+from sysperf.trace.host_facts import Cpu, Site
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 
 MOST_FINDINGS = 5

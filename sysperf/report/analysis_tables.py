@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sysperf.model.text import neutral, size
-from sysperf.trace.facts import Rank, Site
+from sysperf.trace.facts import Rank
+from sysperf.trace.host_facts import Site
 from sysperf.trace.output.analysis import Analysis
 
 LARGE = 999.5

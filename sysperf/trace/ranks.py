@@ -14,13 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting import cpu
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.exposed import members
+from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
-from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import INTERRUPTIONS, ExchangeRow, Rank, Skew, Trace
+from sysperf.trace.device_facts import ExchangeRow
+from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
 
@@ -78,11 +78,11 @@ class RankSummary(NamedTuple):
 
 def summarize(accounting: Accounting) -> RankSummary:
     """The collectives and kernels of one rank."""
-    timeline, window = accounting.timeline, accounting.window
-    if window is None:
+    timeline, host = accounting.timeline, accounting.host
+    if host is None:
         return RankSummary(timeline.rank, 0, [], {})
     if not accounting.times:
-        return RankSummary(timeline.rank, window.duration, _on_cpu(accounting, window), {})
+        return RankSummary(timeline.rank, host.window.duration, _on_cpu(host), {})
     rows, texts = timeline.operations, timeline.names.texts
     nccl = ByName(timeline.names, by_name.is_collective, lower=True)
     collectives: list[Entry] = []
@@ -97,16 +97,13 @@ def summarize(accounting: Accounting) -> RankSummary:
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
-    return RankSummary(timeline.rank, window.duration, collectives, kernels)
+    return RankSummary(timeline.rank, host.window.duration, collectives, kernels)
 
 
-def _on_cpu(accounting: Accounting, window: Window) -> list[Entry]:
+def _on_cpu(host: HostTime) -> list[Entry]:
     """The collectives of a program on the CPU, which run on threads of their own: it waits for them where its own does nothing else."""
-    timeline = accounting.timeline
-    rows, texts, exposed = timeline.ranges, timeline.names.texts, cpu.communication(timeline, window)
-    chosen = [index for index in timeline.ranges_named(cpu.is_collective) if window.start <= rows.start[index] < window.end]
-    chosen.sort(key=rows.start.__getitem__)
-    return [Entry(texts[rows.name[index]], *rows.span(index), intersect(exposed, [rows.span(index)])) for index in chosen]
+    rows, texts = host.timeline.ranges, host.timeline.names.texts
+    return [Entry(texts[rows.name[i]], *rows.span(i), intersect(host.communicating, [rows.span(i)])) for i in host.collectives]
 
 
 def _key(accounting: Accounting, index: int, name: str) -> str:

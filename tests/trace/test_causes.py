@@ -12,7 +12,7 @@ from sysperf.model.errors import TraceError
 from sysperf.model.finding import Gain
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.facts import Cpu, Hole
+from sysperf.trace.host_facts import Cpu, Hole
 from sysperf.trace.replay.fixes import BY_NAME, CPU_WORDS, FIXES, STRAGGLER, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sysperf.trace import account, read
-from sysperf.trace.facts import Cpu, Rank
+from sysperf.trace.facts import Rank
+from sysperf.trace.host_facts import Cpu
 from tests.plugins.programs import TRAINING, command, sockets, started
 
 PYTHON = os.environ.get("SYSPERF_TORCH_PYTHON", "")

@@ -17,7 +17,8 @@ from sysperf.report import timeline
 from sysperf.report.analysis import render
 from sysperf.trace import kernels
 from sysperf.trace.accounting.account import _bounded
-from sysperf.trace.facts import HostWork, Rank
+from sysperf.trace.facts import Rank
+from sysperf.trace.host_facts import HostWork
 from sysperf.trace.output.drawing import draw
 
 from .labelled import rules

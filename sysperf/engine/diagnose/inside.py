@@ -31,7 +31,7 @@ from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
 from sysperf.script.reached import MODULE, SeenFile, reached
 from sysperf.trace import phases
-from sysperf.trace.facts import Cpu
+from sysperf.trace.host_facts import Cpu
 
 MAX_SOURCE_BYTES = 4 << 20
 MAX_SOURCES = 64

@@ -9,14 +9,17 @@ from heapq import nlargest
 
 import msgspec
 
-from sysperf.trace.accounting import busy, coverage, cpu, host, iterations, modules, polling, sites, verdict, work
+from sysperf.trace.accounting import busy, coverage, cpu, host_work, iterations, modules, polling, sites, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
+from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.pauses import MIN_ITERATIONS, scattered
 from sysperf.trace.accounting.trust import examine
 from sysperf.trace.accounting.verdict import MIN_DEVICE_STEPS
 from sysperf.trace.accounting.window import Window, device_steps, is_first_step, loader_calls, on_device, primary, steps
-from sysperf.trace.facts import DeviceFacts, Figures, GapFacts, HostWork, Memory, Rank, Site, Steps
+from sysperf.trace.device_facts import DeviceFacts, Figures, GapFacts, Memory
+from sysperf.trace.facts import Rank
+from sysperf.trace.host_facts import HostWork, Site, Steps
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
 from sysperf.trace.timeline import KERNELS, Timeline
@@ -49,16 +52,17 @@ class Accounting:
         """That of the host's own steps, which is another one where the devices do them later."""
         self.window = on_device(marked, timeline, self.launches.times) if marked and not window else marked
         self.threads = Threads(timeline)
+        self.host = HostTime(timeline, self.window) if self.window else None
         self.loader = loader_calls(timeline)
         self.unrecorded = coverage.unrecorded(timeline, self.launches, self.window)
         devices = [] if KERNELS in self.unrecorded or timeline.mixed else sorted(set(timeline.operations.device))
         self._replayer: Replayer | None = None
         self._costs: Costs | None = None
-        self.times = [DeviceTime(timeline, device, self.window, self.launches) for device in devices] if self.window else []
+        self.times = [DeviceTime(self.host, device, self.launches) for device in devices] if self.host else []
 
     def facts(self, *, with_gains: bool = True) -> Rank:
         """Everything that is known, and what follows from it. Gains on a device can be left to `with_gains_of`: each takes replays."""
-        timeline, window = self.timeline, self.window
+        timeline = self.timeline
         marked = steps(timeline)
         rank = Rank(
             file=timeline.file,
@@ -81,9 +85,9 @@ class Accounting:
             with_stacks=timeline.with_stacks,
             with_shapes=timeline.with_shapes,
         )
-        if window is None:
+        if self.host is None:
             return msgspec.structs.replace(rank, why=verdict.without_window(rank, len(timeline.calls)))
-        return self._with_verdict(self._within(rank, window, with_gains))
+        return self._with_verdict(self._within(rank, self.host, with_gains))
 
     def with_gains_of(self, rank: Rank, fixes: Collection[str]) -> Rank:
         """Return these facts, with the gains of these fixes, where time in which the device did nothing is known."""
@@ -91,17 +95,17 @@ class Accounting:
             return rank
         return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
 
-    def _within(self, rank: Rank, window: Window, with_gains: bool) -> Rank:
+    def _within(self, rank: Rank, host: HostTime, with_gains: bool) -> Rank:
         """The facts about the window."""
-        timeline, times = self.timeline, self.times
+        timeline, window, times = self.timeline, host.window, self.times
         on_cpu = None
         if times or timeline.accelerator or rank.trust.device_missing:
             hole, hole_sites = sites.holes(timeline, times, self.threads)
         else:
-            on_cpu, hole, hole_sites = cpu.describe(timeline, window, self.threads)
+            on_cpu, hole, hole_sites = cpu.describe(host, self.threads)
         named = work.named(timeline)
         figured = self.figures()
-        did = host.describe(timeline, self.host_window or window, times)
+        did = host_work.describe(host if self.host_window in (None, window) else HostTime(timeline, self.host_window), times)
         used = busy.uses(times[0], self.threads) if times else []
         worked = work.describe(times[0], named, used) if times else rank.work
         costs = Costs(figured, did, worked, hole)
@@ -115,15 +119,15 @@ class Accounting:
             step_ms_median=median(lengths) if rank.step_count and lengths else None,
             figures=figured,
             devices=tuple(self._device(time) for time in times),
-            steps=self._steps(window, did, figured),
+            steps=self._steps(host, did, figured),
             hole=hole,
             hole_sites=hole_sites,
-            loader_recurring_pct=self._loader_recurring(window) if times or on_cpu else None,
-            loader_sites=self._loader_sites(window),
+            loader_recurring_pct=self._loader_recurring(host) if times or on_cpu else None,
+            loader_sites=self._loader_sites(host),
             sync_sites=sites.of_waits(timeline, times, self.threads),
             work=worked,
             busy=busy.table(times[0], used, rank.gpu) if times else (),
-            modules=modules.of_device(times[0]) if times else modules.of_cpu(timeline, window) if on_cpu else (),
+            modules=modules.of_device(times[0]) if times else modules.of_cpu(host) if on_cpu else (),
             host=did,
             cpu=on_cpu,
             memory=self._memory(),
@@ -134,11 +138,11 @@ class Accounting:
         )
         return _bounded(coverage.without_unknown(facts, self.unrecorded))
 
-    def _loader_waits(self, window: Window) -> list[Intervals]:
+    def _loader_waits(self, host: HostTime) -> list[Intervals]:
         """Return when each device, or on a CPU the main thread, waits for a batch."""
-        return [time.loader_exposed for time in self.times] or [union(clip(self.loader.spans, window.span))]
+        return [time.loader_exposed for time in self.times] or [host.loader]
 
-    def _loader_recurring(self, window: Window) -> float | None:
+    def _loader_recurring(self, host: HostTime) -> float | None:
         """The mean share of waiting for a batch, as far as it comes back; None where nobody knows.
 
         A loader starts its workers for the first batch, and the first step of a program is slow. Of few iterations what each has counts,
@@ -146,9 +150,9 @@ class Accounting:
         """
         if not self.loader.spans:
             return None
-        waits = self._loader_waits(window)
+        waits, window = self._loader_waits(host), host.window
         asked = [start for start, _ in self.loader.spans]
-        found = list(window.steps) if window.rule == "loader" else self.iterations(window)[1]
+        found = list(window.steps) if window.rule == "loader" else self.iterations(host)[1]
         iterations = found or list(window.steps) or list(itertools.pairwise(asked))
         if len(iterations) >= MIN_ITERATIONS:
             is_made_here = _WORKERS.get(self.loader.worker_class) == "0" and not self.times
@@ -158,10 +162,10 @@ class Accounting:
         is_known = len(shares) > 1 or (len(shares) == 1 and not window.is_of_device and not is_first_step(self.timeline))
         return min(shares) if is_known else None
 
-    def _loader_sites(self, window: Window) -> tuple[Site, ...]:
+    def _loader_sites(self, host: HostTime) -> tuple[Site, ...]:
         """Return where the program is while devices, or on a CPU its main thread, wait for a batch."""
-        waits = self._loader_waits(window)
-        return sites.of_loader(self.timeline, waits, self.threads, window.duration * len(waits))
+        waits = self._loader_waits(host)
+        return sites.of_loader(self.timeline, waits, self.threads, host.window.duration * len(waits))
 
     def _batches(self, window: Window) -> Batches:
         """How the program gets its data on the CPU."""
@@ -180,16 +184,15 @@ class Accounting:
 
     def figures(self) -> Figures:
         """The figures of docs/analyze.md: means over the devices, each known where all devices know it."""
-        if self.window is None:
+        if self.host is None:
             return Figures()
         if self.times:
             each = [figures(time) for time in self.times]
             return Figures(**{name: _mean([getattr(of_device, name) for of_device in each]) for name in Figures.__struct_fields__})
-        loader = union(clip(self.loader.spans, self.window.span))
-        busy = union(clip(self.timeline.accelerator.spans(), self.window.span))
+        used = self.host.window.covered(self.timeline.accelerator.spans())
         return Figures(
-            dataloader_pct=100 * length(loader) / self.window.duration if loader else None,
-            mtia_busy_pct=100 * length(busy) / self.window.duration if busy else None,
+            dataloader_pct=self.host.share(self.host.loader) if self.host.loader else None,
+            mtia_busy_pct=self.host.share(used) if used else None,
         )
 
     def _device(self, time: DeviceTime) -> DeviceFacts:
@@ -198,8 +201,8 @@ class Accounting:
             id=time.device,
             name=device.name if device else None,
             capability=device.capability if device else None,
-            busy_pct=100 * length(time.busy) / time.window.duration,
-            kernel_busy_pct=100 * length(time.kernels) / time.window.duration,
+            busy_pct=time.share(time.busy),
+            kernel_busy_pct=time.share(time.kernels),
             idle_ms=length(time.idle) / 1e6,
             gaps=len(time.gaps),
             starved_gaps=sum(gap.kind == STARVED for gap in time.gaps),
@@ -207,32 +210,30 @@ class Accounting:
             longest_gaps=tuple(_described(gap, time) for gap in nlargest(MAX_GAPS, time.gaps, lambda gap: gap.end - gap.start)),
         )
 
-    def _steps(self, window: Window, did: HostWork, figured: Figures) -> Steps:
-        by, spans = self.iterations(window)
+    def _steps(self, host: HostTime, did: HostWork, figured: Figures) -> Steps:
+        by, spans = self.iterations(host)
         described = iterations.describe(by, spans)
         if (did.capture_pct or 0.0) >= verdict.MIN_EXPOSED_PCT:
             return msgspec.structs.replace(described, steady=False)
         if not described.by and verdict.is_one_pass(did, figured):
             return msgspec.structs.replace(described, steady=True)
-        if window.is_of_device and len(spans) < MIN_DEVICE_STEPS:
+        if host.window.is_of_device and len(spans) < MIN_DEVICE_STEPS:
             return msgspec.structs.replace(described, steady=False)
         if described.outlier:
             longest = max(spans, key=lambda span: span[1] - span[0])
-            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(spans, longest))
+            return msgspec.structs.replace(described, outlier_cause=self._outlier_cause(host, spans, longest))
         return described
 
-    def iterations(self, window: Window) -> tuple[str, list[Interval]]:
+    def iterations(self, host: HostTime) -> tuple[str, list[Interval]]:
         """(what was used to find them, the iterations, as the devices do them where the host is far ahead)."""
-        if window.is_of_device:
-            return "ProfilerStep" if steps(self.timeline) else "loader", list(window.steps)
-        by, spans = iterations.find(self.timeline, window)
+        if host.window.is_of_device:
+            return "ProfilerStep" if steps(self.timeline) else "loader", list(host.window.steps)
+        by, spans = host.iterations
         return by, device_steps(spans, self.timeline, self.launches.times) or spans
 
-    def _outlier_cause(self, steps_in_order: Intervals, longest: Interval) -> str:
+    def _outlier_cause(self, host: HostTime, steps_in_order: Intervals, longest: Interval) -> str:
         """What the longest step has more of than the others have on average."""
-        if self.window is None:
-            return ""
-        parts = _parts_on_device(self.times[0]) if self.times else cpu.parts(self.timeline, self.window)
+        parts = _parts_on_device(self.times[0]) if self.times else cpu.parts(host)
         others = union(step for step in steps_in_order if step != longest)
         excess = {
             name: length(clip(part, longest)) - length(intersect(union(part), others)) / (len(steps_in_order) - 1)

@@ -14,7 +14,7 @@ from sysperf.model.record import Json, from_json
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import TINY_KERNEL_NS, DeviceTime
 from sysperf.trace.accounting.nesting import Threads
-from sysperf.trace.facts import BusyRow
+from sysperf.trace.device_facts import BusyRow
 from sysperf.trace.intervals import median
 from sysperf.trace.peaks import bandwidth_gb_s, dense_16bit
 from sysperf.trace.timeline import PRODUCTS, Timeline

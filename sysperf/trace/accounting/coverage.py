@@ -6,64 +6,30 @@ less, so that calls decide: where they launched kernels or copied, and the file 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import Launches
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import CollectiveFacts, DeviceFacts, Figures, Hole, Rank, Replay, Work
+from sysperf.trace.declared import GAPS, IDLE, LAUNCHES, known
+from sysperf.trace.facts import Rank, Replay
+from sysperf.trace.host_facts import Hole
 from sysperf.trace.timeline import (
     CALL_NAMES,
     CALLS,
     COPIES,
     COPY,
-    DIRECTIONS,
     GRAPH,
     GRAPH_KERNELS,
     GRAPHS,
     KERNEL,
-    KERNEL_NAMES,
     KERNELS,
-    MEMORY_KINDS,
     SET,
     SETS,
     Timeline,
 )
-
-LAUNCHES = "launches"
-"""Besides what readers say (`Timeline.absent`): which call launched an operation."""
-
-_COPIES = ("copy_exposed_pct", "h2d_exposed_pct", "d2h_exposed_pct")
-_PAGEABLE = (
-    "h2d_pinned_exposed_pct", "pageable_wait_pct", "pageable_h2d_wait_pct",
-    "pageable_h2d", "pageable_d2h", "pageable_h2d_per_step", "pageable_d2h_per_step",
-)  # fmt: skip
-_IDLE = (
-    "gpu_busy_pct_mean", "dataloader_exposed_pct", "sync_exposed_pct", "copy_api_exposed_pct", "alloc_api_exposed_pct",
-    "host_exposed_pct", "host_starved_pct", "dispatch_idle_pct", "idle_queued_pct", "host_late_pct", "idle_long_gaps_pct",
-    "longest_gap_ms",
-)  # fmt: skip
-_GAPS = ("host_starved_pct", "dispatch_idle_pct", "idle_queued_pct", "host_late_pct")
-_CALLS = (
-    "sync_api_ms_per_step", "sync_api_pct", "sync_exposed_pct", "copy_api_pct", "copy_api_exposed_pct", "launch_api_pct",
-    "alloc_api_exposed_pct", "host_exposed_pct", "host_starved_pct", "dispatch_idle_pct",
-)  # fmt: skip
-_NAMES = ("matmul_time_share", "tensor_core_share", "nccl_pct", "nccl_exposed_pct", "nccl_kernels_per_step")
-_OF_KERNELS = ("kernels", "kernels_per_step", "tiny_kernel_share", *_NAMES)
-_FIGURES = {
-    COPIES: (*_COPIES, *_PAGEABLE, *_IDLE),
-    CALLS: (*_CALLS, "idle_queued_pct", "host_late_pct", "pageable_wait_pct", "pageable_h2d_wait_pct"),
-    LAUNCHES: (*_GAPS, "pageable_wait_pct", "pageable_h2d_wait_pct"),
-    KERNEL_NAMES: _NAMES,
-    GRAPHS: (*_COPIES, *_PAGEABLE, *_IDLE, *_OF_KERNELS),
-    GRAPH_KERNELS: _OF_KERNELS,
-    CALL_NAMES: _CALLS,
-    DIRECTIONS: ("h2d_exposed_pct", "d2h_exposed_pct", *_PAGEABLE),
-    MEMORY_KINDS: _PAGEABLE,
-}
-"""The figures that need each. Memsets are too short to matter for idle time."""
 
 
 def unrecorded(timeline: Timeline, launches: Launches, window: Window | None) -> frozenset[str]:
@@ -118,46 +84,25 @@ def _unanswered(timeline: Timeline, launches: Launches, question: Callable[[str]
     return bool(asked) and not asked & answered
 
 
-def has_idle(words: Iterable[str]) -> bool:
-    """Whether the time in which a device did nothing is known: copies and graphs that are not in the file would look like it."""
-    return not {KERNELS, COPIES, GRAPHS}.intersection(words)
+def has_idle(words: frozenset[str]) -> bool:
+    """Whether the time in which a device did nothing is known."""
+    return not words.intersection(IDLE)
 
 
-def has_gaps(words: Iterable[str]) -> bool:
+def has_gaps(words: frozenset[str]) -> bool:
     """Whether it is known what ended a gap, and so whom the device waited for."""
-    return has_idle(words) and not {CALLS, LAUNCHES, CALL_NAMES}.intersection(words)
-
-
-def known(figures: Figures, words: Iterable[str]) -> Figures:
-    """The figures without those that need what is not in the file."""
-    unknown = {name for word in words for name in _FIGURES.get(word, ())}
-    return msgspec.structs.replace(figures, **dict.fromkeys(unknown)) if unknown else figures
+    return not words.intersection(GAPS)
 
 
 def without_unknown(rank: Rank, words: frozenset[str]) -> Rank:
     """The facts of a rank without those that need what is not in the file."""
     if not words or not (rank.has_device or rank.trust.device_missing):
         return rank
-    calls, names = words & {CALLS, CALL_NAMES}, words & {KERNEL_NAMES, GRAPHS, GRAPH_KERNELS}
-    gaps, idle = has_gaps(words), has_idle(words)
-    did = rank.host if gaps else msgspec.structs.replace(rank.host, refill_pct=None, refill_short_pct=None, start_up_pct=None)
     return msgspec.structs.replace(
-        rank,
+        known(rank, words),
         figures=known(rank.figures, words),
-        devices=tuple(_device(device, idle=idle, gaps=gaps) for device in rank.devices),
-        loader_recurring_pct=rank.loader_recurring_pct if idle else None,
-        hole=rank.hole if gaps else Hole(pct=None),
-        hole_sites=rank.hole_sites if gaps else (),
-        sync_sites=rank.sync_sites if idle and not calls else (),
-        host=msgspec.structs.replace(did, module_load_pct=None) if calls else did,
-        work=Work() if names else rank.work,
-        busy=() if names else rank.busy,
-        collectives=CollectiveFacts() if names else rank.collectives,
-        replay=rank.replay if idle else Replay(why=f"nothing of these is in the file: {', '.join(sorted(words))}"),
+        devices=tuple(known(device, words) for device in rank.devices),
+        hole=rank.hole if has_gaps(words) else Hole(pct=None),
+        host=known(rank.host, words),
+        replay=rank.replay if has_idle(words) else Replay(why=f"nothing of these is in the file: {', '.join(sorted(words))}"),
     )
-
-
-def _device(device: DeviceFacts, *, idle: bool, gaps: bool) -> DeviceFacts:
-    if not idle:
-        device = msgspec.structs.replace(device, busy_pct=None, idle_ms=None, gaps=None, longest_gaps=())
-    return device if gaps else msgspec.structs.replace(device, starved_gaps=None, queued_gaps=None)

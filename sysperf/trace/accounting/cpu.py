@@ -9,16 +9,13 @@ from heapq import nlargest
 from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace.accounting import pauses
-from sysperf.trace.accounting.autograd import Engine
-from sysperf.trace.accounting.exposed import LONG_GAP_NS
-from sysperf.trace.accounting.host import compilations, garbage_collections, launching_thread
-from sysperf.trace.accounting.iterations import find
+from sysperf.trace.accounting.host_time import COMMUNICATION, HostTime
 from sysperf.trace.accounting.nesting import Threads, exclusive
 from sysperf.trace.accounting.passes import outermost_operators
 from sysperf.trace.accounting.sites import of_threads
-from sysperf.trace.accounting.window import Window, is_loader, loader_calls, optimizer_steps
-from sysperf.trace.facts import Cpu, Hole, Site
-from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, subtract, union
+from sysperf.trace.accounting.window import LONG_GAP_NS, Window, is_loader
+from sysperf.trace.host_facts import Cpu, Hole, Site
+from sysperf.trace.intervals import Interval, Intervals, intersect, length, median, overlap, subtract, union
 from sysperf.trace.timeline import OPERATOR, Timeline
 
 TINY_OPERATOR_NS = 20_000
@@ -30,32 +27,22 @@ _FALLBACK = lazy(r"aten::(?:_slow_conv|slow_conv|thnn_conv|_nnpack_spatial)")
 _COPY = lazy(r"aten::(?:copy_|_to_copy|contiguous|clone|to)$")
 _OTHER_THREAD = lazy(r"<built-in method (?:acquire|get) of _(?:thread\.R?[lL]ock|queue\.SimpleQueue|multiprocessing\.SemLock)>")
 """Waiting for another thread or process, whose work on the CPU the file does not show."""
-_COLLECTIVE = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):")
-_COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
 
 
-def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
+def describe(host: HostTime, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, ...]]:
     """Return where the time of the window goes: the facts, the long times between operators, and where the main thread is then."""
-    rows, texts, whole = timeline.ranges, timeline.names.texts, window.duration
-    loader = union(clip(loader_calls(timeline).spans, window.span))
-    operators = [i for i, kind in enumerate(rows.kind) if kind == OPERATOR and rows.start[i] < window.end and rows.end[i] > window.start]
-    engine = Engine(timeline)
-    running = subtract(union(clip(rows.spans_of(operators), window.span)), engine.pauses(window))
-    compiling = subtract(clip(compilations(timeline), window.span), loader)
-    computing = subtract(subtract(running, loader), compiling)
-    talking = communication(timeline, window)
-    own, counts, tiny = self_times(timeline, window, threads, engine)
+    timeline, window, main, operators = host.timeline, host.window, host.main, host.operators
+    texts, whole = timeline.names.texts, window.duration
+    own, counts, tiny = self_times(host, threads)
 
-    def share(pattern: re.Pattern[str]) -> float:
+    def of_names(pattern: re.Pattern[str]) -> float:
         return 100 * sum(time for name, time in own.items() if pattern.match(texts[name])) / whole
 
-    between = subtract([window.span], union([*computing, *talking, *compiling, *loader]))
-    collecting = intersect(garbage_collections(timeline, window), between)
+    between = subtract([window.span], union([*host.computing, *host.communicating, *host.compiling, *host.loader]))
+    collecting = intersect(host.collecting, between)
     code = subtract(between, collecting)
     long = [gap for gap in code if gap[1] - gap[0] >= LONG_GAP_NS]
-    main = launching_thread(timeline, window)
-    optimizing = optimizer_steps(timeline)
-    iterations = [span for span in find(timeline, window)[1] if span[1] > span[0]]
+    iterations = [span for span in host.iterations[1] if span[1] > span[0]]
     found = pauses.classify(long, _parts(timeline), iterations)
     own_pauses = sorted((*found.regular, *found.periodic)) if len(iterations) > 1 else long
     where = of_threads({main: own_pauses}, threads, whole) if main is not None and operators else ()
@@ -63,29 +50,29 @@ def describe(timeline: Timeline, window: Window, threads: Threads) -> tuple[Cpu,
     _, python = _recurring(subtract(code, long), iterations)
     facts = Cpu(
         operators=len(operators),
-        operator_pct=100 * length(computing) / whole,
+        operator_pct=host.share(host.computing),
         interrupted_pct=100 * pauses.interrupted(_computing(timeline, operators), iterations) / whole,
-        loader_pct=100 * length(loader) / whole,
-        loader_operator_pct=100 * length(intersect(running, loader)) / whole,
-        compile_pct=100 * length(compiling) / whole,
-        communication_pct=100 * length(talking) / whole,
-        python_pct=100 * length(between) / whole,
-        python_recurring_pct=100 * length(code) / whole if python is None else _with_pauses(python, hole),
-        gc_pct=100 * length(collecting) / whole,
+        loader_pct=host.share(host.loader),
+        loader_operator_pct=host.share(intersect(host.running, host.loader)),
+        compile_pct=host.share(host.compiling),
+        communication_pct=host.share(host.communicating),
+        python_pct=host.share(between),
+        python_recurring_pct=host.share(code) if python is None else _with_pauses(python, hole),
+        gc_pct=host.share(collecting),
         between_sites=of_threads({main: nlargest(MAX_GAPS, subtract(code, long), key=_length)}, threads, whole)
         if timeline.with_stacks and main is not None
         else (),
         gc_sites=of_threads({main: collecting}, threads, whole) if main is not None else (),
-        matmul_pct=share(_MATMUL),
-        fallback_pct=share(_FALLBACK),
-        copy_pct=share(_COPY),
-        own_copy_pct=100 * length(_asked_for(timeline, window, main, [*loader, *optimizing])) / whole,
-        optimizer_pct=100 * length(subtract(union(clip(optimizing, window.span)), long)) / whole,
+        matmul_pct=of_names(_MATMUL),
+        fallback_pct=of_names(_FALLBACK),
+        copy_pct=of_names(_COPY),
+        own_copy_pct=host.share(_asked_for(host)),
+        optimizer_pct=host.share(subtract(host.optimizing, long)),
         tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
         operators_per_step=sum(counts.values()) / window.iterations
         if window.iterations
         else _per_iteration(timeline, operators, iterations),
-        threads=len({rows.thread[i] for i in operators}),
+        threads=len({timeline.ranges.thread[i] for i in operators}),
         top=tuple(
             Site(what=texts[name][:160], where=_line(timeline, threads, window, name), exposed_pct=100 * time / whole, count=counts[name])
             for name, time in own.most_common(MAX_TOP)
@@ -103,7 +90,7 @@ def _computing(timeline: Timeline, operators: list[int]) -> list[pauses.Part]:
 def _parts(timeline: Timeline) -> list[pauses.Part]:
     """What the file's threads did that is no pause, in order."""
     rows = timeline.ranges
-    talking = timeline.ranges_named(_COMMUNICATION.match)
+    talking = timeline.ranges_named(COMMUNICATION.match)
     loading = timeline.marks(is_loader)
     chosen = (*(i for i, kind in enumerate(rows.kind) if kind == OPERATOR), *talking, *loading)
     return pauses.outermost((rows.start[i], rows.end[i], rows.name[i]) for i in chosen)
@@ -143,19 +130,6 @@ def _recurrence(in_most: bool, every: float | None) -> str:
     return " and ".join(filter(None, ("in most steps" if in_most else "", often)))
 
 
-def is_collective(name: str) -> bool:
-    """Whether a range is a collective operation as its library runs it, on a thread of its own."""
-    return bool(_COLLECTIVE.match(name))
-
-
-def communication(timeline: Timeline, window: Window) -> Intervals:
-    """Return when ranks exchange data, and the program neither computes nor loads beside it."""
-    rows = timeline.ranges
-    talking = union(clip(rows.spans_of(timeline.ranges_named(_COMMUNICATION.match)), window.span))
-    computing = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
-    return subtract(talking, union([*computing, *clip(loader_calls(timeline).spans, window.span)])) if talking else []
-
-
 def _length(span: Interval) -> int:
     return span[1] - span[0]
 
@@ -166,18 +140,13 @@ def _share_waiting(where: tuple[Site, ...]) -> float:
     return waiting / (sum(site.exposed_pct for site in where) or 1)
 
 
-def parts(timeline: Timeline, window: Window) -> dict[str, Intervals]:
+def parts(host: HostTime) -> dict[str, Intervals]:
     """The times of the loader, of compilation, of operators outside both, and of the rest."""
-    rows = timeline.ranges
-    loader = union(clip(loader_calls(timeline).spans, window.span))
-    running = union(clip((span for span, kind in zip(rows.spans(), rows.kind, strict=True) if kind == OPERATOR), window.span))
-    operators = subtract(subtract(running, loader), Engine(timeline).pauses(window))
-    compiling = subtract(clip(compilations(timeline), window.span), loader)
     return {
-        "loader": loader,
-        "compilation": compiling,
-        "operators": subtract(operators, compiling),
-        "Python between operators": subtract([window.span], union([*loader, *compiling, *operators])),
+        "loader": host.loader,
+        "compilation": host.compiling,
+        "operators": host.computing,
+        "Python between operators": subtract([host.window.span], union([*host.loader, *host.compiling, *host.computing])),
     }
 
 
@@ -207,32 +176,28 @@ def _line(timeline: Timeline, threads: Threads, window: Window, name: int) -> Pl
     return took.most_common(1)[0][0] if took else None
 
 
-def _asked_for(timeline: Timeline, window: Window, main: int | None, elsewhere: Intervals) -> Intervals:
-    """The copies and conversions that the main thread makes outside other operators and outside of these times."""
-    rows = timeline.ranges
-    copying = {number for number, text in enumerate(timeline.names.texts) if _COPY.match(text)}
-    outermost = outermost_operators(timeline, main) if copying else []
-    asked = union(clip(rows.spans_of(i for i in outermost if rows.name[i] in copying), window.span))
-    return subtract(asked, union(elsewhere))
+def _asked_for(host: HostTime) -> Intervals:
+    """The copies and conversions that the main thread makes outside other operators, the loader and optimizers."""
+    rows = host.timeline.ranges
+    copying = {number for number, text in enumerate(host.timeline.names.texts) if _COPY.match(text)}
+    outermost = outermost_operators(host.timeline, host.main) if copying else []
+    asked = host.window.covered(rows.spans_of(i for i in outermost if rows.name[i] in copying))
+    return subtract(asked, union([*host.loader, *host.optimizing]))
 
 
-def self_times(
-    timeline: Timeline, window: Window, threads: Threads, engine: Engine | None = None
-) -> tuple[Counter[int], Counter[int], int]:
+def self_times(host: HostTime, threads: Threads) -> tuple[Counter[int], Counter[int], int]:
     """(exclusive ns by name, calls by name, calls that are tiny) of the operators that start in the window, outside loader and compiler."""
-    rows, elsewhere = timeline.ranges, union(clip([*loader_calls(timeline).spans, *compilations(timeline)], window.span))
-    engine = engine or Engine(timeline)
-    pausing = engine.pauses(window)
+    rows, elsewhere = host.timeline.ranges, union([*host.loader, *host.compiling])
     own: Counter[int] = Counter()
     counts: Counter[int] = Counter()
     tiny = 0
-    low, high = window.span
+    low, high = host.window.span
     for thread in list(threads.threads()):
         mine = [i for i in threads.ranges(thread) if rows.kind[i] == OPERATOR and low <= rows.start[i] < high]
         if elsewhere:
             mine = [i for i in mine if not overlap(elsewhere, (rows.start[i], rows.start[i] + 1))]
-        for index, time in exclusive(timeline, mine):
-            own[rows.name[index]] += max(0, time - overlap(pausing, rows.span(index))) if index in engine.around else time
+        for index, time in exclusive(host.timeline, mine):
+            own[rows.name[index]] += max(0, time - overlap(host.engine_pauses, rows.span(index))) if index in host.engine else time
             counts[rows.name[index]] += 1
             tiny += rows.end[index] - rows.start[index] < TINY_OPERATOR_NS
     return own, counts, tiny

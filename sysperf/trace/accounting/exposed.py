@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from sysperf.model.record import joined
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.window import Window, loader_calls
-from sysperf.trace.facts import Figures
-from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, subtract, union
+from sysperf.trace.accounting.host_time import HostTime
+from sysperf.trace.accounting.window import LONG_GAP_NS, Window, loader_calls
+from sysperf.trace.device_facts import Figures
+from sysperf.trace.intervals import Interval, Intervals, intersect, length, subtract
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, GRAPH, KERNEL, Timeline
 
-LONG_GAP_NS = 1_000_000
 ARRIVES_NS, QUICK_CALL_NS = 10_000, 20_000
 """A launch that nothing holds back arrives so soon behind its call; a longer call waited for room in the queue."""
 TINY_KERNEL_NS = 10_000
@@ -65,16 +65,15 @@ class HostCalls:
             if start < high and end > low and (ours is None or thread in ours):
                 for spans in lists[name]:
                     spans.append((start, end))
-        self.sync, self.copy, self.launch, self.alloc, self.module = (union(clip(by_kind[kind], window.span)) for kind in _CALLS)
+        self.sync, self.copy, self.launch, self.alloc, self.module = (window.covered(by_kind[kind]) for kind in _CALLS)
 
 
 class DeviceTime:
     """The time of one device within a window, as sets of intervals."""
 
-    def __init__(self, timeline: Timeline, device: int, window: Window, launches: Launches) -> None:
-        self.timeline, self.device, self.window = timeline, device, window
-        self.launches = launches
-        rows = timeline.operations
+    def __init__(self, host: HostTime, device: int, launches: Launches) -> None:
+        self.timeline, self.window, self.device, self.launches = host.timeline, host.window, device, launches
+        timeline, window, rows = host.timeline, host.window, host.timeline.operations
         self.operations = [
             index
             for index, (where, start, end) in enumerate(zip(rows.device, rows.start, rows.end, strict=True))
@@ -84,15 +83,14 @@ class DeviceTime:
         self.kernel_indices = [index for index in self.operations if rows.kind[index] == KERNEL]
         self.graph_indices = [index for index in self.operations if rows.kind[index] == GRAPH]
         self.copy_indices = [index for index in self.operations if rows.kind[index] == COPY]
-        self.busy = union(clip(rows.spans_of(self.operations), window.span))
-        self.kernels = self._union(self.kernel_indices + self.graph_indices)
+        self.busy = self.covered(self.operations)
+        self.kernels = self.covered(self.kernel_indices + self.graph_indices)
         """When kernels run; of CUDA graphs whose kernels are not in the file, all of their time."""
         self.idle = subtract([window.span], self.busy)
         self.calls = HostCalls(timeline, device, window)
-        every_loader = union(clip(loader_calls(timeline).spans, window.span))
         users = timeline.device_processes.get(device, ())
-        self.loader = union(clip(loader_calls(timeline, users).spans, window.span)) if users else every_loader
-        self.has_loader = bool(every_loader or self.loader)
+        self.loader = window.covered(loader_calls(timeline, users).spans) if users else host.loader
+        self.has_loader = bool(host.loader or self.loader)
         free = subtract(self.idle, self.loader)
         self.loader_exposed = intersect(self.idle, self.loader)
         self.sync_exposed = intersect(free, self.calls.sync)
@@ -119,8 +117,13 @@ class DeviceTime:
         groups = (indices for name, indices in self._kernels_by_name.items() if question(texts[name].lower()))
         return list(itertools.chain(*groups))
 
-    def _union(self, indices: list[int]) -> Intervals:
-        return union(clip(self.timeline.operations.spans_of(indices), self.window.span))
+    def covered(self, indices: list[int]) -> Intervals:
+        """The time of the window that any of these operations covers."""
+        return self.window.covered(self.timeline.operations.spans_of(indices))
+
+    def share(self, part: Intervals) -> float:
+        """The share of the window in percent."""
+        return 100 * length(part) / self.window.duration
 
     def _gaps(self) -> list[Gap]:
         """Every idle interval with its kind. The operations that start when it ends tell, by the earliest of their launches."""
@@ -154,7 +157,7 @@ class DeviceTime:
     def copies(self, question: ByName) -> Intervals:
         """The time of the copies whose names are so, less that of kernels."""
         rows = self.timeline.operations
-        return subtract(self._union([index for index in self.copy_indices if question(rows.name[index])]), self.kernels)
+        return subtract(self.covered([index for index in self.copy_indices if question(rows.name[index])]), self.kernels)
 
 
 class Launches:
@@ -192,11 +195,7 @@ def members(time: DeviceTime, indices: list[int]) -> list[int]:
 
 def figures(time: DeviceTime) -> Figures:
     """Every figure of docs/analyze.md for one device."""
-    whole = time.window.duration
-
-    def percent(part: Intervals) -> float:
-        return 100 * length(part) / whole
-
+    percent = time.share
     starved = [(gap.start, gap.end) for gap in time.gaps if gap.kind == STARVED]
     short = [(gap.start, gap.end) for gap in time.gaps if gap.kind == STARVED and gap.end - gap.start < LONG_GAP_NS]
     long = [(gap.start, gap.end) for gap in time.gaps if gap.end - gap.start >= LONG_GAP_NS]
@@ -225,12 +224,9 @@ def figures(time: DeviceTime) -> Figures:
 
 
 def _copies(time: DeviceTime) -> Figures:
-    names, rows, whole = time.timeline.names, time.timeline.operations, time.window.duration
+    names, rows, share = time.timeline.names, time.timeline.operations, time.share
     h2d, d2h = ByName(names, by_name.is_h2d), ByName(names, by_name.is_d2h)
     pageable = ByName(names, by_name.is_memory_pageable)
-
-    def share(part: Intervals) -> float:
-        return 100 * length(part) / whole
 
     def waiting(question: Callable[[int], bool]) -> float:
         """The time of pageable copies, and of the calls that wait for them, while no kernel runs."""
@@ -241,7 +237,7 @@ def _copies(time: DeviceTime) -> Figures:
                 call = time.launches.call(index)
                 if call is not None:
                     waited.append(time.timeline.calls.span(call))
-        return share(subtract(union(clip(waited, time.window.span)), time.kernels))
+        return share(subtract(time.window.covered(waited), time.kernels))
 
     return Figures(
         copy_exposed_pct=share(time.copies(ByName(names, lambda _: True))),
@@ -256,15 +252,13 @@ def _copies(time: DeviceTime) -> Figures:
 
 
 def _collectives(time: DeviceTime) -> Figures:
-    rows, whole = time.timeline.operations, time.window.duration
     ours = time.kernels_named(by_name.is_collective)
-    together = union(clip(rows.spans_of(ours), time.window.span))
-    computing = time.kernels_named(lambda name: not by_name.is_collective(name)) if ours else []
-    others = union(clip(rows.spans_of(computing), time.window.span))
+    together = time.covered(ours)
+    others = time.covered(time.kernels_named(lambda name: not by_name.is_collective(name)) if ours else [])
     count, iterations = len(members(time, ours)), time.window.iterations
     return Figures(
-        nccl_pct=100 * length(together) / whole,
-        nccl_exposed_pct=100 * length(subtract(together, others)) / whole,
+        nccl_pct=time.share(together),
+        nccl_exposed_pct=time.share(subtract(together, others)),
         nccl_kernels_per_step=count / iterations if iterations else None,
     )
 

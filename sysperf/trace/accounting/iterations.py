@@ -11,11 +11,9 @@ from operator import eq
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.exposed import LONG_GAP_NS
-from sysperf.trace.accounting.host import launching_thread
 from sysperf.trace.accounting.passes import are_layers, is_layer, is_step, outermost_modules, outermost_operators, passes_of_training
-from sysperf.trace.accounting.window import Window, loader_calls
-from sysperf.trace.facts import Steps
+from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_thread, loader_calls
+from sysperf.trace.host_facts import Steps
 from sysperf.trace.intervals import Interval, length, median
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Spans, Timeline
 

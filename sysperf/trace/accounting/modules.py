@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from sysperf.startup import lazy
 from sysperf.trace.accounting.exposed import DeviceTime
-from sysperf.trace.accounting.host import launching_thread
+from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.passes import outermost_operators
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import ModuleRow
+from sysperf.trace.device_facts import ModuleRow
 from sysperf.trace.timeline import Timeline
 
 MIN_SHARE_PCT, MAX_DEPTH, MAX_ROWS = 1.0, 5, 40
@@ -34,9 +34,9 @@ def of_device(time: DeviceTime) -> tuple[ModuleRow, ...]:
     return _tree(timeline, time.window, launched, sum(rows.end[index] - rows.start[index] for index in time.members))
 
 
-def of_cpu(timeline: Timeline, window: Window) -> tuple[ModuleRow, ...]:
+def of_cpu(host: HostTime) -> tuple[ModuleRow, ...]:
     """The modules in which operators run longest on the main thread, each below the one that called it."""
-    rows, main = timeline.ranges, launching_thread(timeline, window)
+    timeline, window, rows, main = host.timeline, host.window, host.timeline.ranges, host.main
     inside = [index for index in outermost_operators(timeline, main) if window.start <= rows.start[index] < window.end]
     took = [(rows.start[index], rows.end[index] - rows.start[index]) for index in inside]
     return _tree(timeline, window, {main: took} if main is not None else {}, sum(ns for _, ns in took))

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sysperf.trace.accounting.exposed import LONG_GAP_NS
+from sysperf.trace.accounting.window import LONG_GAP_NS
 from sysperf.trace.intervals import Interval, Intervals, median
 
 MIN_ITERATIONS = 4

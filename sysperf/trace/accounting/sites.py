@@ -10,10 +10,10 @@ from collections.abc import Container
 from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.exposed import LONG_GAP_NS, STARVED, DeviceTime
+from sysperf.trace.accounting.exposed import STARVED, DeviceTime
 from sysperf.trace.accounting.nesting import Around, Threads
-from sysperf.trace.accounting.window import is_loader
-from sysperf.trace.facts import Hole, Site
+from sysperf.trace.accounting.window import LONG_GAP_NS, is_loader
+from sysperf.trace.host_facts import Hole, Site
 from sysperf.trace.intervals import Interval, Intervals, intersect, length, overlap, subtract, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, Calls, Timeline

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from sysperf.trace.accounting import coverage
 from sysperf.trace.accounting.window import DEVICE_STEPS
-from sysperf.trace.facts import INTERRUPTIONS, Cpu, Figures, HostWork, Rank, Skew
+from sysperf.trace.declared import LAUNCHES
+from sysperf.trace.device_facts import Figures
+from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
+from sysperf.trace.host_facts import Cpu, HostWork
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
@@ -148,8 +150,8 @@ def unexplained_pct(figures: Figures) -> float:
 
 
 def _not_there(rank: Rank) -> str:
-    lacking = [kind for kind in rank.trust.unrecorded if kind != coverage.LAUNCHES]
-    unlaunched = "the file does not say what launched its operations" if coverage.LAUNCHES in rank.trust.unrecorded else ""
+    lacking = [kind for kind in rank.trust.unrecorded if kind != LAUNCHES]
+    unlaunched = "the file does not say what launched its operations" if LAUNCHES in rank.trust.unrecorded else ""
     return " and ".join(filter(None, (unlaunched, f"the file has no {', '.join(lacking)}" if lacking else "")))
 
 

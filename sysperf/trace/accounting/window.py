@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
-from sysperf.trace.intervals import Interval, median, overlap, union
+from sysperf.trace.intervals import Interval, Intervals, clip, median, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import OPERATOR, Timeline
 
 DEVICE_STEPS = "device_steps"
+LONG_GAP_NS = 1_000_000
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
 STEP_MARKS = "ProfilerStep", "Optimizer.step#", "enumerate(DataLoader)#"
@@ -44,6 +46,10 @@ class Window(NamedTuple):
     @property
     def duration(self) -> int:
         return self.end - self.start
+
+    def covered(self, spans: Iterable[Interval]) -> Intervals:
+        """The time of the window that any of these spans covers."""
+        return union(clip(spans, self.span))
 
     @property
     def is_extent(self) -> bool:
@@ -210,3 +216,20 @@ def all_steps(timeline: Timeline) -> Window | None:
     """The window of all steps, the first included."""
     whole = _kept(steps(timeline), timeline.cut)
     return Window("all_steps", whole[0][0], max(end for _, end in whole), len(whole), tuple(whole)) if whole else None
+
+
+def launching_thread(timeline: Timeline, window: Window) -> int | None:
+    """The thread that the profiler's steps are on, else the one that has most to do in the window."""
+    rows = timeline.ranges
+    low, high = window.span
+    marked = timeline.ranges_named(lambda name: name.startswith("ProfilerStep"), python=True)
+    if marked:
+        return Counter(rows.thread[index] for index in sorted(marked)).most_common(1)[0][0]
+    busy = Counter(timeline.calls.thread[i] for i, start in enumerate(timeline.calls.start) if low <= start < high)
+    if not busy:
+        busy = Counter(rows.thread[i] for i, start in enumerate(rows.start) if low <= start < high and rows.kind[i] == OPERATOR)
+    if not busy:
+        main = {number for number, (process, thread) in enumerate(timeline.threads) if process == thread}
+        seen = zip((*timeline.system_calls.start, *rows.start), (*timeline.system_calls.thread, *rows.thread), strict=True)
+        busy = Counter(thread for start, thread in seen if low <= start < high and thread in main)
+    return busy.most_common(1)[0][0] if busy else None

@@ -11,8 +11,8 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.busy import Use, misaligned, product
 from sysperf.trace.accounting.exposed import DeviceTime, members
 from sysperf.trace.accounting.window import optimizer_steps
-from sysperf.trace.facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
-from sysperf.trace.intervals import Interval, clip, length, median, union
+from sysperf.trace.device_facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
+from sysperf.trace.intervals import Interval, median, union
 from sysperf.trace.peaks import dense_16bit
 from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
 
@@ -101,8 +101,7 @@ def _launches(time: DeviceTime, indices: list[int]) -> int:
 
 
 def _part(time: DeviceTime, indices: list[int]) -> float:
-    rows = time.timeline.operations
-    return 100 * length(union(clip(rows.spans_of(indices), time.window.span))) / time.window.duration
+    return time.share(time.covered(indices))
 
 
 def _ranges(time: DeviceTime, prefix: str) -> list[Interval]:

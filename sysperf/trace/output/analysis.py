@@ -6,7 +6,8 @@ import msgspec
 
 from sysperf.model.finding import Finding
 from sysperf.model.record import JsonObject, Record, document_schema, fact, plain
-from sysperf.trace.facts import DeviceFacts, Prediction, Rank, Skew, Trace
+from sysperf.trace.device_facts import DeviceFacts
+from sysperf.trace.facts import Prediction, Rank, Skew, Trace
 
 MIN_GAIN_PCT = 5.0
 """What gains so much of the step is worth a look, however mild its rule; findings that gain less are ranked by severity."""

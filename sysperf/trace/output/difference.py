@@ -95,9 +95,9 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
 
 def _steps(accounting: Accounting) -> list[float]:
     """The lengths of the iterations in ms."""
-    if accounting.window is None:
+    if accounting.host is None:
         return []
-    return [(end - start) / 1e6 for start, end in accounting.iterations(accounting.window)[1]]
+    return [(end - start) / 1e6 for start, end in accounting.iterations(accounting.host)[1]]
 
 
 def _interval(before: list[float], after: list[float]) -> tuple[float, float]:
@@ -164,14 +164,13 @@ def _kernels(totals: list[dict[str, float]]) -> tuple[Change, ...]:
 
 def _totals(accounting: Accounting, steps: list[float]) -> dict[str, float]:
     """The time of each kernel (operator on the CPU) in ms a step. The window may hold parts of steps."""
-    timeline, texts, window, totals = accounting.timeline, accounting.timeline.names.texts, accounting.window, Counter[int]()
-    if window is None:
+    host, rows, texts, totals = accounting.host, accounting.timeline.operations, accounting.timeline.names.texts, Counter[int]()
+    if host is None:
         return {}
-    rows = timeline.operations
     for time in accounting.times:
         for index in members(time, time.operations):
             totals[rows.name[index]] += rows.end[index] - rows.start[index]
     if not accounting.times:
-        totals, _, _ = self_times(timeline, window, accounting.threads)
-    in_window = window.duration / 1e6 / (sum(steps) / len(steps))
+        totals, _, _ = self_times(host, accounting.threads)
+    in_window = host.window.duration / 1e6 / (sum(steps) / len(steps))
     return {texts[name]: time / 1e6 / in_window for name, time in totals.items()}

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.facts import INTERRUPTIONS, KERNEL_KINDS, Cpu, Figures, Hole, HostWork, Prediction, Replay, Skew, Work
+from sysperf.trace.device_facts import KERNEL_KINDS, Figures, Work
+from sysperf.trace.facts import INTERRUPTIONS, Prediction, Replay, Skew
+from sysperf.trace.host_facts import Cpu, Hole, HostWork
 from sysperf.trace.intervals import union
 from sysperf.trace.replay import UNCHANGED, Edit, Prepared
 from sysperf.trace.replay import graph as nodes

@@ -17,7 +17,7 @@ import msgspec
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import DeviceTime, Launches
 from sysperf.trace.accounting.window import Window, loader_calls, optimizer_steps
-from sysperf.trace.facts import KERNEL_KINDS
+from sysperf.trace.device_facts import KERNEL_KINDS
 from sysperf.trace.intervals import Interval, Intervals
 from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.exposed import LONG_GAP_NS, STARVED, DeviceTime
+from sysperf.trace.accounting.exposed import STARVED, DeviceTime
+from sysperf.trace.accounting.host_time import COMPILED, HostTime
 from sysperf.trace.accounting.passes import is_step
-from sysperf.trace.accounting.window import Window, optimizer_steps
-from sysperf.trace.facts import HostWork
-from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
+from sysperf.trace.accounting.window import LONG_GAP_NS, Window, optimizer_steps
+from sysperf.trace.host_facts import HostWork
+from sysperf.trace.intervals import Interval, Intervals, intersect, length, median, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import ANNOTATION, OPERATOR, PYTHON, Calls, Timeline
 
@@ -25,16 +26,11 @@ SLOW_LAUNCH_NS = 10_000_000
 OPERATOR_NS, PYTHON_NS, CALL_NS = 1_000, 400, 1_000
 """About what recording one event costs the host. An estimate, so what follows from it says "about"."""
 _REGIONS = {
-    "gc_pct": lazy(r"(?i)(?:^|[^a-z0-9])gc(?:[^a-z0-9]|$)|garbage|^<built-in function collect>$"),
     "evaluation_pct": lazy(r"(?i)\b(?:eval(?:uate|uation)?|valid(?:ate|ation)?|visuali[sz]e)\b"),
     "checkpoint_pct": lazy(r"(?i)torch/serialization\.py\(\d+\): save|\b(?:save_checkpoint|checkpoint_save|torch\.save)\b"),
     "gil_wait_pct": lazy(r"Waiting for GIL"),
     "zero_grad_pct": lazy(r"Optimizer\.zero_grad#"),
 }
-_COMPILING = lazy(
-    r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
-)
-_COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGraph")
 _NO_COMPUTING = lazy(
     r"aten::(?:empty|to$|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|_?pin_memory|is_pinned|resize_|set_)|c10d|nccl"
 )
@@ -47,12 +43,11 @@ _OWN = lazy(
 )
 
 
-def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> HostWork:
+def describe(host: HostTime, times: list[DeviceTime]) -> HostWork:
     """The host's regions, and how far it runs ahead of the device."""
-    whole = window.duration
-    shares = {name: _share(timeline, window, pattern) for name, pattern in _REGIONS.items()}
+    timeline, window, main = host.timeline, host.window, host.main
+    shares = {name: host.share(host.named(pattern)) for name, pattern in _REGIONS.items()} if timeline.ranges else dict.fromkeys(_REGIONS)
     region, region_pct = _largest_region(timeline, window)
-    main = launching_thread(timeline, window)
     cost = _recording_cost(timeline, window, main)
     first = times[0] if times else None
     delay, depth, deepest = _queue(first) if first else (None, None, None)
@@ -60,11 +55,11 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
     system_call, system_call_pct = _largest_system_call(timeline, window, main)
     start_up, start_up_pct = _start_up(first) if first else ("", None)
     return HostWork(
-        gc_pct=shares["gc_pct"],
+        gc_pct=host.share(host.collecting) if timeline.ranges else None,
         evaluation_pct=shares["evaluation_pct"],
         checkpoint_pct=shares["checkpoint_pct"],
         gil_wait_pct=shares["gil_wait_pct"],
-        optimizer_pct=100 * length(union(clip(optimizer_steps(timeline), window.span))) / whole if timeline.ranges else None,
+        optimizer_pct=host.share(host.optimizing) if timeline.ranges else None,
         zero_grad_pct=shares["zero_grad_pct"],
         launch_delay_us=delay,
         queue_depth=depth,
@@ -73,47 +68,25 @@ def describe(timeline: Timeline, window: Window, times: list[DeviceTime]) -> Hos
         system_call_pct=system_call_pct,
         operator=operator,
         operator_pct=operator_pct,
-        capture_pct=100 * length(_capturing(timeline, window)) / whole if len(timeline.calls) else None,
+        capture_pct=host.share(_capturing(timeline, window)) if len(timeline.calls) else None,
         start_up=start_up,
         start_up_pct=start_up_pct,
         launch_us=_launch_us(timeline, window),
         region=region,
         region_pct=region_pct,
-        module_load_pct=100 * length(first.calls.module) / whole if first else None,
-        recompiles=sum(window.start <= start < window.end for start, _ in compilations(timeline)),
-        compiled_regions=_count(timeline, window, _COMPILED),
+        module_load_pct=host.share(first.calls.module) if first else None,
+        recompiles=sum(window.start <= start < window.end for start, _ in host.compilations),
+        compiled_regions=_count(timeline, window, COMPILED),
         graph_breaks=_frames(timeline, window),
         data_parallel=_is_data_parallel(timeline, times),
         refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
         refill_short_pct=sum(_refill(time, LONG_GAP_NS) for time in times) / len(times) if times else None,
-        runnable_wait_pct=100 * length(union(clip(timeline.scheduling.get(main, []), window.span))) / whole
+        runnable_wait_pct=host.share(window.covered(timeline.scheduling.get(main, [])))
         if timeline.scheduling and main is not None
         else None,
-        overhead_pct=100 * length(union(clip(timeline.overhead, window.span))) / whole if timeline.overhead else None,
-        inflation=1 / (1 - min(0.8, cost / whole)) if cost else None,
+        overhead_pct=host.share(window.covered(timeline.overhead)) if timeline.overhead else None,
+        inflation=1 / (1 - min(0.8, cost / window.duration)) if cost else None,
     )
-
-
-def _share(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> float | None:
-    if not timeline.ranges:
-        return None
-    spans = timeline.ranges.spans_of(_regions(timeline, pattern))
-    return 100 * length(union(clip(spans, window.span))) / window.duration
-
-
-def compilations(timeline: Timeline) -> Intervals:
-    """Return when torch.compile compiled; a compilation consists of ranges within each other."""
-    return union(timeline.ranges.spans_of(timeline.ranges_named(_COMPILING.match, python=True)))
-
-
-def garbage_collections(timeline: Timeline, window: Window) -> Intervals:
-    """Return when Python collected garbage, as far as ranges or stacks show it."""
-    return union(clip(timeline.ranges.spans_of(_regions(timeline, _REGIONS["gc_pct"])), window.span))
-
-
-def _regions(timeline: Timeline, pattern: re.Pattern[str]) -> list[int]:
-    """The ranges that say in words what the host does; the name of compiled code has a hash, in which any letters may stand."""
-    return timeline.ranges_named(lambda name: not _COMPILED.match(name) and pattern.search(name), python=True)
 
 
 def _count(timeline: Timeline, window: Window, pattern: re.Pattern[str]) -> int:
@@ -145,7 +118,7 @@ def _largest_region(timeline: Timeline, window: Window) -> tuple[str, float | No
     for name, named in timeline.ranges_by_name.items():
         annotations = [index for index in named if kinds[index] == ANNOTATION]
         if annotations and not _OWN.match(texts[name]) and not is_step(texts[name]):
-            covered = 100 * length(union(clip(rows.spans_of(annotations), window.span))) / window.duration
+            covered = 100 * length(window.covered(rows.spans_of(annotations))) / window.duration
             if share < covered < ALL_PCT:
                 best, share = texts[name], covered
     return best[:120], share if best else None
@@ -203,7 +176,7 @@ def _capturing(timeline: Timeline, window: Window) -> Intervals:
             case "ready":
                 spans.append((start, end))
     spans += [(start, window.end) for start in begun.values()]
-    return union(clip(spans, window.span))
+    return window.covered(spans)
 
 
 def _start_up(time: DeviceTime) -> tuple[str, float]:
@@ -229,23 +202,6 @@ def _launch_us(timeline: Timeline, window: Window) -> float | None:
         end - start for start, end, name in zip(calls.start, calls.end, calls.name, strict=True) if low <= start < high and launching(name)
     ]
     return median(took) / 1e3 if took else None
-
-
-def launching_thread(timeline: Timeline, window: Window) -> int | None:
-    """The thread that the profiler's steps are on, else the one that has most to do in the window."""
-    rows = timeline.ranges
-    low, high = window.span
-    marked = timeline.ranges_named(lambda name: name.startswith("ProfilerStep"), python=True)
-    if marked:
-        return Counter(rows.thread[index] for index in sorted(marked)).most_common(1)[0][0]
-    busy = Counter(timeline.calls.thread[i] for i, start in enumerate(timeline.calls.start) if low <= start < high)
-    if not busy:
-        busy = Counter(rows.thread[i] for i, start in enumerate(rows.start) if low <= start < high and rows.kind[i] == OPERATOR)
-    if not busy:
-        main = {number for number, (process, thread) in enumerate(timeline.threads) if process == thread}
-        seen = zip((*timeline.system_calls.start, *rows.start), (*timeline.system_calls.thread, *rows.thread), strict=True)
-        busy = Counter(thread for start, thread in seen if low <= start < high and thread in main)
-    return busy.most_common(1)[0][0] if busy else None
 
 
 def _recording_cost(timeline: Timeline, window: Window, thread: int | None) -> float:
