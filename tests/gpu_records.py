@@ -248,7 +248,7 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     if "cuda" in machine:
         major, minor = machine["cuda"].split(".")
         calls["nvml:SystemGetCudaDriverVersion_v2()"] = int(major) * 1000 + int(minor) * 10
-    for library in ("libcuda", "libnvidia-ml"):
+    for library in ("libcuda", "libnvidia-ml") if machine.get("base") != "wsl" or "library" in machine else ():
         real = f"{library}.so.{machine.get('library', version)}"
         content[f"/usr/lib/x86_64-linux-gnu/{real}"] = ""
         links[f"/usr/lib/x86_64-linux-gnu/{library}.so.1"] = real

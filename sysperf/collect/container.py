@@ -80,6 +80,9 @@ class Container(Record):
     )
     gpu_nodes: Annotated[int | None, fact("device nodes /dev/nvidia0, 1, …", "/dev")] = None
     kfd_node: Annotated[bool | None, fact("whether AMD's node for computing, /dev/kfd, is there", "/dev")] = None
+    render_nodes: Annotated[
+        int | None, fact("device nodes /dev/dri/renderD128, …, through which AMD's and Intel's compute", "/dev/dri")
+    ] = None
     nvidia_visible_devices: Annotated[str | None, fact('NVIDIA_VISIBLE_DEVICES of our environment; "" when not set', ENVIRON)] = None
     nvidia_driver_capabilities: Annotated[str | None, fact('NVIDIA_DRIVER_CAPABILITIES of our environment; "" when not set', ENVIRON)] = (
         None
@@ -96,9 +99,18 @@ def collect(host: Host) -> Container:
     nodes = host.names("/dev")
     gpu_nodes = None if nodes is None else sum(1 for name in nodes if _GPU_NODE.fullmatch(name))
     found = Container(
-        inside=None if kind is None else kind != "", kind=kind, gpu_nodes=gpu_nodes, kfd_node=None if nodes is None else "kfd" in nodes
+        inside=None if kind is None else kind != "",
+        kind=kind,
+        gpu_nodes=gpu_nodes,
+        kfd_node=None if nodes is None else "kfd" in nodes,
+        render_nodes=_render_nodes(host),
     )
     return joined(found, _rights(host), _nvidia(host))
+
+
+def _render_nodes(host: Host) -> int | None:
+    names = host.names("/dev/dri") if (there := host.exists("/dev/dri")) else ()
+    return None if there is None or names is None else sum(name.startswith("renderD") for name in names)
 
 
 def own_environment(host: Host) -> dict[str, str] | None:

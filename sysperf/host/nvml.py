@@ -25,7 +25,7 @@ NOT_SUPPORTED = "Not Supported"
 LOST = "GPU is lost"
 MISMATCH = "Driver/library version mismatch"
 
-_READS = ("DeviceGet", "SystemGet", "GpmQuery", "GpmMetrics")
+_READS = ("DeviceGet", "SystemGet", "GpmQuery", "GpmMetrics", "DeviceValidateInforom")
 _SETS = ("DeviceSetPersistenceMode",)
 _PRIVATE = ("DeviceGetSerial", "DeviceGetBoardPartNumber", "DeviceGetPlatformInfo", "DeviceGetHostname")
 _OF_TWO = ("DeviceGetP2PStatus", "DeviceGetTopologyCommonAncestor")
@@ -168,9 +168,10 @@ def _call(library: Native, handles: dict[object, Native], name: str, args: Argum
         filled = getattr(library, _FILLED[name])()
         function(*first, ctypes.byref(filled))
         return plain(filled)
-    if name == HANDLE:
-        return function(*first, *rest) is not None
-    return plain(function(*first, *rest))
+    answer = function(*first, *rest)
+    if name == "DeviceValidateInforom":  # gives nothing where all is well
+        return answer is None
+    return answer is not None if name == HANDLE else plain(answer)
 
 
 def _gpm(library: Native, handles: dict[object, Native], index: int, metrics: list[int]) -> dict[str, float | None]:

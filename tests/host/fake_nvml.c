@@ -84,6 +84,7 @@ int nvmlDeviceSetPersistenceMode(gpu *g, u32 mode_) {
 int nvmlDeviceGetCurrentClocksEventReasons(gpu *g, u64 *reasons) { *reasons = 0x44; return ask(g); }
 int nvmlDeviceGetClockInfo(gpu *g, u32 type, u32 *clock) { *clock = type == 2 ? 2619 : 1755; return ask(g); }
 int nvmlDeviceGetTemperature(gpu *g, u32 sensor, u32 *celsius) { (void)sensor; *celsius = 64; return ask(g); }
+int nvmlDeviceValidateInforom(gpu *g) { return mode("inforom") ? 14 : ask(g); }
 int nvmlDeviceGetPowerUsage(gpu *g, u32 *milliwatts) { *milliwatts = 691200; return ask(g); }
 int nvmlDeviceGetPowerManagementLimit(gpu *g, u32 *milliwatts) { (void)g; (void)milliwatts; return NO_PERMISSION; }
 int nvmlDeviceGetMarginTemperature(gpu *g, void *info) {

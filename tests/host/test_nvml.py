@@ -113,6 +113,14 @@ def test_field_values_are_typed_and_those_absent_are_none(library: Path) -> None
     }
 
 
+def test_settings_in_flash_are_sound_or_corrupted(library: Path) -> None:
+    """A call that gives nothing where all is well, and an error where not."""
+    script = "door = Nvml()\nprint(json.dumps(tried('DeviceValidateInforom', 0)))"
+
+    assert ask(library, script) is True
+    assert "Corrupted infoROM" in str(ask(library, script, "inforom"))
+
+
 def test_two_gpus_are_asked_about_each_other(library: Path) -> None:
     """Both numbers become handles."""
     assert ask(library, "door = Nvml()\nprint(json.dumps(tried('DeviceGetP2PStatus', 0, 1, 0)))") == 3

@@ -108,7 +108,7 @@ def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
 
     assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {
         "gpu.xid-recent", "gpu.xid-nvlink", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.reset-in-log", "gpu.sxid", "gpu.sxid-nonfatal",
-        "gpu.page-fault-in-log", "gpu.iommu-fault",
+        "gpu.page-fault-in-log", "gpu.iommu-fault", "gpu.client-mismatch",
     }  # fmt: skip
     assert all(gap.reason == "only read with --deep" for outcome in report.outcomes for gap in outcome.unknown)
 
@@ -160,6 +160,49 @@ def test_a_gpu_whose_firmware_hangs_is_an_error(judge: Judge) -> None:
     hangs = {**H100, **dict.fromkeys(vital, OSError("Unknown Error"))}
 
     assert set(found(judge(H100, hangs))) == {"gpu.fell-off-bus"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule", "says"),
+    [
+        ({"DeviceGetPowerUsage": OSError("Unknown Error")}, "gpu.answers-broken", "PowerUsage: Unknown Error"),
+        ({"DeviceGetPowerUsage": OSError("Insufficient External Power")}, "gpu.answers-broken", "Insufficient External Power"),
+        ({"DeviceGetEccMode": OSError("Corrupted infoROM")}, "gpu.answers-broken", "EccMode: Corrupted infoROM"),
+        ({"DeviceValidateInforom": OSError("Corrupted infoROM")}, "gpu.answers-broken", "its infoROM is corrupted"),
+        ({"DeviceGetMigMode": [0, 1]}, "gpu.setting-pending", "MIG becomes on"),
+        ({"DeviceGetEccMode": [1, 0]}, "gpu.setting-pending", "error correction becomes off"),
+        ({"DeviceGetFanSpeed": 0, "DeviceGetTemperature,0": 84}, "gpu.fan-stopped", "84 degrees"),
+        ({"DeviceGetEnforcedPowerLimit": 400_000}, "gpu.power-limit-lowered", "400 W of 700 W"),
+    ],
+)
+def test_one_part_of_a_gpu_is_ill_or_waits(judge: Judge, changed: Answers, rule: str, says: str) -> None:
+    findings = found(judge({**H100, **changed}, made={"run:dmesg": ""}, deep=True))
+
+    assert set(findings) == {rule}
+    assert says in findings[rule][0].message
+
+
+def test_sensors_that_a_gpu_lacks_or_a_capture_has_not_are_no_illness(judge: Judge) -> None:
+    lacking = dict.fromkeys(("DeviceGetPowerUsage", "DeviceGetFanSpeed"), NOT_SUPPORTED)
+    sound = {"DeviceValidateInforom": True, "DeviceGetTemperature,0": 84, "DeviceGetFanSpeed": 40}
+
+    assert found(judge({**H100, **lacking})) == {}
+    assert found(judge({**H100, **sound}, made={"run:dmesg": ""}, deep=True)) == {}
+
+
+def test_an_old_gpu_with_a_full_list_of_bad_pages_is_to_be_replaced(judge: Judge) -> None:
+    volta = {**A100_PCIE, "DeviceGetArchitecture": 5, "DeviceGetRetiredPagesPendingStatus": 0, "DeviceGetRetiredPages,0": [4096] * 2}
+
+    assert "gpu.retired-pages" not in found(judge({**volta, "DeviceGetRetiredPages,1": [8192] * 3}))
+    findings = found(judge({**volta, "DeviceGetRetiredPages,1": [8192] * 60}))
+    assert "62 pages" in findings["gpu.retired-pages"][0].message
+
+
+def test_protected_gpus_that_take_no_work_are_an_error(judge: Judge) -> None:
+    protected = {"nvml:SystemGetConfComputeState()": {"environment": 2, "ccFeature": 1, "devToolsMode": 0}}
+
+    for ready, rules in ((0, {"gpu.cc-mode", "gpu.cc-not-ready"}), (1, {"gpu.cc-mode"})):
+        assert set(found(judge(H100, made={**protected, "nvml:SystemGetConfComputeGpusReadyState()": ready}))) == rules
 
 
 @pytest.mark.parametrize("words", ["Insufficient Permissions", "No Permission", "The operating system has blocked the request."])

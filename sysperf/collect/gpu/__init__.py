@@ -68,6 +68,10 @@ class Gpu(Record):
         int | None, fact("GPUs whose device node this process may not open, as a batch system arranges it", "/dev", "access:/dev/nvidia*")
     ] = None
     confidential: Annotated[bool | None, fact("whether confidential computing is on", "nvml:SystemGetConfComputeState", NVML)] = None
+    confidential_ready: Annotated[
+        bool | None,
+        fact("whether the GPUs of a confidential machine take work", "nvml:SystemGetConfComputeGpusReadyState", NVML),
+    ] = None
     graphics_targets: Annotated[
         tuple[str, ...] | None,
         fact(
@@ -114,7 +118,8 @@ def collect(host: Host) -> Gpu:
         functions=functions,
         p2p_blocked=_p2p_blocked(host, nvidia),
         forbidden=_forbidden(host) if nvidia < len(functions or ()) else 0,
-        confidential=_confidential(host),
+        confidential=(confidential := _confidential(host)),
+        confidential_ready=_ready(host) if confidential else None,
         graphics_targets=_graphics_targets(host),
         xids=log.xids,
         sxids=log.sxids,
@@ -182,6 +187,12 @@ def _confidential(host: Host) -> bool | None:
         return False if host.sources[-1].error == NOT_SUPPORTED else None
     feature = key(state, "ccFeature")
     return None if feature is None else feature != 0
+
+
+def _ready(host: Host) -> bool | None:
+    """Protected GPUs take work only after somebody has attested them and said so."""
+    state = number(host.nvml("SystemGetConfComputeGpusReadyState"))
+    return None if state is None else state == 1
 
 
 def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, nvidia: bool) -> Log:

@@ -68,6 +68,11 @@ class Answers:
         values = [number(item) for item in answer[:count]] if isinstance(answer, list | tuple) else []
         return values + [None] * (count - len(values))
 
+    def troubles(self) -> tuple[str, ...]:
+        """What single answers say of an ill GPU: its own memory or its power in any call, no value at all of a sensor."""
+        grave = ((name, reason) for name, reason in self.failed.items() if reason in _ILL or (name in _SENSORS and reason in _NO_VALUE))
+        return tuple(f"{name.removeprefix('Device').removeprefix('Get')}: {reason}" for name, reason in grave)
+
     def problem(self) -> str | None:
         """Return why the GPU does not answer: '' when it does, None when that cannot be told.
 
@@ -85,6 +90,9 @@ class Answers:
 
 
 _IDENTITY = frozenset(("DeviceGetPciInfo", "DeviceGetUUID", "DeviceGetName"))
+_ILL = ("Insufficient External Power", "Interrupt Request Issue", "Corrupted infoROM", "GPU requires restart")
+_SENSORS = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo", "DeviceGetPowerUsage", "DeviceGetFanSpeed")
+_NO_VALUE = ("Unknown Error", "Timeout")
 _VITAL = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo")
 
 

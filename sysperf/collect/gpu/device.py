@@ -53,8 +53,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
     state = gpu.number("DeviceGetPerformanceState")
     fields = gpu.ask("DeviceGetFieldValues", *FIELDS)
     health = gpu.ask("DeviceGetFieldValues", *HEALTH_FIELDS)
-    mig = gpu.ask("DeviceGetMigMode", absent=[0, 0])
-    divided = bool(mig[0]) if isinstance(mig, list | tuple) and mig else None
+    divided, divided_next = (truth(number) for number in gpu.numbers("DeviceGetMigMode", absent=[0, 0]))
     virtualization = gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none")
     node = host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
     return Device(
@@ -78,6 +77,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         persistence=gpu.truth("DeviceGetPersistenceMode"),
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
         mig_enabled=divided,
+        mig_pending=divided_next,
         mig_instances=_instances(gpu) if divided else None if divided is None else 0,
         display_active=gpu.truth("DeviceGetDisplayActive", absent=False),
         virtualization=virtualization,
@@ -96,7 +96,9 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         pcie=pcie_link(gpu, bus_id, hours),
         nvlink=nvlink(gpu, fields, key(health, "170")),
         processes=_processes(gpu),
+        inforom=_inforom(gpu) if host.deep else None,
         problem=(problem := gpu.problem()),
+        troubles=gpu.troubles() if problem == "" else None if problem is None else (),
         lost=None if problem is None else problem != "",
     )
 
@@ -117,6 +119,12 @@ def _instances(gpu: Answers) -> int | None:
             return None
         found += bool(is_there)
     return None if most is None else found
+
+
+def _inforom(gpu: Answers) -> bool | None:
+    """Whether the GPU's own settings are sound. It reads them from its flash memory and adds up their checksums."""
+    sound = gpu.truth("DeviceValidateInforom")
+    return False if gpu.failed.get("DeviceValidateInforom") == "Corrupted infoROM" else sound
 
 
 def _licensed(gpu: Answers) -> bool | None:

@@ -20,7 +20,7 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu")
+GOES_ON = ("hung", "program", "iommu", "mismatch")
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
@@ -28,7 +28,8 @@ FALLEN, FIRMWARE = 79, (119, 120)
 """Xids that say what the kinds `lost` and `firmware` say."""
 ALL = {
     "probe": r"(?:probe of \S{7,16}|probe with driver \S{2,20}) failed with error",
-    "lost": r"(?:Unable to|can't) change power state from \S{2,10} to D0\b|[Rr]efused to change power state",
+    "lost": r"(?:Unable to|can't) change power state from \S{2,10} to D0\b|[Rr]efused to change power state"
+    r"|not ready [0-9]{3,6}ms after .{2,20}; giving up",
     "wedged": r"device wedged, needs recovery",
     "hung": r"device wedged, but recovered through reset",
     "iommu": r"AMD-Vi: Event logged \[IO_PAGE_FAULT",
@@ -38,47 +39,57 @@ NVIDIA = {
     "region": r"PCI I/O region assigned to your NVIDIA device is invalid",
     "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card",
     "module": r"version magic '.{1,80}' should be|disagrees about version of symbol|Unknown symbol \S",
+    "mismatch": r"API mismatch: the client",
     "taken": r"probe routine was not called|request_mem_region failed",
     "open-module": r"requires use of the NVIDIA open kernel modules",
     "closed-module": r"not supported by open\b",
     "unsupported": r"installed in this system is not supported by the\b|supported through the NVIDIA .{1,40} Legacy drivers",
     "firmware-file": r"Direct firmware load for nvidia/\S{1,60} failed",
-    "firmware": r"\*{3,80} (?:GSP Timeout|GSP-CrashCat Report|LibOS Task Watchdog Report)",
+    "firmware": r"\*{3,80} (?:GSP Timeout|GSP-CrashCat Report|LibOS Task Watchdog Report)|rpcRecvPoll timedout",
     "rom": r"failed to copy vbios",
     "lost": r"fallen off the bus|GPU is lost",
     "start": r"RmInitAdapter failed|rm_init_adapter failed",
     "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
     "reset": r"\[NV_ERR_RESET_REQUIRED\]",
     "uvm": r"Encountered a global fatal error",
-    "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress",
+    "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress"
+    r"|Idling display engine timed out",
 }
 OTHERS = {
-    "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Replace this GPU",
-    "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b",
-    "lost": r"device lost from bus",
-    "start": r"Fatal error during GPU init|Device initialization failed|hw_init of IP block \S{1,40} failed"
-    r"|LMEM not initialized by firmware"
+    "unsupported": r"graphics device [0-9a-f]{4} is not (?:properly|officially) supported",
+    "rom": r"Unable to locate a BIOS ROM",
+    "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold|Replace this GPU",
+    "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b|[Pp]oison is consumed|reported (?:NON)?FATAL error",
+    "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF",
+    "start": r"Fatal error during GPU init|Device initialization failed|(?:[a-z]{2,5}_init) of IP block \S{1,40} failed"
+    r"|LMEM not initialized by firmware|gpu post error|ring \S{1,40} test failed|IB test failed on|NOT added due to errors"
     r"|ACK should not assert|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}) from pf",
     "survival": r"In Survivability Mode",
     "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
     r"|Failed to reset chip|GT[0-9]{1,3}: reset failed|Failed to reset GuC|Failed to initialise HW following reset"
-    r"|resume of IP block \S{1,40} failed",
+    r"|resume of IP block \S{1,40} failed|ASIC reset failed",
     "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
     "heat": r"GPU over temperature range|Critical Temperature Fault",
-    "firmware-load": r"GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
+    "firmware-file": r"GuC firmware \S{1,80}: fetch failed|Failed to load firmware \"amdgpu|failed to load \S{1,20} firmware\b",
+    "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}) failed"
+    r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
     r"|Failed to initialize uC|PCODE initialization timed",
-    "firmware": r"SMU: I'm not done with your previous command",
+    "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state|SMU: (?:No response|response:0xFFFFFFFF)"
+    r"|Timed out wait for G2H|mmio request .{1,40}: no response",
     "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
-    r"|GT[0-9]{1,3}: reset started|MES failed to respon"
+    r"|GT[0-9]{1,3}: reset started|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full"
+    r"|Schedule (?:dis|en)able failed to respond|Engine reset request failed"
     r"|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang"
-    r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption",
-    "program": r"page fault \(src_id|Engine memory CAT error|Fault response: Unsuccessful",
+    r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption|[Qq]ueue preemption time ?out",
+    "link": r"XGMI: .{0,60}\bfail",
+    "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in command stream"
+    r"|Engine memory CAT error|Fault response: Unsuccessful",
 }
 MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA")
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
-_OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm))?)[: ].{1,300})")
+_OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: ].{1,300})")
 _OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _REFUSED = lazy(

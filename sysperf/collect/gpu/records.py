@@ -66,6 +66,13 @@ class Device(Record):
     problem: Annotated[
         str | None, fact("why it does not answer; '' when it does", "nvml:DeviceGetUUID", "nvml:DeviceGetUtilizationRates", NVML)
     ] = None
+    troubles: Annotated[
+        tuple[str, ...] | None,
+        fact("single questions that it answers with an error of its own, with the driver's words", "nvml:DeviceGetPowerUsage", NVML),
+    ] = None
+    inforom: Annotated[
+        bool | None, fact("whether the settings in its own memory are sound, asked under --deep", "nvml:DeviceValidateInforom", NVML)
+    ] = None
     recovery_action: Annotated[
         str | None,
         fact("what the driver asks for: none, reset, reboot, drain-p2p, drain-and-reset, …", "nvml:DeviceGetFieldValues", NVML),
@@ -118,6 +125,7 @@ class Device(Record):
         None
     )
     mig_enabled: Annotated[bool | None, fact("whether it is partitioned into instances", "nvml:DeviceGetMigMode", NVML)] = None
+    mig_pending: Annotated[bool | None, fact("whether it will be after its next reset", "nvml:DeviceGetMigMode", NVML)] = None
     mig_instances: Annotated[
         int | None,
         fact("instances that programs can compute on; 0 where it is not partitioned", "nvml:DeviceGetMigDeviceHandleByIndex", NVML),

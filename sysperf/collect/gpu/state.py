@@ -171,6 +171,7 @@ class Ecc(Record):
         bool | None,
         fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode", f"{RAS}/*", RAS, STATUS, NVML),
     ] = None
+    pending: Annotated[bool | None, fact("whether it will be on after the next reset", "nvml:DeviceGetEccMode", NVML)] = None
     supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode", NVML)] = None
     corrected: Annotated[
         int | None,
@@ -217,6 +218,9 @@ class Ecc(Record):
     ] = None
     remap_failed: Annotated[
         bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", f"{RAS}/*", RAS, STATUS, NVML)
+    ] = None
+    retired_pages: Annotated[
+        int | None, fact("memory pages taken out of use, on GPUs before Ampere", "nvml:DeviceGetRetiredPages", NVML)
     ] = None
     banks_without_spares: Annotated[
         int | None, fact("memory banks that have no spare row left", "nvml:DeviceGetRowRemapperHistogram", NVML)
