@@ -56,6 +56,9 @@ class Stacks(Record, kw_only=True):
     profiling: Annotated[float, fact("activity: a profiler or tracer of Python is at work")] = 0.0
     locking: Annotated[float, fact("activity: waits for a lock, a queue or a thread, outside the loader")] = 0.0
     evaluation: Annotated[float, fact("activity: in a function that evaluates or validates")] = 0.0
+    recompute: Annotated[
+        float, fact("activity: activation checkpointing computes again what the forward pass did not keep, in whatever thread")
+    ] = 0.0
     checking: Annotated[float, fact("activity: a line that looks through tensors for NaN or infinity")] = 0.0
     sleeping: Annotated[float, fact("activity: a line that sleeps")] = 0.0
     serving: Annotated[float, fact("activity: an event loop, a server, a socket or a pipe waits for what others send")] = 0.0

@@ -133,6 +133,10 @@ _CALLS = (
     _Call("shipping", "/multiprocessing/popen_forkserver.py", _names("_launch")),
 )
 
+_CHECKPOINTING = ("/torch/utils/checkpoint.py", "/activation_checkpointing/checkpointing.py", "/checkpoint/checkpoint_activations.py")
+"""Of PyTorch, DeepSpeed and fairscale. The innermost of these calls and of a backward pass tells what is done."""
+_RECOMPUTES = _names("recompute_fn unpack_hook backward")
+_BACKWARD = _Call("backward", "/torch/autograd/__init__.py", _names("backward"))
 _ITERATION = _Call("elements", "/torch/_tensor.py", _names("__iter__"))
 """Going through a tensor, whose tensors of elements are made there at once: what it is for, the user's line tells."""
 
@@ -201,9 +205,32 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
             counts[kind] += sample.count
             if user is not None:
                 lines.setdefault(kind, Counter())[user] += sample.count
+    counts["recompute"] = min(total, sum(sample.count for sample in samples.samples if recomputes(sample.frames)))
+    if checkpointed := _calls_of_checkpointing(main, rules):
+        lines["recompute"] = checkpointed
     shares = {kind: count / total for kind, count in counts.items()}
     others = {sample.tid for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)}
     return Stacks(samples=total, **shares, other_threads=len(others), lines=_hottest(lines, total, read_line))
+
+
+def recomputes(frames: Sequence[Frame]) -> bool:
+    """Whether activation checkpointing computes again: autograd calls it, and where it is reentrant calls autograd itself after that."""
+    for frame in frames:
+        if _is(frame, _BACKWARD):
+            return False
+        if frame.file.endswith(_CHECKPOINTING) and frame.function.rpartition(".")[2] in _RECOMPUTES:
+            return True
+    return False
+
+
+def _calls_of_checkpointing(samples: Iterable[Sample], rules: Rules) -> Counter[Frame]:
+    """The user's lines that call for it, in forward passes: where it computes again they are gone."""
+    lines: Counter[Frame] = Counter()
+    for sample in samples:
+        calls = [number for number, frame in enumerate(sample.frames) if frame.file.endswith(_CHECKPOINTING)]
+        if calls and not recomputes(sample.frames) and (user := rules.user_frame(sample.frames[calls[-1] + 1 :])) is not None:
+            lines[user] += sample.count
+    return lines
 
 
 def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:

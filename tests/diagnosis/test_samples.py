@@ -142,6 +142,44 @@ def test_a_rank_that_waits_for_a_collective_waits_for_no_lock() -> None:
     assert (alone.collective, alone.locking) == (0.0, 1.0)
 
 
+CHECKPOINT = f"{TORCH}/utils/checkpoint.py"
+BLOCK = Frame("Block.forward", "/home/me/model.py", 9)
+BACKWARD = Frame("backward", f"{TORCH}/autograd/__init__.py", 395), USER
+
+
+@pytest.mark.parametrize(
+    ("frames", "again"),
+    [
+        ((BLOCK, Frame("_checkpoint_without_reentrant_generator.<locals>.recompute_fn", CHECKPOINT, 1688), *BACKWARD), True),
+        ((BLOCK, Frame("CheckpointFunction.backward", CHECKPOINT, 319), *BACKWARD), True),
+        ((*BACKWARD[:1], Frame("CheckpointFunction.backward", CHECKPOINT, 332), *BACKWARD), False),
+        ((BLOCK, Frame("CheckpointFunction.forward", CHECKPOINT, 273), USER), False),
+        ((BLOCK, Frame("checkpoint", CHECKPOINT, 519), USER), False),
+        (BACKWARD, False),
+        (
+            (BLOCK, Frame("backward", "/env/lib/python3.11/site-packages/deepspeed/runtime/activation_checkpointing/checkpointing.py", 9)),
+            True,
+        ),
+    ],
+)
+def test_what_is_computed_again_is_told_from_backward(frames: tuple[Frame, ...], again: bool) -> None:
+    """Both variants of torch.utils.checkpoint: the reentrant one goes backward below its own call."""
+    assert seen((frames, 10)).recompute == float(again)
+
+
+def test_the_line_that_asks_to_compute_again_is_named() -> None:
+    """Within backward it is gone, so it is the one of the forward pass; on a GPU autograd has a thread of its own."""
+    again, call = Frame("recompute_fn", CHECKPOINT, 1688), Frame("checkpoint", CHECKPOINT, 519)
+    asks = Frame("Model.forward", "/home/me/model.py", 17)
+    main = Sample(7, "MainThread", (BLOCK, call, asks, USER), 60), Sample(7, "MainThread", BACKWARD, 40)
+    taken = Samples(7, 1, 50, (*main, Sample(8, "pt_autograd_0", (BLOCK, again), 25)))
+    described = stacks.describe(taken, RULES, lambda _: "")
+
+    assert described is not None
+    assert described.recompute == 0.25
+    assert next((line.file, line.line) for line in described.lines if line.what == "recompute") == ("/home/me/model.py", 17)
+
+
 @pytest.mark.parametrize("function", ["validate", "run_validation", "evaluate_model", "Trainer.eval_epoch", "validation_step"])
 def test_evaluation_is_told_by_its_function(function: str) -> None:
     """Its model's calls are those of training, too."""

@@ -36,6 +36,7 @@ if ILLNESS == "bound_to_one_cpu" and SICK:
 import torch  # noqa: E402 - what stands above must come before it
 from torch import nn  # noqa: E402
 from torch.utils import data  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 CPUS = len(os.sched_getaffinity(0))
@@ -762,6 +763,20 @@ def evaluates_often() -> None:
         trainer.step(x, y)
         if number % (100 if not ill("seldom") else 10) == 0:
             validate(trainer.model, held_back)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (checkpoint(self.layers, x, use_reentrant=False) if ill("kept") else self.layers(x))
+
+
+def computed_again() -> None:
+    torch.set_num_threads(CPUS)
+    train_on(batches(256), Trainer(nn.Sequential(*(Block(64) for _ in range(16)), nn.Linear(64, 10))))
 
 
 def optimizer_each_step() -> None:
