@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # records of areas that nobody read are not imported
     from sysperf.collect.nic import Nic
     from sysperf.collect.numa import Numa
     from sysperf.collect.openmp import OpenMP
-    from sysperf.collect.pcie import Pcie
+    from sysperf.collect.pcie.records import Pcie
     from sysperf.collect.power import Power
     from sysperf.collect.process.records import Process, Processes
     from sysperf.collect.python import Python

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from sysperf.collect.pcie import PCI, locality
+from sysperf.collect.pcie import locality
+from sysperf.collect.pcie.records import PCI
 from sysperf.collect.readers.home import home_of
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host, redact

@@ -16,7 +16,8 @@ from collections import Counter
 from typing import Annotated
 
 from sysperf.collect.network import NET, PORTS, RDMA
-from sysperf.collect.pcie import PCI, locality
+from sysperf.collect.pcie import locality
+from sysperf.collect.pcie.records import PCI
 from sysperf.collect.readers.growth import growth
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host

@@ -25,7 +25,8 @@ from sysperf.trace.facts import Prediction, Rank, Trace
 from sysperf.trace.intervals import Intervals
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 from sysperf.trace.output.drawing import Subject
-from sysperf.trace.ranks import RankSummary, job, summarize, waits
+from sysperf.trace.rank_summary import RankSummary, summarize
+from sysperf.trace.ranks import job, waits
 from sysperf.trace.reading.readers import read
 from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
 

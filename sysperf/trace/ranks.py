@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
-from typing import NamedTuple
 
 import msgspec
 
-from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.accounting.exposed import members
-from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.device_facts import ExchangeRow
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
-from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
-from sysperf.trace.kernels import ByName
+from sysperf.trace.intervals import Intervals, length, median, union
+from sysperf.trace.rank_summary import MIN_MATCHED, Entry, RankSummary
 
-MIN_MATCHED = 4
 ROTATES_BELOW = 50.0
 """Percent of the waiting. A rank that causes no more than that is not the late one."""
 TOGETHER_PCT, ALIKE = 80.0, 2
@@ -40,77 +33,6 @@ MIN_EXCESS_PCT = 1.0
 """Less of the window is no reason to be late."""
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
-
-
-class Entry(NamedTuple):
-    """One collective of one rank."""
-
-    key: str
-    """What it is matched by."""
-    start: int
-    end: int
-    alone: Intervals
-    """When nothing is computed beside it: no other kernel, on a CPU no operator of the main thread."""
-
-    @property
-    def took(self) -> int:
-        return self.end - self.start
-
-    def waiting(self, least: int) -> Intervals:
-        """The exposed part of what it takes longer than this."""
-        return intersect(self.alone, [(self.start, self.end - least)]) if self.took > least else []
-
-    def working(self, least: int) -> Intervals:
-        """The exposed rest: all ranks leave together, and the shortest one did not wait."""
-        return intersect(self.alone, [(max(self.start, self.end - least), self.end)])
-
-
-class RankSummary(NamedTuple):
-    """What comparing ranks needs of one: small, so that it can come from another process."""
-
-    rank: int | None
-    window_ns: int
-    collectives: list[Entry]
-    """In the order of their starts."""
-    kernels: dict[str, tuple[int, int]]
-    """Number and total ns by the name of the kernel."""
-
-
-def summarize(accounting: Accounting) -> RankSummary:
-    """The collectives and kernels of one rank."""
-    timeline, host = accounting.timeline, accounting.host
-    if host is None:
-        return RankSummary(timeline.rank, 0, [], {})
-    if not accounting.times:
-        return RankSummary(timeline.rank, host.window.duration, _on_cpu(host), {})
-    rows, texts = timeline.operations, timeline.names.texts
-    nccl = ByName(timeline.names, by_name.is_collective, lower=True)
-    collectives: list[Entry] = []
-    kernels: dict[str, tuple[int, int]] = {}
-    time = accounting.times[0]
-    computing = [index for index in time.kernel_indices if not nccl(rows.name[index])]
-    others = union(rows.spans_of(computing + time.graph_indices))
-    for index in members(time, time.kernel_indices):
-        name, span = texts[rows.name[index]], rows.span(index)
-        if nccl(rows.name[index]):
-            collectives.append(Entry(_key(accounting, index, name), *span, subtract([span], intersect(others, [span]))))
-        else:
-            count, total = kernels.get(name, (0, 0))
-            kernels[name] = count + 1, total + span[1] - span[0]
-    return RankSummary(timeline.rank, host.window.duration, collectives, kernels)
-
-
-def _on_cpu(host: HostTime) -> list[Entry]:
-    """The collectives of a program on the CPU, which run on threads of their own: it waits for them where its own does nothing else."""
-    rows, texts = host.timeline.ranges, host.timeline.names.texts
-    return [Entry(texts[rows.name[i]], *rows.span(i), intersect(host.communicating, [rows.span(i)])) for i in host.collectives]
-
-
-def _key(accounting: Accounting, index: int, name: str) -> str:
-    """Collectives match by group and sequence number where the file has them, else by order within their name."""
-    detail = accounting.timeline.operations.detail[index]
-    collective = accounting.timeline.collectives[detail] if detail >= 0 else None
-    return f"{collective.group}#{collective.sequence}" if collective is not None and collective.sequence >= 0 else name.partition("(")[0]
 
 
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
@@ -326,49 +248,3 @@ def _cause(late: Sequence[int], parts: Sequence[Mapping[str, float]]) -> str:
 def _usual(ranks: Sequence[Mapping[str, float]], names: Sequence[str]) -> float:
     """The median of what these times come to, over the ranks of which they are known: an older agent may not tell some."""
     return median([sum(map(each.__getitem__, names)) for each in ranks if each.keys() >= set(names)] or [0.0])
-
-
-MAX_SHIFT = 400
-"""Collectives by which windows of two ranks may begin apart."""
-
-
-def aligned(each: Sequence[RankSummary]) -> list[RankSummary]:
-    """The same with collectives that have no number of their own matched by when ranks leave them, where windows begin apart.
-
-    All ranks leave a collective together, so the times between two ends are the same on all of them, whatever their clocks show.
-    """
-    longest = max(each, key=lambda summary: len(summary.collectives), default=None)
-    if longest is None:
-        return []
-    ends = {name: _ends(longest, name) for name in {entry.key for entry in longest.collectives}}
-    moved = []
-    for summary in each:
-        begin = {name: _shift(_ends(summary, name), theirs) for name, theirs in ends.items() if "#" not in name}
-        entries = []
-        for entry in summary.collectives:
-            if entry.key in begin:
-                entries.append(entry._replace(key=f"{entry.key}@{begin[entry.key]}"))
-                begin[entry.key] += 1
-            else:
-                entries.append(entry)
-        moved.append(summary._replace(collectives=entries))
-    return moved
-
-
-def _ends(summary: RankSummary, name: str) -> list[int]:
-    return [entry.end for entry in summary.collectives if entry.key == name]
-
-
-def _shift(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many collectives of the other rank come before our first: where the ends differ by the same time throughout."""
-
-    def spread(shift: int) -> tuple[float, int]:
-        pairs = zip(mine[max(0, -shift) :], theirs[max(0, shift) :], strict=False)
-        apart = [ours - other for ours, other in pairs]
-        if len(apart) < max(MIN_MATCHED, len(mine) // 4):
-            return inf, abs(shift)
-        middle = median(apart)
-        return median([abs(value - middle) for value in apart]), abs(shift)
-
-    most = min(MAX_SHIFT, max(len(mine), len(theirs)))
-    return min(range(-most, most + 1), key=spread)

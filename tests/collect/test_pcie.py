@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysperf.collect import pcie
-from sysperf.collect.pcie import PCI, collect
+from sysperf.collect.pcie import collect
+from sysperf.collect.pcie.reader import Reader
+from sysperf.collect.pcie.records import PCI
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
 from tests.conftest import Files, MakeMachine, captured, fixture_folder
@@ -283,15 +284,15 @@ def test_captured_machines_agree_with_hwloc(name: str) -> None:
     folder = fixture_folder("hwloc")
     expected = json.loads((folder / f"{name}.expected.json").read_text())["pci"]
 
-    functions = {function.address: function for function in pcie.functions(captured("hwloc", name))}
+    host = captured("hwloc", name)
+    reader, classes = Reader(host), {address: (host.word(f"{PCI}/{address}/class") or "")[2:] for address in host.names(PCI) or ()}
 
-    assert {address for address, function in functions.items() if not (function.class_id or "").startswith(("0604", "0600"))} >= {
+    assert {address for address, class_id in classes.items() if not class_id.startswith(("0604", "0600"))} >= {
         device["busid"] for device in expected if not device["class"].startswith("06")
     }
     for device in expected:
-        function = functions[device["busid"]]
-        assert function.class_id is not None
-        assert function.class_id[:4] == device["class"]
+        function = reader.device(device["busid"], None)
+        assert classes[device["busid"]][:4] == device["class"]
         assert str(function.local_cpus) == device["local_cpus"]
         if "id" in device:
             assert f"{function.vendor_id}:{function.device_id}" == device["id"]

@@ -22,7 +22,7 @@ from sysperf.model.fleet import FleetJob, JobWindow
 from sysperf.model.node import MAX_RECORD_BYTES, Asked, NodeRecord, RankRecord
 from sysperf.model.record import to_json
 from sysperf.report import fleet_job as report
-from sysperf.trace.ranks import Entry, RankSummary, aligned
+from sysperf.trace.rank_summary import Entry, RankSummary, aligned
 from tests.fleet.machines import node, record, write
 from tests.fuzzing import fuzz
 from tests.invoking import sysperf

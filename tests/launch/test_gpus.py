@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sysperf.collect.pcie import Device
+from sysperf.collect.pcie.records import Device
 from sysperf.engine.wrap.facts import placed
 from sysperf.host import Host
 from sysperf.launch import gpus

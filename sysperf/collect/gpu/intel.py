@@ -18,7 +18,7 @@ from sysperf.collect.gpu.places import PCI
 from sysperf.collect.gpu.records import Device
 from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
 from sysperf.collect.gpu.wires import NvLink, Xgmi
-from sysperf.collect.pcie import INTEL_INTEGRATED
+from sysperf.collect.pcie.reader import INTEL_INTEGRATED
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sysperf.collect.pcie import PCI
+from sysperf.collect.pcie.records import PCI
 from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS
 from sysperf.model.record import Record, fact
 

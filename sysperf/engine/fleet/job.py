@@ -22,7 +22,8 @@ from sysperf.model.errors import UsageError
 from sysperf.model.fleet import FleetJob, JobWindow, Silent
 from sysperf.model.node import Asked, NodeRecord, RankRecord
 from sysperf.model.text import neutral
-from sysperf.trace.ranks import RankSummary, aligned, compare
+from sysperf.trace.rank_summary import RankSummary, aligned
+from sysperf.trace.ranks import compare
 
 CHRONIC, CHRONIC_WINDOWS, CHRONIC_S = 0.8, 10, 540.0
 """The same rank in 8 of 10 windows, whose first and last begin nine minutes apart or more."""

@@ -25,7 +25,7 @@ from sysperf.model.snapshot import Area, Snapshot
 
 if TYPE_CHECKING:
     from sysperf.collect.numa import Node
-    from sysperf.collect.pcie import Device
+    from sysperf.collect.pcie.records import Device
     from sysperf.collect.process.records import Process
 
 TICKLESS = f"{SYSTEM}/nohz_full"

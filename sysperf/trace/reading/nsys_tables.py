@@ -11,10 +11,11 @@ from sysperf.model.record import Json
 from sysperf.startup import lazy
 from sysperf.trace import timeline as columns
 from sysperf.trace.kernels import is_untyped_product
+from sysperf.trace.reading import nsys_details
+from sysperf.trace.reading.nsys_details import process_of, thread_of
 from sysperf.trace.reading.nsys_export import (
     CALLS,
     COPIES,
-    DIAGNOSTICS,
     GRAPHS,
     KERNELS,
     OWN_TABLES,
@@ -25,7 +26,7 @@ from sysperf.trace.reading.nsys_export import (
     beginning,
 )
 from sysperf.trace.reading.programs import choose_one
-from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, NUMBER_BITS, OPERATOR, SET, Device, Timeline
+from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, NUMBER_BITS, OPERATOR, SET, Timeline
 
 MAX_UNTYPED_NAMES = 500
 """Kernels' names whose full ones are looked up: those of products that do not tell a type."""
@@ -40,12 +41,6 @@ _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD",
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 """ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of the exports."""
 _RANGE_KINDS = (59, 60, 70, 71)  # NvtxPushPopRange, NvtxStartEndRange and their forms by thread and process
-
-MAX_REASONS, MAX_REASON = 5, 200
-_LOSS = lazy(r"(?i)cuda|cupti|gpu|not supported|unsupported|missing|lost|dropped|fail|denied|permission|error")
-"""DIAGNOSTIC_EVENT has also what went well; this is why something may not be in the file."""
-_RUNNABLE = ("Running", "Runnable", "Ready")
-"""ENUM_SAMPLING_THREAD_STATE: a thread in such a state that leaves its CPU was made to. 0 is Unknown there."""
 
 Progress = Callable[[int], None]
 
@@ -76,8 +71,7 @@ class Reader:
             self._calls,
             self._system_calls,
             self._ranges,
-            self._devices,
-            self._rest,
+            lambda: nsys_details.read(self._export, self._timeline),
         ):
             step()
             self._progress(0)
@@ -231,7 +225,7 @@ class Reader:
             rows.end.extend(array("q", end))
             rows.name.extend(named.of(names))
             rows.thread.extend(threads.of(thread))
-            processes = {number: _process(number) for number in set(thread)}
+            processes = {number: process_of(number) for number in set(thread)}
             rows.correlation.extend(_correlations(map(processes.__getitem__, thread), correlations))
             rows.stack.extend(array("i", [stack if stack > 0 else -1 for stack in stacks]))
 
@@ -278,63 +272,8 @@ class Reader:
             return self._export.name(RANGES, "textId")
         return f"CASE WHEN typeof(text) = 'text' THEN {beginning('text')} ELSE {self._export.name(RANGES, 'textId')} END"
 
-    # ------------------------------------------------------------------ everything else
-
-    def _devices(self) -> None:
-        columns = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount")
-        cuda = {gpu: device for gpu, device in self._export.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId")) if isinstance(device, int)}
-        for number, name, memory, major, minor, processors in self._export.rows("TARGET_INFO_GPU", columns):
-            if isinstance(number, int):
-                capability = major + (minor if isinstance(minor, int) else 0) / 10 if isinstance(major, int) and major > 0 else None
-                self._timeline.devices[cuda.get(number, number)] = Device(
-                    name[:80] if isinstance(name, str) else None,
-                    memory if isinstance(memory, int) else None,
-                    capability,
-                    processors if isinstance(processors, int) else None,
-                )
-
-    def _rest(self) -> None:
-        """Profiler overhead, scheduling, unified memory and the GPU's own counters."""
-        timeline = self._timeline
-        for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
-            timeline.overhead += [
-                (start, end) for start, end in self._export.rows(table, ("start", "end")) if isinstance(start, int) and isinstance(end, int)
-            ]
-        self._scheduling()
-        said = (text for (text,) in self._export.rows(DIAGNOSTICS, ("text",)) if isinstance(text, str))
-        timeline.damage.reasons = list(dict.fromkeys(" ".join(text.split())[:MAX_REASON] for text in said if _LOSS.search(text)))[
-            :MAX_REASONS
-        ]
-        faults = [table for table in self._export.columns if table.startswith("CUDA_UM_") and table.endswith("PAGE_FAULT_EVENTS")]
-        if faults:
-            timeline.page_faults = sum(self._export.count(table) for table in faults)
-        if "GPU_METRICS" in self._export.columns and "TARGET_INFO_GPU_METRICS" in self._export.columns:
-            means = self._export.connection.execute(
-                "SELECT i.metricName, avg(m.value) FROM GPU_METRICS m JOIN TARGET_INFO_GPU_METRICS i USING (typeId, metricId) GROUP BY 1"
-            )
-            timeline.metrics = {str(name): float(value) for name, value in means if value is not None}
-
-    def _scheduling(self) -> None:
-        """Time between a thread's getting off a CPU while it could run and its getting on one again. The file says what a state means."""
-        states = self._export.rows("ENUM_SAMPLING_THREAD_STATE", ("id", "name"))
-        runnable = {number for number, name in states if isinstance(name, str) and name in _RUNNABLE}
-        known = self._export.columns.get("SCHED_EVENTS", set())
-        if not runnable or not {"start", "isSchedIn", "globalTid", "threadState"} <= known:
-            return
-        off: dict[int, int] = {}
-        for start, on, thread, state in self._export.rows(
-            "SCHED_EVENTS", ("start", "isSchedIn", "globalTid", "threadState"), "ORDER BY start"
-        ):
-            if not isinstance(start, int) or not isinstance(thread, int):
-                continue
-            if on and thread in off:
-                self._timeline.scheduling.setdefault(self._thread(thread), []).append((off.pop(thread), start))
-            elif not on and state in runnable:  # it was running and could have gone on
-                off[thread] = start
-                self._timeline.scheduling.setdefault(self._thread(thread), [])
-
     def _thread(self, number: int) -> int:
-        return self._timeline.thread(_process(number), number & 0xFFFFFF)
+        return thread_of(self._timeline, number)
 
 
 def without_suffix(name: str) -> str:
@@ -342,10 +281,6 @@ def without_suffix(name: str) -> str:
     while (shorter := _SUFFIX.sub("", name)) != name:
         name = shorter
     return name
-
-
-def _process(number: int) -> int:
-    return (number >> 24) & 0xFFFFFF
 
 
 def _correlations(processes: Iterable[int], numbers: Iterable[int]) -> array[int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sysperf.collect.gpu.records import Device
 from sysperf.collect.gpu.state import CLOCK_EVENTS
-from sysperf.collect.pcie import Pcie
+from sysperf.collect.pcie.records import Pcie
 from sysperf.live.gpus.meters import series
 from sysperf.model.text import neutral
 from sysperf.report.words import some

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sysperf.collect.cpu import Cpu
 from sysperf.collect.network import Interface, RdmaPort
 from sysperf.collect.numa import Node
-from sysperf.collect.pcie import Device as PciDevice
+from sysperf.collect.pcie.records import Device as PciDevice
 from sysperf.collect.process.records import Process
 from sysperf.collect.storage.records import Disk
 from sysperf.model.cpuset import CpuSet
