@@ -26,6 +26,8 @@ class Stacks(Record, kw_only=True):
 
     samples: int = 0
     loader_wait: Annotated[float, fact("phase: waits for DataLoader workers")] = 0.0
+    sampler: Annotated[float, fact("activity: draws the indices of the next batch, in this thread")] = 0.0
+    unpickling: Annotated[float, fact("activity: makes Python objects again of what a DataLoader worker sends")] = 0.0
     inline_fetch: Annotated[float, fact("phase: makes batches itself, in the DataLoader")] = 0.0
     forward: Annotated[float, fact("phase: calls of modules")] = 0.0
     backward: Annotated[float, fact("phase: autograd")] = 0.0

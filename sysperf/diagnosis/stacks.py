@@ -137,6 +137,10 @@ _CHECKPOINTING = ("/torch/utils/checkpoint.py", "/activation_checkpointing/check
 """Of PyTorch, DeepSpeed and fairscale. The innermost of these calls and of a backward pass tells what is done."""
 _RECOMPUTES = _names("recompute_fn unpack_hook backward")
 _BACKWARD = _Call("backward", "/torch/autograd/__init__.py", _names("backward"))
+_GETS = _Call("unpickling", "/multiprocessing/queues.py", _names("get"))
+"""Of a loader's queue. What it receives is made again in C, which leaves no frame below `get`."""
+_RECEIVES = _Call("waiting", "/multiprocessing/connection.py"), _Call("waiting", "/torch/multiprocessing/reductions.py")
+"""A tensor's shared memory is asked of the worker that has it."""
 _ITERATION = _Call("elements", "/torch/_tensor.py", _names("__iter__"))
 """Going through a tensor, whose tensors of elements are made there at once: what it is for, the user's line tells."""
 
@@ -182,6 +186,9 @@ _CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anom
 """Names of the functions of a program that look through tensors for what is no number."""
 _EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|val)(?:_|$)")
 """Names of the functions of a program that evaluate; `evaluate_actions` of PPO is a forward pass of training."""
+_SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
+_FUNCTION = lazy(r"(?:async )?def |class |@")
+MAX_BODY_LINES = 60
 _IMPORT = "<frozen importlib._bootstrap"
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
@@ -197,7 +204,7 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
     evaluating = _functions_in(main, rules, (FORWARD,)) - _functions_in(main, rules, TRAINING)
     for sample in main:
         user, found = rules.user_frame(sample.frames), kinds(sample, rules, read_line)
-        if _evaluates(sample.frames, rules, evaluating):
+        if _evaluates(sample.frames, rules, evaluating, read_line):
             found.add("evaluation")
         if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
             found = {*found - {"locking"}, "collective"}
@@ -236,6 +243,8 @@ def _calls_of_checkpointing(samples: Iterable[Sample], rules: Rules) -> Counter[
 def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     """The phase of a sample, and its activities."""
     phase = PHASES[rules.phase(sample.frames)]
+    if phase == "loader_wait" and (work := _work_in_loader(sample.frames, rules)):
+        return {"other", work}
     names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
         names.add("collate")
@@ -244,15 +253,44 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     return names
 
 
+def _work_in_loader(frames: Sequence[Frame], rules: Rules) -> str:
+    """What the main thread does itself in a loader that has workers: it draws indices, and makes objects of what they send."""
+    inner = frames[: next(number for number, frame in enumerate(frames) if "/torch/utils/data/dataloader.py" in frame.file)]
+    if any(_is(frame, _GETS) for frame in inner):
+        return "" if any(_is(frame, call) for frame in inner for call in _RECEIVES) else "unpickling"
+    draws = any("/torch/utils/data/sampler.py" in frame.file or rules.user_frame([frame]) is not None for frame in inner)
+    return "sampler" if draws else ""
+
+
 def _functions_in(samples: Iterable[Sample], rules: Rules, phases: Collection[str]) -> set[tuple[str, str]]:
     """The functions on the stacks of these phases."""
     return {_function(frame) for sample in samples if rules.phase(sample.frames) in phases for frame in sample.frames}
 
 
-def _evaluates(frames: Sequence[Frame], rules: Rules, evaluating: Collection[tuple[str, str]]) -> bool:
-    """Whether a function of the program is on the stack that evaluates by its name, and that calls a model and does not train."""
-    named = (frame for frame in frames if _EVALUATES.search(frame.function.rpartition(".")[2]) and rules.user_frame([frame]) is not None)
-    return any(_function(frame) in evaluating for frame in named)
+def _evaluates(frames: Sequence[Frame], rules: Rules, evaluating: Collection[tuple[str, str]], read_line: ReadLine) -> bool:
+    """Whether a function of the program is on the stack that evaluates, by its name or its lines, and calls a model and does not train."""
+    return any(
+        _function(frame) in evaluating
+        and rules.user_frame([frame]) is not None
+        and (_EVALUATES.search(frame.function.rpartition(".")[2]) or _switches_to_evaluation(frame, read_line))
+        for frame in frames
+    )
+
+
+def _switches_to_evaluation(frame: Frame, read_line: ReadLine) -> bool:
+    """Whether its function turns a model to evaluation above this line, and back to training below it."""
+    return _next_switch(frame, read_line, -1) == "eval" and _next_switch(frame, read_line, 1) == "train"
+
+
+def _next_switch(frame: Frame, read_line: ReadLine, step: int) -> str:
+    """The first switch of a model within the function, from a line on."""
+    for distance in range(MAX_BODY_LINES):
+        text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) + step * distance))
+        if distance and _FUNCTION.match(text):
+            return ""
+        if (found := _SWITCH.search(text)) is not None:
+            return found[1]
+    return ""
 
 
 def _waits_for_work(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> bool:

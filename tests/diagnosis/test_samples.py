@@ -180,6 +180,62 @@ def test_the_line_that_asks_to_compute_again_is_named() -> None:
     assert next((line.file, line.line) for line in described.lines if line.what == "recompute") == ("/home/me/model.py", 17)
 
 
+QUEUE = Frame("Queue.get", "/usr/lib/python3.11/multiprocessing/queues.py", 122)
+RECEIVES = Frame("Connection._poll", "/usr/lib/python3.11/multiprocessing/connection.py", 440)
+LOADER = Frame("_MultiProcessingDataLoaderIter._try_get_data", f"{TORCH}/utils/data/dataloader.py", 1135), USER
+
+
+@pytest.mark.parametrize(
+    ("inner", "activity"),
+    [
+        ((RECEIVES, QUEUE), "loader_wait"),
+        ((QUEUE,), "unpickling"),
+        ((Frame("Scene.__setstate__", "/home/me/data.py", 4), QUEUE), "unpickling"),
+        ((RECEIVES, Frame("rebuild_storage_fd", f"{TORCH}/multiprocessing/reductions.py", 500), QUEUE), "loader_wait"),
+        ((Frame("rebuild_storage_fd", f"{TORCH}/multiprocessing/reductions.py", 503), QUEUE), "loader_wait"),
+        ((Frame("Balanced.__iter__", "/home/me/sampling.py", 9), Frame("BatchSampler.__iter__", f"{TORCH}/utils/data/sampler.py", 340)), "sampler"),
+        ((Frame("RandomSampler.__iter__", f"{TORCH}/utils/data/sampler.py", 180),), "sampler"),
+        ((), "loader_wait"),
+    ],
+)  # fmt: skip
+def test_what_the_main_thread_does_in_a_loader_is_told_from_waiting(inner: tuple[Frame, ...], activity: str) -> None:
+    """It draws the indices for its workers, and makes objects of what they send: more workers make neither faster."""
+    described = seen(((*inner, *LOADER), 10))
+
+    assert getattr(described, activity) == 1.0
+    assert described.loader_wait == float(activity == "loader_wait")
+
+
+CALLBACK = """@engine.on("iteration")
+def keep_best(engine):
+    engine.model.eval()
+    with torch.no_grad():
+        right = sum(correct(engine.model(x), y) for x, y in held_out)
+    engine.model.train()
+""".splitlines()
+
+
+@pytest.mark.parametrize(
+    ("lines", "evaluates"),
+    [
+        (CALLBACK, True),
+        (CALLBACK[:2] + CALLBACK[3:], False),  # a rollout, a teacher: nothing is turned to evaluation
+        (CALLBACK[:5], False),  # a model that stays what it was turned to, such as a teacher
+        (["        model.eval()", "    def forward(self, x):", "        model.train()", "        x = 1", "        model(x)", "model.train()"], False),
+    ],
+)  # fmt: skip
+def test_evaluation_is_told_by_a_switch_to_it_and_back(lines: list[str], evaluates: bool) -> None:
+    """A callback may have any name."""
+    call, outer = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("main", "/home/me/train.py", 90)
+    looks = Frame("keep_best", "/home/me/callbacks.py", 5)
+    taken = Samples(7, 1, 50, (Sample(7, "MainThread", (call, looks, outer), 30), Sample(7, "MainThread", (*BACKWARD[:1], outer), 70)))
+    text = dict(enumerate(lines, 1))
+    described = stacks.describe(taken, RULES, lambda frame: text.get(frame.line or 0, "").strip() if "callbacks" in frame.file else "")
+
+    assert described is not None
+    assert described.evaluation == (0.3 if evaluates else 0.0)
+
+
 @pytest.mark.parametrize("function", ["validate", "run_validation", "evaluate_model", "Trainer.eval_epoch", "validation_step"])
 def test_evaluation_is_told_by_its_function(function: str) -> None:
     """Its model's calls are those of training, too."""

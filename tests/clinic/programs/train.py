@@ -253,6 +253,54 @@ def slow_collate() -> None:
     train_on(DataLoader(Decoded(0.0), batch_size=64, collate_fn=merge))
 
 
+class Weighted:
+    """Draws by weight: index by index, or all of a pass at once."""
+
+    def __init__(self, weights: torch.Tensor) -> None:
+        self.weights = weights
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            drawn = 1 if ill("at_once") else 1 << 14
+            yield from torch.multinomial(self.weights / self.weights.sum(), drawn, replacement=True).tolist()
+
+
+def slow_sampler() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Decoded(0.0), batch_size=32, sampler=Weighted(torch.rand(1 << 16)), num_workers=1))
+
+
+class Scenes(Dataset[Any]):
+    """What annotation files have: points of objects."""
+
+    def __init__(self) -> None:
+        self.points = [[(random.random(), random.random()) for _ in range(800)] for _ in range(64)]
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> Any:
+        return [self.points[index % 64], index % 10]
+
+
+def encoded(samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([points[:32] for points, _ in samples]).flatten(1), torch.tensor([label for _, label in samples])
+
+
+def as_they_are(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def objects_from_workers() -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer()
+    for batch in DataLoader(Scenes(), batch_size=32, num_workers=1, collate_fn=as_they_are if ill("tensors") else encoded):
+        trainer.step(*(encoded(batch) if ill("tensors") else batch))
+
+
 class Files(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Many small files, or the same in one."""
 
