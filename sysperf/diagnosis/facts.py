@@ -5,6 +5,7 @@ Shares are of the time of the thread that is named, from 0 to 1.
 
 from typing import Annotated
 
+from sysperf.diagnosis.activities import Stacks
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.finding import Place
 from sysperf.model.record import Record, fact
@@ -19,54 +20,6 @@ class Hit(Record, kw_only=True):
     rule: str
     place: Place
     fixable: Annotated[bool, fact("`sysperf lint --fix` can change it, where its name leads to the same file as for the program")] = False
-
-
-class Stacks(Record, kw_only=True):
-    """Samples of the main thread's Python stack. Phases add up to 1; activities may lie within any of them."""
-
-    samples: int = 0
-    loader_wait: Annotated[float, fact("phase: waits for DataLoader workers")] = 0.0
-    sampler: Annotated[float, fact("activity: draws the indices of the next batch, in this thread")] = 0.0
-    unpickling: Annotated[float, fact("activity: makes Python objects again of what a DataLoader worker sends")] = 0.0
-    inline_fetch: Annotated[float, fact("phase: makes batches itself, in the DataLoader")] = 0.0
-    forward: Annotated[float, fact("phase: calls of modules")] = 0.0
-    backward: Annotated[float, fact("phase: autograd")] = 0.0
-    optimizer: Annotated[float, fact("phase: steps of optimizers")] = 0.0
-    other: Annotated[float, fact("phase: everything else")] = 0.0
-    optimizer_start: Annotated[float, fact("activity: makes an optimizer or a schedule of its rate")] = 0.0
-    collate: Annotated[float, fact("activity: puts samples together to a batch, in this thread")] = 0.0
-    worker_start: Annotated[float, fact("activity: starts or ends DataLoader workers")] = 0.0
-    loader_start: Annotated[float, fact("activity: makes a DataLoader or its iterator, starting of workers included")] = 0.0
-    checkpoint: Annotated[float, fact("activity: writes a checkpoint, or waits until it is on disk")] = 0.0
-    syncing: Annotated[float, fact("activity: a line that waits until a file is on disk, for neither a checkpoint nor a log")] = 0.0
-    logging: Annotated[float, fact("activity: logs, prints, or writes to a log file or a tracker")] = 0.0
-    opening: Annotated[float, fact("activity: opens and reads files, in the user's own line")] = 0.0
-    readback: Annotated[float, fact("activity: a line that turns tensors into Python numbers: .item(), .tolist(), .numpy(), .cpu()")] = 0.0
-    computed_readback: Annotated[
-        float, fact("activity: such a line that also computes what it reads, which on a CPU is where its time goes")
-    ] = 0.0
-    elements: Annotated[float, fact("activity: a line that makes a Python number of each element")] = 0.0
-    children: Annotated[
-        float, fact("activity: starts processes or waits for those that it started, outside the loader: subprocess, multiprocessing, pools")
-    ] = 0.0
-    collection: Annotated[float, fact("activity: a line that calls the garbage collector or empties a cache")] = 0.0
-    shipping: Annotated[float, fact("activity: pickles a data set and sends it to a process that starts")] = 0.0
-    compiling: Annotated[float, fact("activity: torch.compile traces or compiles")] = 0.0
-    importing: Annotated[float, fact("activity: imports a module, whatever that does")] = 0.0
-    collective: Annotated[float, fact("activity: in a call of torch.distributed that waits for other ranks")] = 0.0
-    anomaly: Annotated[float, fact("activity: autograd's anomaly detection records or prints stacks")] = 0.0
-    profiling: Annotated[float, fact("activity: a profiler or tracer of Python is at work")] = 0.0
-    locking: Annotated[float, fact("activity: waits for a lock, a queue or a thread, outside the loader")] = 0.0
-    evaluation: Annotated[float, fact("activity: in a function that evaluates or validates")] = 0.0
-    recompute: Annotated[
-        float, fact("activity: activation checkpointing computes again what the forward pass did not keep, in whatever thread")
-    ] = 0.0
-    checking: Annotated[float, fact("activity: a line that looks through tensors for NaN or infinity")] = 0.0
-    sleeping: Annotated[float, fact("activity: a line that sleeps")] = 0.0
-    serving: Annotated[float, fact("activity: an event loop, a server, a socket or a pipe waits for what others send")] = 0.0
-    python: Annotated[float, fact("activity: in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0
-    other_threads: Annotated[int, fact("other threads of the program that were seen in Python code which does not wait")] = 0
-    lines: tuple[Place, ...] = ()
 
 
 class Native(Record, kw_only=True):

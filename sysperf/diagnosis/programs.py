@@ -8,8 +8,9 @@ from statistics import fmean
 import msgspec
 
 from sysperf.diagnosis import measured, neighbours, rates
+from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.counters import PAGE_BYTES
-from sysperf.diagnosis.facts import Machine, Program, Ranks, Share, Stacks
+from sysperf.diagnosis.facts import Machine, Program, Ranks, Share
 from sysperf.diagnosis.measured import MIN_TICKS, WORKER
 from sysperf.diagnosis.window import COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet

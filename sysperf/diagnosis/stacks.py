@@ -1,7 +1,6 @@
 """What a main thread does, by samples of its stack: the phase of the step, and activities that cost time in any phase.
 
-A phase says where in a step a sample was; an activity says what was done there. An activity is told by the file and function
-of a library's call, or by the text of the user's own line where the call is one that leaves no frame, such as `.item()`.
+What tells each activity is declared in `activities`; here is what calls and lines alone do not tell.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sysperf.diagnosis.facts import Stacks
+from sysperf.diagnosis.activities import ACTIVITIES, Call, Stacks
 from sysperf.host import redact
 from sysperf.model.finding import Place
 from sysperf.model.profile import Frame, Sample, Samples
@@ -43,129 +42,17 @@ class Rules(NamedTuple):
     user_frame: Callable[[Iterable[Frame]], Frame | None]
 
 
-class _Call(NamedTuple):
-    """A library's call that tells an activity."""
-
-    activity: str
-    path: str
-    functions: frozenset[str] = frozenset()
-    """Empty: any."""
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_CALLS = (
-    _Call("anomaly", "/torch/autograd/anomaly_mode.py"),
-    _Call("anomaly", "/traceback.py", _names("format_stack extract_stack extract _extract_from_extended_frame_gen walk_stack")),
-    _Call("profiling", "/torch/profiler/profiler.py"),
-    _Call("profiling", "/torch/autograd/profiler.py", _names("_parse_kineto_results start_trace")),
-    _Call("profiling", "/cProfile.py"),
-    _Call("profiling", "/tracemalloc.py"),
-    _Call("checkpoint", "/torch/serialization.py", _names("save _save _legacy_save persistent_id")),
-    _Call("checkpoint", "/torch/distributed/checkpoint/"),
-    _Call("checkpoint", "/safetensors/torch.py", _names("save_file save_model save")),
-    _Call("logging", "/logging/__init__.py"),
-    _Call("logging", "/logging/handlers.py"),
-    _Call("logging", "/torch/utils/tensorboard/"),
-    _Call("logging", "/tensorboardX/"),
-    _Call("logging", "/wandb/"),
-    _Call("logging", "/mlflow/"),
-    _Call("logging", "/torch/_tensor_str.py"),
-    _Call("logging", "/tqdm/"),
-    _Call("logging", "/rich/"),
-    _Call("logging", "/comet_ml/"),
-    _Call("logging", "/neptune/"),
-    _Call("logging", "/matplotlib/"),
-    _Call("logging", "/lightning/pytorch/loggers/"),
-    _Call("logging", "/pytorch_lightning/loggers/"),
-    _Call("opening", "/torch/serialization.py", _names("load _load _legacy_load")),
-    _Call("opening", "/PIL/Image.py", _names("open preinit")),
-    _Call("opening", "/numpy/lib/npyio.py", _names("load")),
-    _Call("opening", "/numpy/lib/_npyio_impl.py", _names("load")),
-    _Call("opening", "/pathlib.py", _names("open read_bytes read_text")),
-    _Call("compiling", "/torch/_dynamo/convert_frame.py"),
-    _Call("compiling", "/torch/_dynamo/symbolic_convert.py"),
-    _Call("compiling", "/torch/_dynamo/output_graph.py"),
-    _Call("compiling", "/torch/_inductor/compile_fx.py", _names("compile_fx compile_fx_inner fx_codegen_and_compile _compile_fx_inner")),
-    _Call("compiling", "/torch/_inductor/codecache.py", _names("load compile load_async load_pybinding_async")),
-    _Call("compiling", "/torch/_inductor/async_compile.py"),
-    _Call("compiling", "/torch/_inductor/compile_worker/"),
-    _Call("compiling", "/torch/jit/_trace.py"),
-    _Call("collective", "/torch/distributed/distributed_c10d.py"),
-    _Call("locking", "/threading.py", _names("wait acquire join _wait_for_tstate_lock")),
-    _Call("locking", "/queue.py", _names("get put")),
-    _Call("locking", "/concurrent/futures/_base.py", _names("result wait")),
-    _Call("locking", "/multiprocessing/synchronize.py"),
-    _Call("locking", "/filelock/"),
-    _Call("locking", "/portalocker/"),
-    _Call("serving", "/selectors.py", _names("select")),
-    _Call("serving", "/socketserver.py", _names("serve_forever")),
-    _Call("serving", "/socket.py", _names("accept readinto")),
-    _Call("serving", "/ssl.py", _names("read recv recv_into")),
-    _Call("serving", "/multiprocessing/connection.py", _names("_recv recv_bytes recv poll wait")),
-    _Call("serving", "/zmq/"),
-    _Call("serving", "/prompt_toolkit/"),
-    _Call("serving", "/pdb.py"),
-    _Call("serving", "/bdb.py"),
-    _Call("serving", "/debugpy/"),
-    _Call("serving", "/pydevd"),
-    _Call("worker_start", "/multiprocessing/popen_fork.py", _names("__init__ _launch wait poll")),
-    _Call("worker_start", "/multiprocessing/popen_spawn_posix.py"),
-    _Call("worker_start", "/multiprocessing/popen_forkserver.py"),
-    _Call("worker_start", "/multiprocessing/process.py", _names("start join")),
-    _Call("worker_start", "/torch/utils/data/dataloader.py", _names("_shutdown_workers __del__")),
-    _Call("children", "/multiprocessing/popen_fork.py", _names("__init__ _launch wait poll")),
-    _Call("children", "/multiprocessing/popen_spawn_posix.py"),
-    _Call("children", "/multiprocessing/popen_forkserver.py"),
-    _Call("children", "/multiprocessing/process.py", _names("start join")),
-    _Call("children", "/multiprocessing/pool.py"),
-    _Call("children", "/concurrent/futures/process.py"),
-    _Call("children", "/subprocess.py"),
-    _Call("loader_start", "/torch/utils/data/dataloader.py", _names("__init__ _shutdown_workers __del__ _reset")),
-    _Call("optimizer_start", "/torch/optim/", _names("__init__ add_param_group")),
-    _Call("collate", "/torch/utils/data/_utils/collate.py"),
-    _Call("evaluation", "/loops/evaluation_loop.py"),
-    _Call("evaluation", "/transformers/trainer.py", _names("evaluate evaluation_loop prediction_loop")),
-    _Call("shipping", "/multiprocessing/reduction.py", _names("dump")),
-    _Call("shipping", "/multiprocessing/popen_spawn_posix.py", _names("_launch")),
-    _Call("shipping", "/multiprocessing/popen_forkserver.py", _names("_launch")),
-)
-
 _CHECKPOINTING = ("/torch/utils/checkpoint.py", "/activation_checkpointing/checkpointing.py", "/checkpoint/checkpoint_activations.py")
 """Of PyTorch, DeepSpeed and fairscale. The innermost of these calls and of a backward pass tells what is done."""
-_RECOMPUTES = _names("recompute_fn unpack_hook backward")
-_BACKWARD = _Call("backward", "/torch/autograd/__init__.py", _names("backward"))
-_GETS = _Call("unpickling", "/multiprocessing/queues.py", _names("get"))
+_RECOMPUTES = frozenset(("recompute_fn", "unpack_hook", "backward"))
+_BACKWARD = Call.of("/torch/autograd/__init__.py: backward")
+_GETS = Call.of("/multiprocessing/queues.py: get")
 """Of a loader's queue. What it receives is made again in C, which leaves no frame below `get`."""
-_RECEIVES = _Call("waiting", "/multiprocessing/connection.py"), _Call("waiting", "/torch/multiprocessing/reductions.py")
+_RECEIVES = Call.of("/multiprocessing/connection.py"), Call.of("/torch/multiprocessing/reductions.py")
 """A tensor's shared memory is asked of the worker that has it."""
-_ITERATION = _Call("elements", "/torch/_tensor.py", _names("__iter__"))
+_ITERATION = Call.of("/torch/_tensor.py: __iter__")
 """Going through a tensor, whose tensors of elements are made there at once: what it is for, the user's line tells."""
 
-_LINES = {
-    "readback": lazy(r"[\w\]]\.(?:item|tolist|numpy|cpu)\(\)"),
-    "computed_readback": lazy(r"\)\.(?:item|tolist|numpy|cpu)\(\)"),
-    "elements": lazy(r"\b(?:float|int)\((\w+)\) for \1 in\b|\[\w+(?:, *\w+)*\]\.item\(\)"),
-    "collection": lazy(r"\b(?:gc\.collect|empty_cache)\("),
-    "checkpoint": lazy(r"\btorch\.save\("),
-    "syncing": lazy(r"\bf(?:data)?sync\("),
-    "logging": lazy(
-        r"\bprint\(|\.(?:write|writelines|writerow|flush|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("
-        r"|(?<!\btorch)(?<!\bnp)(?<!\bnumpy)(?<!\bmath)\.log\((?!\))"  # a tensor's logarithm is no line of a log
-    ),
-    "opening": lazy(
-        r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\("
-    ),
-    "sleeping": lazy(r"\bsleep\("),
-    "serving": lazy(
-        r"\b(?:input|accept|recv\w*|poll|epoll_wait|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|asyncio\.run)\(|\bstdin\b"
-    ),
-    "collective": lazy(r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\("),
-    "locking": lazy(r"\.(?:acquire|join)\(\)|\.wait\(|\b(?:flock|lockf)\(|^with [^:]*(?:(?<![A-Za-z])r?lock|Lock|[Mm]utex|[Ss]emaphore)"),
-    "checking": lazy(r"\b(?:isnan|isinf|isfinite|check_(?:nans?|numerics|finite|inf))\("),
-}
 _LOOP = lazy(r"^for (\w+)(?:, *\w+)* in .*:$")
 _OF_ELEMENT = r"\b{0}\.(?:item|tolist|numpy|cpu)\(\)|\b(?:float|int)\({0}\)"
 BODY_LINES = 3
@@ -223,7 +110,7 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
 def recomputes(frames: Sequence[Frame]) -> bool:
     """Whether activation checkpointing computes again: autograd calls it, and where it is reentrant calls autograd itself after that."""
     for frame in frames:
-        if _is(frame, _BACKWARD):
+        if _BACKWARD.is_of(frame):
             return False
         if frame.file.endswith(_CHECKPOINTING) and frame.function.rpartition(".")[2] in _RECOMPUTES:
             return True
@@ -256,8 +143,8 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
 def _work_in_loader(frames: Sequence[Frame], rules: Rules) -> str:
     """What the main thread does itself in a loader that has workers: it draws indices, and makes objects of what they send."""
     inner = frames[: next(number for number, frame in enumerate(frames) if "/torch/utils/data/dataloader.py" in frame.file)]
-    if any(_is(frame, _GETS) for frame in inner):
-        return "" if any(_is(frame, call) for frame in inner for call in _RECEIVES) else "unpickling"
+    if any(_GETS.is_of(frame) for frame in inner):
+        return "" if any(call.is_of(frame) for frame in inner for call in _RECEIVES) else "unpickling"
     draws = any("/torch/utils/data/sampler.py" in frame.file or rules.user_frame([frame]) is not None for frame in inner)
     return "sampler" if draws else ""
 
@@ -312,10 +199,10 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     """What a stack does: by the calls of libraries in it, or by the user's line where that is the innermost call."""
     if _imports(frames, rules):
         return {"importing"}
-    names = {call.activity for frame in frames for call in _CALLS if _is(frame, call)}
-    innermost = rules.user_frame(frames[1:2] if frames and _is(frames[0], _ITERATION) else frames[:1])
+    names = {name for name, told_by in ACTIVITIES.items() if any(call.is_of(frame) for call in told_by.calls for frame in frames)}
+    innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
     if innermost is not None and (text := read_line(innermost)):
-        names |= {activity for activity, pattern in _LINES.items() if pattern.search(text)}
+        names |= {name for name, told_by in ACTIVITIES.items() if told_by.line and told_by.line.search(text)}
         if _goes_through_elements(innermost, text, read_line):
             names |= {"elements", "readback"}
     return _in_its_place(names, frames, rules)
@@ -357,13 +244,6 @@ def _imports(frames: Sequence[Frame], rules: Rules) -> bool:
     """Whether the user's line imports a module. The line itself may be in one that is being imported, which may be all of a program."""
     called = itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, frames)
     return any(frame.file.startswith(_IMPORT) for frame in called)
-
-
-def _is(frame: Frame, call: _Call) -> bool:
-    path = "/" + frame.file
-    if call.path not in path or (call.path.endswith(".py") and not path.endswith(call.path)):
-        return False
-    return not call.functions or frame.function.rpartition(".")[2] in call.functions
 
 
 def _in_collate(frames: Sequence[Frame], rules: Rules) -> bool:

@@ -54,7 +54,7 @@ def _field(annotation: TypeForm) -> Field:
         annotation, *metas = get_args(annotation)
         for meta in metas:
             if isinstance(meta, msgspec.Meta):
-                doc, reads = meta.description or "", (meta.extra or {}).get("reads", ())
+                doc, reads = meta.description or doc, (meta.extra or {}).get("reads", reads)
     return Field(strip(annotation), doc, reads)
 
 

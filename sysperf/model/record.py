@@ -65,6 +65,13 @@ def fact(doc: str, *reads: str) -> msgspec.Meta:
     return msgspec.Meta(description=doc, extra={"reads": reads})
 
 
+def declared(record: type, what: str) -> dict[str, Any]:  # any: each kind of declaration has a type of its own
+    """What fields declare beside themselves under this name, in `extra` of a Meta, by the names of the fields."""
+    metas = ((name, meta) for name, annotation in record.__annotations__.items() for meta in getattr(annotation, "__metadata__", ()))
+    extras = ((name, meta.extra or {}) for name, meta in metas if isinstance(meta, msgspec.Meta))
+    return {name: extra[what] for name, extra in extras if what in extra}
+
+
 def origin_of(annotation: object) -> object:
     """The generic type behind ``tuple[int, ...]`` or ``int | None``, as `typing.get_origin`; None where there is none."""
     return get_origin(annotation)

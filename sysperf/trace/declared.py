@@ -6,12 +6,12 @@ What is absent is unknown and never zero: a field is unknown where the file does
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from sysperf.model.record import Record
+from sysperf.model.record import Record, declared
 from sysperf.trace.timeline import CALL_NAMES, CALLS, COPIES, DIRECTIONS, GRAPH_KERNELS, GRAPHS, KERNELS, MEMORY_KINDS
 
 LAUNCHES = "launches"
@@ -41,20 +41,14 @@ def kernels(doc: str, is_one: Callable[[str], bool], *, fix: str, left: tuple[fl
     return msgspec.Meta(description=doc, extra={"kernels": Kind(is_one, fix, left, assumes)})
 
 
-def needs(*words: str) -> frozenset[str]:
+def needs(*words: str) -> msgspec.Meta:
     """Say what a field needs of the file; it is what its default says, unknown, where one of these is not there."""
-    return frozenset(words)
+    return msgspec.Meta(extra={"needs": frozenset(words)})
 
 
 def any_of(*words: str) -> Callable[[str], bool]:
     """The question whether one of these words, in lower case, is in a kernel's name."""
     return lambda name: any(word in name for word in words)
-
-
-def kernel_kinds(record: type) -> dict[str, Kind]:
-    """The kinds that a record's fields declare, by the names of the fields."""
-    metas = ((name, meta.extra or {}) for name, meta in _declared(record) if isinstance(meta, msgspec.Meta))
-    return {name: extra["kernels"] for name, extra in metas if "kernels" in extra}
 
 
 R = TypeVar("R", bound=Record)
@@ -70,9 +64,4 @@ def known(record: R, absent: frozenset[str]) -> R:
 def _needed(record: type[Record]) -> list[tuple[str, frozenset[str], object]]:
     """(field, what it needs, its default) of those that need anything."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(record)}
-    return [(name, meta, defaults[name]) for name, meta in _declared(record) if isinstance(meta, frozenset)]
-
-
-def _declared(record: type) -> Iterator[tuple[str, object]]:
-    """(field, what stands beside its type) of all fields."""
-    return ((name, meta) for name, annotation in record.__annotations__.items() for meta in getattr(annotation, "__metadata__", ()))
+    return [(name, words, defaults[name]) for name, words in declared(record, "needs").items()]

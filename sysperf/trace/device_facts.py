@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from sysperf.model.record import Record, fact
+from sysperf.model.record import Record, declared, fact
 from sysperf.trace import kernels as by_name
-from sysperf.trace.declared import EVERY_KERNEL, GAPS, IDLE, LAUNCHES, PAGEABLE, any_of, kernel_kinds, kernels, needs
+from sysperf.trace.declared import EVERY_KERNEL, GAPS, IDLE, LAUNCHES, PAGEABLE, Kind, any_of, kernels, needs
 from sysperf.trace.timeline import CALL_NAMES, CALLS, COPIES, DIRECTIONS, GRAPHS, KERNEL_NAMES
 
 
@@ -130,7 +130,7 @@ class Work(Record, kw_only=True):
     mfu_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak")] = None
 
 
-KERNEL_KINDS = kernel_kinds(Work)
+KERNEL_KINDS: dict[str, Kind] = declared(Work, "kernels")
 """The kinds of kernels by the fields of `Work` that say what they take."""
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, MainThread, Program, Stacks, Threads, Workers
+from sysperf.diagnosis.activities import Stacks
+from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, MainThread, Program, Threads, Workers
 from sysperf.engine.diagnose.loader_plan import MAX_WORKERS, MIN_SAVED, plan
 
 

@@ -14,7 +14,8 @@ from sysperf.cli import verify
 from sysperf.cli.verify import plan as verify_plan
 from sysperf.collect.process.parts import JobPlace
 from sysperf.collect.process.records import Process
-from sysperf.diagnosis.facts import Program, Stacks
+from sysperf.diagnosis.activities import Stacks
+from sysperf.diagnosis.facts import Program
 from sysperf.engine.diagnose.proof import Proof, proof, start_of
 from sysperf.model.comparison import Metric
 from sysperf.model.finding import Place, Remedy, Start

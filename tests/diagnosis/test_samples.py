@@ -17,7 +17,8 @@ from sysperf.collect.gpu import collect
 from sysperf.collect.gpu.records import Device, Process
 from sysperf.collect.gpu.wires import Pcie
 from sysperf.diagnosis import gpu, native, stacks, traced
-from sysperf.diagnosis.facts import Native, Stacks
+from sysperf.diagnosis.activities import Stacks
+from sysperf.diagnosis.facts import Native
 from sysperf.diagnosis.gpu import Card
 from sysperf.engine.diagnose import known
 from sysperf.engine.diagnose.inside import RULES

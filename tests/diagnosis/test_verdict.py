@@ -16,6 +16,7 @@ import pytest
 from sysperf.cli import main
 from sysperf.cli.diagnose import _Progress
 from sysperf.diagnosis import programs
+from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import (
     Diagnosis,
     Faults,
@@ -29,7 +30,6 @@ from sysperf.diagnosis.facts import (
     Native,
     Program,
     Ranks,
-    Stacks,
     Threads,
     Traced,
     Workers,

@@ -18,7 +18,8 @@ from sysperf.collect import AREAS
 from sysperf.collect.cgroup import throttled_share
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.diagnosis import gpu, measured, programs
-from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share, Stacks
+from sysperf.diagnosis.activities import Stacks
+from sysperf.diagnosis.facts import Diagnosis, Gpu, Native, Program, Share
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.diagnosis.window import Watched, Window
 from sysperf.engine.diagnose import earlier, inside, known, loader_plan, proof, shares

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from sysperf.diagnosis.facts import Program, Share, Stacks
+from sysperf.diagnosis.activities import Stacks
+from sysperf.diagnosis.facts import Program, Share
 from sysperf.launch import command as commands
 from sysperf.model.finding import Place, Remedy
 from sysperf.model.text import for_shell

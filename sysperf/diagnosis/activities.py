@@ -1,0 +1,233 @@
+"""What a main thread does, and how its stack tells: each activity declares the calls and lines of the program that tell it.
+
+A phase says where in a step a sample was; an activity says what was done there, in any phase. It is told by the file and function
+of a library's call, or by the text of the user's own line where the call is one that leaves no frame, such as `.item()`.
+"""
+
+import re
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from sysperf.model.finding import Place
+from sysperf.model.profile import Frame
+from sysperf.model.record import Record, declared, fact
+from sysperf.startup import lazy
+
+
+class Call(NamedTuple):
+    """A library's call. A path that ends with `.py` is that of a file, any other a part of one; no functions: any."""
+
+    path: str
+    functions: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, text: str) -> "Call":
+        """``/torch/serialization.py: save _save``, or a path alone."""
+        path, _, functions = text.partition(": ")
+        return cls(path, frozenset(functions.split()))
+
+    def is_of(self, frame: Frame) -> bool:
+        """Whether a frame is this call."""
+        path = "/" + frame.file
+        if self.path not in path or (self.path.endswith(".py") and not path.endswith(self.path)):
+            return False
+        return not self.functions or frame.function.rpartition(".")[2] in self.functions
+
+
+class Activity(NamedTuple):
+    """What tells an activity: calls of libraries, or the user's own line."""
+
+    calls: tuple[Call, ...]
+    line: re.Pattern[str] | None
+
+
+def activity(doc: str, *calls: str, line: str = "") -> msgspec.Meta:
+    """Document a field for the share of samples that have one of these calls, or whose user's line has this text."""
+    told_by = Activity(tuple(map(Call.of, calls)), lazy(line) if line else None)
+    return msgspec.Meta(description=f"activity: {doc}", extra={"activity": told_by})
+
+
+class Stacks(Record, kw_only=True):
+    """Samples of the main thread's Python stack. Phases add up to 1; activities may lie within any of them."""
+
+    samples: int = 0
+    loader_wait: Annotated[float, fact("phase: waits for DataLoader workers")] = 0.0
+    sampler: Annotated[float, activity("draws the indices of the next batch, in this thread")] = 0.0
+    unpickling: Annotated[float, activity("makes Python objects again of what a DataLoader worker sends")] = 0.0
+    inline_fetch: Annotated[float, fact("phase: makes batches itself, in the DataLoader")] = 0.0
+    forward: Annotated[float, fact("phase: calls of modules")] = 0.0
+    backward: Annotated[float, fact("phase: autograd")] = 0.0
+    optimizer: Annotated[float, fact("phase: steps of optimizers")] = 0.0
+    other: Annotated[float, fact("phase: everything else")] = 0.0
+    optimizer_start: Annotated[
+        float, activity("makes an optimizer or a schedule of its rate", "/torch/optim/: __init__ add_param_group")
+    ] = 0.0
+    collate: Annotated[float, activity("puts samples together to a batch, in this thread", "/torch/utils/data/_utils/collate.py")] = 0.0
+    worker_start: Annotated[
+        float,
+        activity(
+            "starts or ends DataLoader workers",
+            "/multiprocessing/popen_fork.py: __init__ _launch wait poll", "/multiprocessing/popen_spawn_posix.py",
+            "/multiprocessing/popen_forkserver.py", "/multiprocessing/process.py: start join",
+            "/torch/utils/data/dataloader.py: _shutdown_workers __del__",
+        ),
+    ] = 0.0  # fmt: skip
+    loader_start: Annotated[
+        float,
+        activity(
+            "makes a DataLoader or its iterator, starting of workers included",
+            "/torch/utils/data/dataloader.py: __init__ _shutdown_workers __del__ _reset",
+        ),
+    ] = 0.0  # fmt: skip
+    checkpoint: Annotated[
+        float,
+        activity(
+            "writes a checkpoint, or waits until it is on disk",
+            "/torch/serialization.py: save _save _legacy_save persistent_id", "/torch/distributed/checkpoint/",
+            "/safetensors/torch.py: save_file save_model save",
+            line=r"\btorch\.save\(",
+        ),
+    ] = 0.0  # fmt: skip
+    syncing: Annotated[
+        float, activity("a line that waits until a file is on disk, for neither a checkpoint nor a log", line=r"\bf(?:data)?sync\(")
+    ] = 0.0
+    logging: Annotated[
+        float,
+        activity(
+            "logs, prints, or writes to a log file or a tracker",
+            "/logging/__init__.py", "/logging/handlers.py", "/torch/utils/tensorboard/", "/tensorboardX/", "/wandb/", "/mlflow/",
+            "/torch/_tensor_str.py", "/tqdm/", "/rich/", "/comet_ml/", "/neptune/", "/matplotlib/", "/lightning/pytorch/loggers/",
+            "/pytorch_lightning/loggers/",
+            line=r"\bprint\(|\.(?:write|writelines|writerow|flush|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("
+            r"|(?<!\btorch)(?<!\bnp)(?<!\bnumpy)(?<!\bmath)\.log\((?!\))",  # a tensor's logarithm is no line of a log
+        ),
+    ] = 0.0  # fmt: skip
+    opening: Annotated[
+        float,
+        activity(
+            "opens and reads files, in the user's own line",
+            "/torch/serialization.py: load _load _legacy_load", "/PIL/Image.py: open preinit", "/numpy/lib/npyio.py: load",
+            "/numpy/lib/_npyio_impl.py: load", "/pathlib.py: open read_bytes read_text",
+            line=r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\(",
+        ),
+    ] = 0.0  # fmt: skip
+    readback: Annotated[
+        float,
+        activity(
+            "a line that turns tensors into Python numbers: .item(), .tolist(), .numpy(), .cpu()",
+            line=r"[\w\]]\.(?:item|tolist|numpy|cpu)\(\)",
+        ),
+    ] = 0.0  # fmt: skip
+    computed_readback: Annotated[
+        float,
+        activity(
+            "such a line that also computes what it reads, which on a CPU is where its time goes",
+            line=r"\)\.(?:item|tolist|numpy|cpu)\(\)",
+        ),
+    ] = 0.0  # fmt: skip
+    elements: Annotated[
+        float,
+        activity(
+            "a line that makes a Python number of each element",
+            line=r"\b(?:float|int)\((\w+)\) for \1 in\b|\[\w+(?:, *\w+)*\]\.item\(\)",
+        ),
+    ] = 0.0  # fmt: skip
+    children: Annotated[
+        float,
+        activity(
+            "starts processes or waits for those that it started, outside the loader: subprocess, multiprocessing, pools",
+            "/multiprocessing/popen_fork.py: __init__ _launch wait poll", "/multiprocessing/popen_spawn_posix.py",
+            "/multiprocessing/popen_forkserver.py", "/multiprocessing/process.py: start join", "/multiprocessing/pool.py",
+            "/concurrent/futures/process.py", "/subprocess.py",
+        ),
+    ] = 0.0  # fmt: skip
+    collection: Annotated[
+        float, activity("a line that calls the garbage collector or empties a cache", line=r"\b(?:gc\.collect|empty_cache)\(")
+    ] = 0.0
+    shipping: Annotated[
+        float,
+        activity(
+            "pickles a data set and sends it to a process that starts",
+            "/multiprocessing/reduction.py: dump", "/multiprocessing/popen_spawn_posix.py: _launch",
+            "/multiprocessing/popen_forkserver.py: _launch",
+        ),
+    ] = 0.0  # fmt: skip
+    compiling: Annotated[
+        float,
+        activity(
+            "torch.compile traces or compiles",
+            "/torch/_dynamo/convert_frame.py", "/torch/_dynamo/symbolic_convert.py", "/torch/_dynamo/output_graph.py",
+            "/torch/_inductor/compile_fx.py: compile_fx compile_fx_inner fx_codegen_and_compile _compile_fx_inner",
+            "/torch/_inductor/codecache.py: load compile load_async load_pybinding_async", "/torch/_inductor/async_compile.py",
+            "/torch/_inductor/compile_worker/", "/torch/jit/_trace.py",
+        ),
+    ] = 0.0  # fmt: skip
+    importing: Annotated[float, activity("imports a module, whatever that does")] = 0.0
+    collective: Annotated[
+        float,
+        activity(
+            "in a call of torch.distributed that waits for other ranks",
+            "/torch/distributed/distributed_c10d.py",
+            line=r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\(",
+        ),
+    ] = 0.0  # fmt: skip
+    anomaly: Annotated[
+        float,
+        activity(
+            "autograd's anomaly detection records or prints stacks",
+            "/torch/autograd/anomaly_mode.py",
+            "/traceback.py: format_stack extract_stack extract _extract_from_extended_frame_gen walk_stack",
+        ),
+    ] = 0.0  # fmt: skip
+    profiling: Annotated[
+        float,
+        activity(
+            "a profiler or tracer of Python is at work",
+            "/torch/profiler/profiler.py", "/torch/autograd/profiler.py: _parse_kineto_results start_trace", "/cProfile.py",
+            "/tracemalloc.py",
+        ),
+    ] = 0.0  # fmt: skip
+    locking: Annotated[
+        float,
+        activity(
+            "waits for a lock, a queue or a thread, outside the loader",
+            "/threading.py: wait acquire join _wait_for_tstate_lock", "/queue.py: get put", "/concurrent/futures/_base.py: result wait",
+            "/multiprocessing/synchronize.py", "/filelock/", "/portalocker/",
+            line=r"\.(?:acquire|join)\(\)|\.wait\(|\b(?:flock|lockf)\(|^with [^:]*(?:(?<![A-Za-z])r?lock|Lock|[Mm]utex|[Ss]emaphore)",
+        ),
+    ] = 0.0  # fmt: skip
+    evaluation: Annotated[
+        float,
+        activity(
+            "in a function that evaluates or validates",
+            "/loops/evaluation_loop.py", "/transformers/trainer.py: evaluate evaluation_loop prediction_loop",
+        ),
+    ] = 0.0  # fmt: skip
+    recompute: Annotated[
+        float, activity("activation checkpointing computes again what the forward pass did not keep, in whatever thread")
+    ] = 0.0
+    checking: Annotated[
+        float,
+        activity(
+            "a line that looks through tensors for NaN or infinity",
+            line=r"\b(?:isnan|isinf|isfinite|check_(?:nans?|numerics|finite|inf))\(",
+        ),
+    ] = 0.0  # fmt: skip
+    sleeping: Annotated[float, activity("a line that sleeps", line=r"\bsleep\(")] = 0.0
+    serving: Annotated[
+        float,
+        activity(
+            "an event loop, a server, a socket or a pipe waits for what others send",
+            "/selectors.py: select", "/socketserver.py: serve_forever", "/socket.py: accept readinto", "/ssl.py: read recv recv_into",
+            "/multiprocessing/connection.py: _recv recv_bytes recv poll wait", "/zmq/", "/prompt_toolkit/", "/pdb.py", "/bdb.py",
+            "/debugpy/", "/pydevd",
+            line=r"\b(?:input|accept|recv\w*|poll|epoll_wait|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|asyncio\.run)\(|\bstdin\b",
+        ),
+    ] = 0.0  # fmt: skip
+    python: Annotated[float, activity("in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0
+    other_threads: Annotated[int, fact("other threads of the program that were seen in Python code which does not wait")] = 0
+    lines: tuple[Place, ...] = ()
+
+
+ACTIVITIES: dict[str, Activity] = declared(Stacks, "activity")
