@@ -204,6 +204,14 @@ class Stacks(Record, kw_only=True):
             "/loops/evaluation_loop.py", "/transformers/trainer.py: evaluate evaluation_loop prediction_loop",
         ),
     ] = 0.0  # fmt: skip
+    weights: Annotated[
+        float,
+        activity(
+            "copies the weights of a model, or a model, for neither a checkpoint nor an optimizer",
+            "/copy.py: deepcopy", "/torch/nn/modules/module.py: state_dict load_state_dict",
+            line=r"\bdeepcopy\(|state_dict\(\)",
+        ),
+    ] = 0.0  # fmt: skip
     recompute: Annotated[
         float, activity("activation checkpointing computes again what the forward pass did not keep, in whatever thread")
     ] = 0.0

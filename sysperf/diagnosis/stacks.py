@@ -226,17 +226,17 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
         names = names - {"serving"}
     if "children" in names and (loads or names & {"loader_start", "compiling"}):
         return names - {"children"}
-    if rules.phase(frames) != "other":
-        return names
+    if rules.phase(frames) != "other" or names & {"checkpoint", "children"}:
+        return names - {"weights"}
     functions = [frame.function for frame in frames if rules.user_frame([frame]) is not None]
     if not names and any(_CHECKS.search(function) for function in functions):
         return {"checking"}
-    if names & {"syncing", "readback", "computed_readback", "opening", "logging"} or not names:
+    if names & {"syncing", "weights", "readback", "computed_readback", "opening", "logging"} or not names:
         loggers = [function for function in functions[:-1] if _LOGS.search(function)]  # the outermost one is the program itself
         if loggers and (names or not all(map(_LOGARITHM.fullmatch, loggers))):
             return {*names - {"syncing", "readback", "computed_readback", "elements", "opening"}, "logging"}
-        if "syncing" in names and any(_SAVES.search(function) for function in functions):
-            return {*names - {"syncing"}, "checkpoint"}
+        if names & {"syncing", "weights"} and any(_SAVES.search(function) for function in functions):
+            return {*names - {"syncing", "weights"}, "checkpoint"}
     return names
 
 

@@ -181,6 +181,27 @@ def test_the_line_that_asks_to_compute_again_is_named() -> None:
     assert next((line.file, line.line) for line in described.lines if line.what == "recompute") == ("/home/me/model.py", 17)
 
 
+COPIES = Frame("deepcopy", "/usr/lib/python3.11/copy.py", 146), Frame("WeightAveraging.on_train_batch_end", "/home/me/callbacks.py", 6)
+
+
+@pytest.mark.parametrize(
+    ("frames", "activity"),
+    [
+        ((Frame("Tensor.__deepcopy__", f"{TORCH}/_tensor.py", 90), *COPIES, USER), "weights"),
+        ((Frame("Module.state_dict", f"{TORCH}/nn/modules/module.py", 2200), USER), "weights"),
+        ((Frame("save", f"{TORCH}/serialization.py", 9), Frame("state_dict", f"{TORCH}/nn/modules/module.py", 2200), USER), "checkpoint"),
+        ((*COPIES, Frame("save_checkpoint", "/home/me/train.py", 40), USER), "checkpoint"),
+        ((*COPIES, Frame("AveragedModel.update_parameters", f"{TORCH}/optim/swa_utils.py", 9), USER), "optimizer"),
+    ],
+)  # fmt: skip
+def test_copies_of_weights_are_told_from_checkpoints(frames: tuple[Frame, ...], activity: str) -> None:
+    """An average, a target, the best model so far; what an optimizer or a checkpoint does is theirs."""
+    described = seen((frames, 10))
+
+    assert getattr(described, activity) == 1.0
+    assert described.weights == float(activity == "weights")
+
+
 QUEUE = Frame("Queue.get", "/usr/lib/python3.11/multiprocessing/queues.py", 122)
 RECEIVES = Frame("Connection._poll", "/usr/lib/python3.11/multiprocessing/connection.py", 440)
 LOADER = Frame("_MultiProcessingDataLoaderIter._try_get_data", f"{TORCH}/utils/data/dataloader.py", 1135), USER
