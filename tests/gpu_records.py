@@ -226,6 +226,9 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     version: str = machine.get("driver", "580.95.05")
     count = machine.get("on_bus", len(gpus))
     content, links = files(count, "nvidia", version)
+    for place, group in enumerate(machine.get("groups", ())):
+        folder = next(path for path in links if path.endswith(f"{bus_id(place)}/driver")).removesuffix("driver")
+        links[f"{folder}iommu_group"] = f"../../../../kernel/iommu_groups/{group}"
     for place, driver in enumerate(machine.get("held_by", [])):
         folder = next(path for path in links if path.endswith(f"{bus_id(place)}/driver"))
         links |= {folder: f"../../../../bus/pci/drivers/{driver}"} if driver else {}

@@ -78,6 +78,7 @@ class Gpu(Record):
             "targets of AMD GPUs that draw a screen and are not among the devices: those of processors, and those that no build is for", KFD
         ),
     ] = None
+    kfd_gpus: Annotated[int | None, fact("GPUs, and parts of them, that AMD's driver for computing lists", KFD)] = None
     xids: Annotated[tuple[Xid, ...] | None, fact("driver errors in the kernel log", "run:dmesg")] = None
     sxids: Annotated[tuple[Xid, ...] | None, fact("errors of NVSwitches in the kernel log", "run:dmesg")] = None
     faults: Annotated[tuple[Fault, ...] | None, fact("what else the driver says of GPUs that it could not start or lost", "run:dmesg")] = (
@@ -99,6 +100,7 @@ def collect(host: Host) -> Gpu:
             nvml=False,
             functions=functions,
             graphics_targets=_graphics_targets(host),
+            kfd_gpus=_kfd_gpus(host),
             xids=log.xids,
             sxids=log.sxids,
             faults=log.faults,
@@ -121,6 +123,7 @@ def collect(host: Host) -> Gpu:
         confidential=(confidential := _confidential(host)),
         confidential_ready=_ready(host) if confidential else None,
         graphics_targets=_graphics_targets(host),
+        kfd_gpus=_kfd_gpus(host),
         xids=log.xids,
         sxids=log.sxids,
         faults=log.faults,
@@ -148,6 +151,16 @@ def _graphics_targets(host: Host) -> tuple[str, ...] | None:
     from sysperf.collect.gpu import amd  # noqa: PLC0415 - as above
 
     return amd.graphics_targets(host)
+
+
+def _kfd_gpus(host: Host) -> int | None:
+    """Count what AMD's driver for computing lists: nothing where it is not loaded."""
+    there = host.exists(KFD)
+    if not there:
+        return None if there is None else 0
+    from sysperf.collect.readers import kfd  # noqa: PLC0415 - as above
+
+    return None if host.names(KFD) is None else len(kfd.nodes(host))
 
 
 def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
