@@ -307,6 +307,7 @@ class Page:
         self._number = 0
         self.heard = b""
         self.asked: list[str] = []
+        self.opened: list[str] = []
 
     async def ask(self, method: str, **parameters: Any) -> Any:
         """One command and its answer; events meanwhile are kept."""
@@ -327,16 +328,25 @@ class Page:
             self.asked.append(data["params"]["request"]["url"])
         elif data.get("method") == "Network.webSocketCreated":
             self.asked.append(data["params"]["url"])
+        elif data.get("method") == "Page.windowOpen":  # of a download it closes again at once
+            self.opened.append(data["params"]["url"])
 
     async def value(self, expression: str) -> Any:
         """What a JavaScript expression gives in the page."""
         return (await self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True))["result"].get("value")
 
     async def hears(self, text: str) -> None:
-        """Until the terminal in the page was told this."""
+        """Wait until the terminal in the page was told this."""
+        await self._until(lambda: text.encode() in self.heard, lambda: f"{text!r} is not in {self.heard[-2000:]!r}")
+
+    async def opens(self, start: str) -> None:
+        """Wait until the page has opened a window whose address begins so."""
+        await self._until(lambda: any(url.startswith(start) for url in self.opened), lambda: f"no {start} is in {self.opened}")
+
+    async def _until(self, holds: Callable[[], bool], missed: Callable[[], str]) -> None:
         end = time.monotonic() + WITHIN_S
-        while text.encode() not in self.heard:
-            assert time.monotonic() < end, f"{text!r} is not in {self.heard[-2000:]!r}"
+        while not holds():
+            assert time.monotonic() < end, missed()
             await self.ask("Runtime.evaluate", expression="1")
             await asyncio.sleep(0.1)
 
@@ -362,6 +372,7 @@ async def browse(folder: Path, look: Callable[[Page], Awaitable[None]]) -> None:
             async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as channel:
                 page = Page(channel)
                 await page.ask("Network.enable")
+                await page.ask("Page.enable")
                 await look(page)
     finally:
         chromium.terminate()
@@ -417,15 +428,10 @@ def test_a_picture_opens_in_a_window_beside_the_one_that_asked_for_it(alone: Ser
         await page.ask("Page.navigate", url=alone.address)
         await page.hears("memory")
         await page.press("s")
-        await until(lambda: opened(page, f"{alone.origin}{folder}download/"))
+        await page.opens(f"{alone.origin}{folder}download/")
 
     asyncio.run(browse(tmp_path, look))
     assert "<svg" in asyncio.run(downloaded(alone, folder, cookie))
-
-
-async def opened(page: Page, address: str) -> bool:
-    targets = (await page.ask("Target.getTargets"))["targetInfos"]
-    return any(target["url"].startswith(address) for target in targets)
 
 
 async def downloaded(served: Served, folder: str, cookie: dict[str, str]) -> str:
