@@ -5,6 +5,7 @@ from __future__ import annotations
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.model.finding import Finding, Remedy, Signal
 from sysperf.model.text import neutral
+from sysperf.report.words import SOURCES
 
 STATES = {"confirmed": "error", "likely": "warning"}
 MAX_TEXT = 2_000
@@ -23,7 +24,7 @@ def gain(cause: Finding) -> str:
 
 def signal_text(signal: Signal) -> str:
     """Return a signal with its source, and whether it speaks against the cause."""
-    return f"{signal.source}{'' if signal.supports else ' (against)'}: {neutral(signal.text, MAX_TEXT)}"
+    return f"{SOURCES.get(signal.source, signal.source)}{'' if signal.supports else ' (against)'}: {neutral(signal.text, MAX_TEXT)}"
 
 
 def title(fix: Remedy) -> str:

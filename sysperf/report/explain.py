@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from sysperf.model import experiment
 from sysperf.model.cause import Cause, Example, Explained, Witness
@@ -12,8 +12,10 @@ from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysc
 from sysperf.model.statement import Statement
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page
-from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, command, page_of, paragraphs
+from sysperf.report.words import MAX_TEXT, NEEDS, SAFETY, SOURCES, command, page_of, paragraphs
 
+MAX_EDGES = 10
+BEFORE_AND_AFTER = "`sysperf verify --a 'BEFORE' --b 'AFTER'`: your program's command as it is, and as advised"
 _TITLES = {
     "env": "start the program with other environment variables",
     "bind": "start the program bound to the right CPUs",
@@ -76,14 +78,33 @@ def _cause(cause: Cause, because_of: Sequence[str], *, color: bool, width: int, 
         _fix(page, fix)
     if cause.example is not None:
         _example(page, cause.example)
-    _labels(page, dict.fromkeys(label for rule in cause.rules() for label in _gain(rule)))
+    gains = dict.fromkeys(label for rule in cause.rules() for label in _gain(rule))
+    _labels(page, [*gains, *_told_by_others(cause, {label for label, _ in gains})])
     edges = (
-        ("explains", (*cause.explains, *cause.explains_where_most), "consequences: left out where this one shows"),
-        ("caused by", because_of, "where one of these shows, it is named instead"),
+        ("explains", ", ".join((*cause.explains, *cause.explains_where_most)), "consequences: left out where this one shows"),
+        ("caused by", ", ".join(because_of) if verbose else _first(because_of), "where one of these shows, it is named instead"),
     )
-    _labels(page, [(label, f"{', '.join(ids)} ({meaning})") for label, ids, meaning in edges if ids])
+    _labels(page, [(label, f"{ids} ({meaning})") for label, ids, meaning in edges if ids])
     _sources(page, cause.id, cause.refs)
     return str(page)
+
+
+def _told_by_others(cause: Cause, told: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Name who tells the gain and how it is measured, where the cause itself does not: a command's answer is about a program of yours."""
+    looks = {witness.from_: _FROM[witness.from_][1] for witness in cause.witness if witness.cost}
+    if "gain" not in told and any(witness.predict for witness in cause.witness):
+        yield "gain", "`sysperf analyze` replays the step of your program without this, and predicts it"
+    elif "gain" not in told and cause.fix and looks:
+        yield "gain", f"`sysperf {next(iter(looks.values()))}` says what it costs your program, and what of that can be gained"
+    is_lost = bool(looks) or any(witness.predict or witness.from_ == "source" for witness in cause.witness)
+    if "measure" not in told and is_lost and any(isinstance(fix, Advice) and fix.by == "code" for fix in cause.fix):
+        yield "measure", BEFORE_AND_AFTER
+
+
+def _first(ids: Sequence[str]) -> str:
+    """The first of many ids, and how many more there are."""
+    left = len(ids) - MAX_EDGES
+    return ", ".join(ids) if left <= 1 else f"{', '.join(ids[:MAX_EDGES])}, and {left} more, which --verbose shows"
 
 
 _FROM = {
@@ -102,7 +123,8 @@ def _witness(page: Page, witness: Witness, rule: Rule, *, verbose: bool) -> None
     for paragraph in paragraphs(witness.explain):
         page.labelled("", paragraph)
     for signal in witness.signals:
-        page.labelled("", f"{'against' if signal.against else 'for'}, by {signal.source}: {neutral(_blanks(signal.says), MAX_TEXT)}", "dim")
+        stand = f"{'against' if signal.against else 'for'}, by {SOURCES.get(signal.source, signal.source)}"
+        page.labelled("", f"{stand}: {neutral(_blanks(signal.says), MAX_TEXT)}", "dim")
     for label, text in _when(rule) if verbose else ():
         page.labelled(label, neutral(text, MAX_TEXT), "dim")
 
@@ -185,7 +207,7 @@ def _how_to_measure(rule: Rule) -> str:
     if named == experiment.COPIES:
         return f"`sysperf verify --fix {rule.id}`"
     if by == {"code"} or rule.scope in ("launch", "process"):
-        return "`sysperf verify --a 'BEFORE' --b 'AFTER'`: your program's command as it is, and as advised"
+        return BEFORE_AND_AFTER
     if "environment" in by:
         return "`sysperf verify --env OLD --env NEW -- COMMAND`: the interpreters of both environments"
     group = experiment.BANDWIDTHS.get(named, "")
@@ -215,7 +237,9 @@ def _blanks(template: str) -> str:
     """A text with … for what a finding fills in, or with what stands there where that is unknown, or one of the texts to choose from."""
 
     def filled(blank: re.Match[str]) -> str:
-        texts = _TEXT.findall(blank[0])
+        texts: list[str] = _TEXT.findall(blank[0])
+        if len(texts) == 2 and abs(len(texts[0]) - len(texts[1])) == 1 and {f"{texts[0]}s", f"{texts[1]}s"} & {*texts}:
+            return texts[1]  # one of them, or several
         return " or ".join(texts) if texts and all(text == text.strip() for text in texts) else "…"  # others are parts of a sentence
 
     return re.sub(r"(?<=…)…+|(?<=[.]) …+[.]$", "", re.sub(r"\{[^{}]*\}", filled, template))

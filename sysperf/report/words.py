@@ -31,6 +31,8 @@ _ORIGIN = r"(/\S*|[A-Za-z_]+\([^)]*\)): (.+)"
 _LINK = r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~%/?#&=+,;:@!*$-]*)?"
 _SILENT = "it was read and does not say"
 SAFETY = {"safe": "safe", "caution": "with care", "manual": "by hand"}
+SOURCES = {"native": "machine code", "io": "I/O", "gpu": "GPU", "script": "source code"}
+"""Sources of a diagnosis of which rules use a short name."""
 NEEDS = {"root": "needs root", "restart": "restart the program", "reboot": "needs a reboot", "reset": "needs a GPU reset"}
 
 

@@ -102,3 +102,52 @@ def test_no_fix_of_a_cause_is_told_twice() -> None:
     for cause in CAUSES:
         told = explain.render(judging.find(rules(), cause.id), color=False, width=100).split("\n  fix ")[1:]
         assert len({text.strip()[:30] for text in told}) == len(told), cause.id
+
+
+@pytest.mark.parametrize(
+    ("cause", "gain", "measure"),
+    [
+        ("dataloader.inline", "`sysperf analyze` replays the step", "verify --a 'BEFORE' --b 'AFTER'"),
+        ("program.sleeps", "`sysperf diagnose`", "verify --a 'BEFORE' --b 'AFTER'"),
+        ("dataloader.program-waits", "1.33 s with 2", "tune --fix dataloader.program-waits"),
+    ],
+)
+def test_a_story_ends_with_what_is_gained_and_how_that_is_measured(cause: str, gain: str, measure: str) -> None:
+    """By the cause itself, or by the commands that tell it of a program."""
+    told = " ".join(explain.render(judging.find(rules(), cause), color=False, width=100).split())
+
+    assert gain in told.partition(" gain ")[2].partition(" measure ")[0]
+    assert measure in told.partition(" measure ")[2].partition(" explains ")[0]
+
+
+def test_what_is_no_cause_to_be_cured_promises_nothing() -> None:
+    """A damaged file has neither a gain nor a fix to measure."""
+    told = explain.render(judging.find(rules(), "trust.file-damaged"), color=False, width=100)
+
+    assert " gain " not in told
+    assert " measure " not in told
+
+
+def test_a_consequence_of_nearly_everything_names_a_few_of_its_causes() -> None:
+    """With --verbose all of them."""
+    what = judging.find(rules(), "threads.one-busy")
+    short, whole = (" ".join(explain.render(what, color=False, width=100, verbose=each).split()) for each in (False, True))
+
+    assert re.search(r"and \d+ more, which --verbose shows", short)
+    assert "transfer.link-full" not in short
+    assert "transfer.link-full" in whole
+
+
+def test_sources_are_named_in_words() -> None:
+    """Rules have short names for them."""
+    told = explain.render(judging.find(rules(), "dataloader.inline"), color=False, width=100)
+
+    assert "for, by machine code:" in told
+    assert "for, by I/O:" in told
+
+
+def test_of_one_and_several_one_form_is_told() -> None:
+    """Not both."""
+    told = explain.render(judging.find(rules(), "ddp.unequal-ranks"), color=False, width=100)
+
+    assert "Ranks … cause … % of the waiting" in told
