@@ -38,6 +38,11 @@ def judge(machine: tuple[Files, dict[str, str]], torch: Files, **calls: object) 
     return audit(make_machine({**BASE, **files, **torch}, links, answers), judging.Terms(load(RULES, judging.schema())), areas=AREAS)
 
 
+def _for_intel() -> Files:
+    version, files = f"{site_of(VENV)}/torch/version.py", shell("2.14.0+xpu")
+    return {**files, version: str(files[version]).replace("xpu: Optional[str] = None", "xpu: Optional[str] = '20250301'")}
+
+
 ROCM = shell("2.14.0+rocm7.2", hip="7.2.0")
 
 
@@ -64,6 +69,38 @@ def test_a_build_for_others_is_an_error(version: str, cuda: str, rule: str) -> N
 
 def test_a_build_without_this_target_is_an_error() -> None:
     assert "torch.gfx-missing" in found(judge(amd({**MI300X, "target": 90500}), ROCM))
+
+
+def test_nodes_of_intels_gpus_that_may_not_be_opened_are_an_error_beside_a_build_for_them() -> None:
+    xpu = _for_intel()
+    closed = judge(intel(), xpu, **{"access:/dev/dri/renderD128": False})
+
+    assert "gpu.intel-node-closed" in found(closed)
+    assert "gpu.intel-node-closed" not in found(judge(intel(), xpu))
+    assert "gpu.intel-node-closed" not in found(judge(intel(), shell("2.14.0+cpu"), **{"access:/dev/dri/renderD128": False}))
+
+
+def test_two_radeons_of_which_one_shows_a_small_window() -> None:
+    """The processor, and the other GPU, see 256 MiB of its memory."""
+    files, links = amd(RX7900, RX7900)
+    for index, size in ((0, 256 << 20), (1, 24 << 30)):
+        own = next(path for path in files if path.endswith(f"{bus_id(index)}/mem_info_vram_used")).rpartition("/")[0]
+        files[f"{own}/mem_info_vis_vram_total"] = f"{size}\n"
+
+    findings = found(judge((files, links), shell("2.14.0+rocm7.2", hip="7.2.0")))
+
+    assert [finding.about for finding in findings["gpu.bar1-small"]] == ["GPU 0 (AMD Radeon RX 7900)"]
+
+
+def test_rocm_on_a_card_that_its_driver_does_not_list_is_an_error() -> None:
+    """A small card of which kfd knows nothing."""
+    files, links = amd({**RX7900, "vram": 2 << 30})
+    files = {path: text for path, text in files.items() if f"{NODES}/1/" not in path}
+    rocm = {"/opt/rocm/.info/version": "6.4.0\n"}
+
+    assert "gpu.kfd-empty" in found(judge(({**files, **rocm}, links), shell("2.14.0+cpu")))
+    assert "gpu.kfd-empty" not in found(judge((files, links), shell("2.14.0+cpu")))
+    assert "gpu.kfd-empty" not in found(judge(({**amd(RX7900)[0], **rocm}, amd(RX7900)[1]), ROCM))
 
 
 def test_closed_nodes_are_an_error() -> None:
@@ -93,10 +130,7 @@ def test_a_sick_instinct_is_named_by_every_sickness() -> None:
 
 
 def test_a_healthy_arc_is_silent_and_a_small_window_is_not() -> None:
-    xpu = shell("2.14.0+xpu")
-    xpu[f"{site_of(VENV)}/torch/version.py"] = str(xpu[f"{site_of(VENV)}/torch/version.py"]).replace(
-        "xpu: Optional[str] = None", "xpu: Optional[str] = '20250301'"
-    )
+    xpu = _for_intel()
     xpu["/usr/lib/x86_64-linux-gnu/libze_loader.so.1"] = ""
     small = "0x0 0x0 0x0\n0x0 0x0 0x0\n0x0000004000000000 0x000000400fffffff 0x000000000014220c\n"
 

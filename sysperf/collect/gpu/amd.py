@@ -2,7 +2,7 @@
 
 Reads   /sys/class/kfd/kfd/topology/nodes/*/{properties,gpu_id}  …/io_links/*/properties  /sys/class/kfd/kfd/proc/*/vram_*
         amd-smi under --deep
-        /sys/class/drm/card*/device/{product_name,vbios_version,mem_info_vram_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
+        /sys/class/drm/card*/device/{product_name,vbios_version,mem_info_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
         …/{power_dpm_force_performance_level,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
         …/ras/{*_err_count,gpu_vram_bad_pages}  /sys/bus/pci/devices/*
 Kernel  https://docs.kernel.org/gpu/amdgpu/index.html
@@ -120,6 +120,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         lost=False,
         memory_total_bytes=optional(host, f"{folder}/mem_info_vram_total"),
         memory_used_bytes=optional(host, f"{folder}/mem_info_vram_used"),
+        bar1_total_bytes=optional(host, f"{folder}/mem_info_vis_vram_total"),
         compute_partition=_word(host, f"{folder}/current_compute_partition"),
         memory_partition=_word(host, f"{folder}/current_memory_partition"),
         mig_enabled=len(parts) > 1 if parts else None,

@@ -20,7 +20,7 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu", "mismatch")
+GOES_ON = ("hung", "program", "iommu", "mismatch", "full")
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
@@ -40,7 +40,7 @@ NVIDIA = {
     "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card",
     "module": r"version magic '.{1,80}' should be|disagrees about version of symbol|Unknown symbol \S",
     "mismatch": r"API mismatch: the client",
-    "taken": r"probe routine was not called|request_mem_region failed",
+    "taken": r"probe routine was not called|request_mem_region failed|is already bound to",
     "open-module": r"requires use of the NVIDIA open kernel modules",
     "closed-module": r"not supported by open\b",
     "unsupported": r"installed in this system is not supported by the\b|supported through the NVIDIA .{1,40} Legacy drivers",
@@ -49,8 +49,9 @@ NVIDIA = {
     "rom": r"failed to copy vbios",
     "memory": r"\[NV_ERR_(?:ECC_ERROR|MEMORY_TRAINING_FAILED)\]",
     "link": r"\[NV_ERR_NVLINK_[A-Z_]{3,40}\]",
+    "full": r"\[NV_ERR_NO_MEMORY\]",
     "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]",
-    "start": r"RmInitAdapter failed|rm_init_adapter failed",
+    "start": r"RmInitAdapter failed|rm_init_adapter\S{0,6} failed|rm_init_adapter .{1,60} failed",
     "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
     "reset": r"\[NV_ERR_RESET_REQUIRED\]",
     "uvm": r"Encountered a global fatal error",
@@ -59,20 +60,23 @@ NVIDIA = {
 }
 OTHERS = {
     "unsupported": r"graphics device [0-9a-f]{4} is not (?:properly|officially) supported",
+    "full": r"Not enough memory for command submission|Buffer eviction failed|exceeds resident system memory limit",
     "rom": r"Unable to locate a BIOS ROM",
     "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold|Replace this GPU",
     "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b|[Pp]oison is consumed|reported (?:NON)?FATAL error",
     "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF",
     "start": r"Fatal error during GPU init|Device initialization failed|(?:[a-z]{2,5}_init) of IP block \S{1,40} failed"
     r"|LMEM not initialized by firmware|gpu post error|ring \S{1,40} test failed|IB test failed on|NOT added due to errors"
+    r"|ib ring test failed|Failed to setup region|Failed to read back from memory region"
     r"|ACK should not assert|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}) from pf",
     "survival": r"In Survivability Mode",
     "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
     r"|Failed to reset chip|GT[0-9]{1,3}: reset failed|Failed to reset GuC|Failed to initialise HW following reset"
-    r"|resume of IP block \S{1,40} failed|ASIC reset failed",
+    r"|resume of IP block \S{1,40} failed|ASIC reset failed|GuC reset timed out",
     "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
     "heat": r"GPU over temperature range|Critical Temperature Fault",
-    "firmware-file": r"GuC firmware \S{1,80}: fetch failed|Failed to load firmware \"amdgpu|failed to load \S{1,20} firmware\b",
+    "firmware-file": r"GuC firmware \S{1,80}: fetch failed|Failed to load firmware \"amdgpu"
+    r"|[Ff]ailed to (?:load|init) \S{1,20} firmware\b|Unsupported GuC v",
     "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}) failed"
     r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
     r"|Failed to initialize uC|PCODE initialization timed",
@@ -80,6 +84,7 @@ OTHERS = {
     r"|Timed out wait for G2H|mmio request .{1,40}: no response",
     "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
     r"|GT[0-9]{1,3}: reset started|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full"
+    r"|Ring \S{1,40} reset fail|failed to write reg \S{1,10} wait reg|guilty [1-9][0-9]{0,3}, banned"
     r"|Schedule (?:dis|en)able failed to respond|Engine reset request failed"
     r"|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang"
     r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption|[Qq]ueue preemption time ?out",

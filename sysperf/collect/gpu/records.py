@@ -93,7 +93,14 @@ class Device(Record):
     ] = None
     memory_reserved_bytes: Annotated[int | None, fact("memory that the driver holds", "nvml:DeviceGetMemoryInfo", NVML)] = None
     bar1_total_bytes: Annotated[
-        int | None, fact("window through which others reach its memory", "nvml:DeviceGetBAR1MemoryInfo", f"{CARD}/resource", NVML)
+        int | None,
+        fact(
+            "window through which others reach its memory",
+            "nvml:DeviceGetBAR1MemoryInfo",
+            f"{CARD}/mem_info_vis_vram_total",
+            f"{CARD}/resource",
+            NVML,
+        ),
     ] = None
     utilization_percent: Annotated[
         int | None,
