@@ -230,7 +230,7 @@ class Stacks(Record, kw_only=True):
             "/selectors.py: select", "/socketserver.py: serve_forever", "/socket.py: accept readinto", "/ssl.py: read recv recv_into",
             "/multiprocessing/connection.py: _recv recv_bytes recv poll wait", "/zmq/", "/prompt_toolkit/", "/pdb.py", "/bdb.py",
             "/debugpy/", "/pydevd",
-            line=r"\b(?:input|accept|recv\w*|poll|epoll_wait|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|asyncio\.run)\(|\bstdin\b",
+            line=r"\b(?:input|accept|recv\w*|poll|epoll_wait|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|asyncio\.run)\(|\bstdin\b(?!\.(?:write|flush|close))",
         ),
     ] = 0.0  # fmt: skip
     python: Annotated[float, activity("in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0

@@ -97,6 +97,7 @@ class MainThread(Record, kw_only=True):
     sleeping: Annotated[float | None, fact("samples in which it was in a call that sleeps for a time", SYSCALL)] = None
     futex: Annotated[float | None, fact("samples in which it waited for a lock, a queue or a thread of its program", SYSCALL)] = None
     polling: Annotated[float | None, fact("samples in which it waited for sockets or pipes", SYSCALL)] = None
+    timed: Annotated[float | None, fact("of them, in an event loop that wakes within a tenth of a second", SYSCALL)] = None
 
 
 class Threads(Record, kw_only=True):

@@ -72,7 +72,7 @@ def _main_thread(watched: Watched, main: _Thread) -> MainThread:
         ran=min(1.0, main.ran), waited=min(1.0, main.waited), slept=max(0.0, 1 - main.ran - main.waited),
         blocked=_seen(looks, "looks", "D"), suspended=_seen(looks, "looks", "T", "t"), syncing=_seen(looks, "asked", "syncing"),
         locked=_seen(looks, "asked", "locked"), sleeping=_seen(looks, "asked", "sleeping"), futex=_seen(looks, "asked", "futex"),
-        polling=_seen(looks, "asked", "polling"),
+        polling=_seen(looks, "asked", "polling"), timed=_seen(looks, "asked", "timed"),
     )  # fmt: skip
 
 

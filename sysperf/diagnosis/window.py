@@ -40,6 +40,10 @@ SELECT = frozenset((23, 270) if _X86 else (72,))
 """Of no file: how Python up to 3.10 sleeps."""
 POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22, 63, 72, 73, 207, 212, 441))
 
+EPOLL = frozenset((232, 281) if _X86 else (22,))
+MAX_TIMER_MS = 100
+"""An event loop that wakes that soon waits for a timer, such as asyncio.sleep, and not only for what others send."""
+
 
 class Watched:
     """One process over the window."""
@@ -190,6 +194,7 @@ class Window:
             sleeps = number in SLEEPING or (number in SELECT and words[1] == b"0x0")  # of no file: how Python 3.10 sleeps
             looks["polling"] += number in POLLING and not sleeps
             looks["sleeping"] += sleeps
+            looks["timed"] += number in EPOLL and 0 < int(words[4], 16) <= MAX_TIMER_MS
             looks["futex"] += number in FUTEX
 
 

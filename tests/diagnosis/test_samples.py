@@ -92,7 +92,9 @@ def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) ->
     assert getattr(seen(((USER,), 10), text=text), activity) == 1.0
 
 
-@pytest.mark.parametrize("text", ["with block(x) as y:", "with torch.no_grad():", "line = file.readline()", "clock = now()"])
+@pytest.mark.parametrize(
+    "text", ["with block(x) as y:", "with torch.no_grad():", "line = file.readline()", "clock = now()", "collector.stdin.close()"]
+)
 def test_a_line_that_only_looks_like_a_wait_is_none(text: str) -> None:
     """A block is no lock, and a file is no socket."""
     described = seen(((USER,), 10), text=text)

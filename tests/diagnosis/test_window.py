@@ -315,6 +315,8 @@ def waits(pid: int) -> Counter[str]:
         ("import os, select; select.select([os.pipe()[0]], [], [], 60)", "polling"),
         ("import os, select; p = select.poll(); p.register(os.pipe()[0]); p.poll(60_000)", "polling"),
         ("import os; pipe = os.pipe(); os.read(pipe[0], 1)", "polling"),
+        ("import asyncio; asyncio.run(asyncio.sleep(60))", "polling"),
+        ("import asyncio\nasync def poll():\n    while True: await asyncio.sleep(0.05)\nasyncio.run(poll())", "timed"),
         ("import threading; threading.Event().wait()", "futex"),
         ("import threading; threading.Event().wait(60)", "locked"),
     ],
@@ -327,8 +329,8 @@ def test_a_thread_waits_in_one_kind_of_call(start, code: str, call: str) -> None
     while not 0 < looks[call] == looks["looks"] and time.monotonic() < deadline:  # it may still start
         looks = waits(pid)
 
-    kinds = {"locked", "futex"} if call == "locked" else {call}
-    assert {kind for kind in ("syncing", "locked", "polling", "sleeping", "futex") if looks[kind]} == kinds
+    kinds = {"locked": {"locked", "futex"}, "timed": {"timed", "polling"}}.get(call, {call})
+    assert {kind for kind in ("syncing", "locked", "polling", "timed", "sleeping", "futex") if looks[kind]} == kinds
     assert looks[call] == looks["asked"] == looks["looks"]
 
 
