@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
+from sysperf.script.options import Constant, defaults
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
-Constant = Any  # any: a literal of the script: a number, a text, a list, or None
 MAX_BINDINGS = 12
 MAX_CALLS = 8
 _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
@@ -41,8 +41,7 @@ class Names:
         self.functions: dict[str, list[Function]] = {}
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
         self.calls: dict[str, list[ast.Call]] = {}
-        self.options: dict[str, Constant] = {}
-        """Defaults of options: of an argparse parser, click, a dataclass; None where two differ."""
+        self.options = defaults(tree)
         self._items: dict[str, list[tuple[str, ast.expr]]] = {}
         self._updates: dict[str, list[ast.Call]] = {}
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
@@ -53,7 +52,6 @@ class Names:
         self._read_imports()
         self._read_functions()
         self._read_assignments()
-        self._read_fields()
         self._read_calls()
 
     def _read_imports(self) -> None:
@@ -117,8 +115,6 @@ class Names:
             name = last_name(call.func)
             if name in self.functions and len(known := self.calls.setdefault(name, [])) < MAX_CALLS:
                 known.append(call)
-            if name in ("add_argument", "add_option", "option"):
-                self._read_option(call)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
                 self._read_backward(call, call.func)
             if name == "item" and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
@@ -133,30 +129,6 @@ class Names:
             start = start.args[0] if start.args else start.func.value
         if name := dotted(start):
             self.differentiated.add(name)
-
-    def _read_fields(self) -> None:
-        """Read the defaults of classes that hold options: ``workers: int = 4`` of a dataclass."""
-        for node in self.classes.values():
-            if _holds_options(node):
-                for statement in node.body:
-                    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                        self._add_option(statement.target.id, _field_default(statement.value))
-                    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                        self._add_option(statement.targets[0].id, statement.value)
-
-    def _add_option(self, name: str, default: ast.expr | None) -> None:
-        value = default.value if isinstance(default, ast.Constant) else None
-        self.options[name] = value if self.options.get(name, value) == value else None
-
-    def _read_option(self, call: ast.Call) -> None:
-        words = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
-        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-        long = next((word for word in words if word.startswith("--")), words[0] if words else "")
-        name = keywords.get("dest")
-        key = name.value if isinstance(name, ast.Constant) else long.lstrip("-").replace("-", "_")
-        default = keywords.get("default")
-        if isinstance(default, ast.Constant) and isinstance(key, str):
-            self._add_option(key, default)
 
     def scope(self, node: ast.AST, name: str) -> ast.AST:
         """Return where a name lives: `self.x` in the class, everything else in the function or module."""
@@ -351,21 +323,6 @@ class Names:
 
 
 _OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
-_OPTION_CLASSES = lazy(r"\w*(Args|Arguments|Config|CFG|Options|Params|Settings|Hparams|Hyperparameters)")
-_OPTION_BASES = ("NamedTuple", "BaseModel", "BaseSettings", "Tap")
-
-
-def _holds_options(node: ast.ClassDef) -> bool:
-    """Tell whether a class is a record of options: a dataclass, or one that is named so."""
-    decorators = (decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list)
-    if any("dataclass" in last_name(decorator) for decorator in decorators):
-        return True
-    return bool(_OPTION_CLASSES.fullmatch(node.name)) or any(last_name(base) in _OPTION_BASES for base in node.bases)
-
-
-def _field_default(value: ast.expr | None) -> ast.expr | None:
-    """The default of a field: as it stands, or of ``field(default=…)``."""
-    return keyword(value, "default") if isinstance(value, ast.Call) and last_name(value.func) in ("field", "Field") else value
 
 
 def _key(given: ast.keyword) -> ast.expr | None:
