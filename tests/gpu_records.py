@@ -185,6 +185,7 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     for name in machine.get("without", ()):
         content = {path: text for path, text in content.items() if f"/{name}/" not in path}
     content = {path: text for path, text in content.items() if path not in machine.get("gone", ())}
+    links = {path: to for path, to in links.items() if path not in machine.get("gone", ())}
     for name, text in machine.get("changed", {}).items():
         content |= {path: text for path in content if path.endswith(name)}
     return content, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls, **machine.get("system_calls", {})}

@@ -82,7 +82,8 @@ OTHERS = {
     r"|Failed to initialize uC|PCODE initialization timed",
     "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state|SMU: (?:No response|response:0xFFFFFFFF)"
     r"|Timed out wait for G2H|mmio request .{1,40}: no response",
-    "hung": r"GPU reset begin|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
+    "hung": r"GPU reset begin|GPU reset succeeded, trying to resume"
+    r"|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
     r"|GT[0-9]{1,3}: reset started|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full"
     r"|Ring \S{1,40} reset fail|failed to write reg \S{1,10} wait reg|guilty [1-9][0-9]{0,3}, banned"
     r"|Schedule (?:dis|en)able failed to respond|Engine reset request failed"
