@@ -98,7 +98,7 @@ class Stacks(Record, kw_only=True):
             "logs, prints, or writes to a log file or a tracker",
             "/logging/__init__.py", "/logging/handlers.py", "/torch/utils/tensorboard/", "/tensorboardX/", "/wandb/", "/mlflow/",
             "/torch/_tensor_str.py", "/tqdm/", "/rich/", "/comet_ml/", "/neptune/", "/matplotlib/", "/lightning/pytorch/loggers/",
-            "/pytorch_lightning/loggers/",
+            "/pytorch_lightning/loggers/", "/json/__init__.py: dump", "/yaml/__init__.py: dump safe_dump", "/csv.py: writerow writerows",
             line=r"\bprint\(|\.(?:write|writelines|writerow|flush|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("
             r"|(?<!\btorch)(?<!\bnp)(?<!\bnumpy)(?<!\bmath)\.log\((?!\))",  # a tensor's logarithm is no line of a log
         ),

@@ -183,6 +183,14 @@ def test_the_line_that_asks_to_compute_again_is_named() -> None:
     assert next((line.file, line.line) for line in described.lines if line.what == "recompute") == ("/home/me/model.py", 17)
 
 
+def test_a_file_of_metrics_is_written_by_the_library_below_the_users_line() -> None:
+    """`json.dump` writes piece by piece; `json.dumps` of a request does not write."""
+    encoder = Frame("_iterencode_dict", "/usr/lib/python3.11/json/encoder.py", 406)
+    dump, dumps = (Frame(name, "/usr/lib/python3.11/json/__init__.py", 180) for name in ("dump", "dumps"))
+
+    assert seen(((encoder, dump, USER), 30), ((encoder, dumps, USER), 70)).logging == 0.3
+
+
 COPIES = Frame("deepcopy", "/usr/lib/python3.11/copy.py", 146), Frame("WeightAveraging.on_train_batch_end", "/home/me/callbacks.py", 6)
 
 
