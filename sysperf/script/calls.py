@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Call, Layer, Setting
 from sysperf.script.file import OPEN, File
 from sysperf.script.kinds import FACTORIES
+from sysperf.script.masks import is_reduced
 from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.startup import lazy
@@ -127,6 +128,7 @@ def calls(file: File) -> Iterator[Call]:
                 keywords=file.keywords(call),
                 arguments=arguments,
                 fallback=is_fallback(file, call),
+                reduced=is_reduced(file, call) if what.endswith("masked_select") else None,
                 around_steps=_around_steps(file, call),
             )
 

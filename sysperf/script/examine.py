@@ -20,6 +20,8 @@ _PRECISION_WORDS = lazy(
 )
 """Names and options that say that the number format is chosen somewhere."""
 
+_DEVICE_WORDS = lazy(r"(?i)(\w*_)?(devices?|gpus?|cuda|accelerator|to_device)(_\w+)?")
+
 
 def is_relevant(source: Source) -> bool:
     """Whether a file can hold anything that a rule is about; other files need no parsing."""
@@ -37,12 +39,15 @@ def facts(file: File) -> Script:
     found_settings = tuple(calls.settings(file))
     frameworks = _frameworks(file)
     names = {call.what for call in found_calls}
+    device = _device(file, frameworks)
+    moves = any(transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda"))
     return Script(
         file=file.source.path,
         lines=len(file.source.starts),
         frameworks=frameworks,
-        device=_device(file, frameworks),
-        moves=any(transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda")),
+        device=device,
+        moves=moves,
+        gpu=bool(device) or moves or any(_DEVICE_WORDS.fullmatch(word) for word in _said(file)) or None,
         trains=_trains(file),
         by_hand=bool(file.loops.steps) and file.loops.optimizes,
         precision=_precision(file),
@@ -128,8 +133,9 @@ def _precision(file: File) -> str:
 
 
 def _said(file: File) -> Iterator[str]:
-    """Names of a file, of its keyword arguments and options."""
+    """Names of a file, of its arguments and options."""
     yield from file.words
+    yield from (given.arg for given in file.tree.of(ast.arg))
     yield from (given.arg for call in file.tree.of(ast.Call) for given in call.keywords if given.arg)
     yield from file.names.options
     yield from file.names.imports

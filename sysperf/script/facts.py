@@ -44,6 +44,7 @@ class Call(Site, kw_only=True):
     keywords: Annotated[dict[str, str] | None, fact("keyword arguments as text, `…` where not constant; null with **keywords")] = None
     arguments: Annotated[tuple[str, ...] | None, fact("positional arguments as text, `…` where not constant")] = None
     fallback: Annotated[bool | None, fact("in a branch for other versions, or where a newer name is missing")] = None
+    reduced: Annotated[bool | None, fact("of what masked_select gives, only a loss, a sum or the like is made; null: not known")] = None
     around_steps: Annotated[bool | None, fact("a `with` whose body holds a training loop; null: no `with`")] = None
 
 
@@ -53,6 +54,7 @@ class Sync(Site, kw_only=True):
     how: Annotated[str | None, fact("item, cpu, numpy, tolist, type, float, int, bool, print, if")] = None
     of: Annotated[str | None, fact("loss, output, batch or tensor")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
+    needed: Annotated[bool | None, fact("null: ranks agree on the value, or an input is checked by it; else false")] = None
     paced: Annotated[bool | None, fact("its loop acts in an environment in each step; null: another file repeats it")] = None
 
 
@@ -125,6 +127,7 @@ class Script(Record, kw_only=True):
     frameworks: Annotated[tuple[str, ...] | None, fact("lightning, accelerate, transformers, timm, deepspeed, as imported")] = None
     device: Annotated[str | None, fact("cuda: it names one; chosen: a framework chooses; empty: neither")] = None
     moves: Annotated[bool | None, fact("it copies something to a device")] = None
+    gpu: Annotated[bool | None, fact("it names devices, or a framework chooses one; null: the CPU, or what others put there")] = None
     trains: Annotated[bool | None, fact("it has a training loop, or hands a model to a trainer")] = None
     by_hand: Annotated[bool | None, fact("it has a training loop of its own")] = None
     precision: Annotated[str | None, fact("bfloat16, float16, mixed (not known which) or empty")] = None

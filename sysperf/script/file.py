@@ -15,7 +15,7 @@ from sysperf.script.values import Values
 
 MAX_TEXT = 60
 _ON_TORCH = frozenset(("torch", "lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "torchvision", "torch_geometric"))
-_SIMULATORS = frozenset(("gym", "gymnasium", "pettingzoo", "envpool", "procgen", "supersuit", "dm_control", "isaacgym"))
+_SIMULATORS = frozenset(("gym", "gymnasium", "pettingzoo", "envpool", "procgen", "supersuit", "dm_control", "isaacgym", "torchrl"))
 OPEN = "…"
 """Stands for an argument that is no constant."""
 

@@ -34,6 +34,7 @@ WRAPPERS = frozenset(
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
         "torch.distributed.fsdp.FullyShardedDataParallel",
         "copy.deepcopy",
+        "torch.autograd.Variable",
     )
 )
 """Calls that give their first argument back, wrapped."""
@@ -74,6 +75,11 @@ BY_NAME = (
     ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
     ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
 )
+DOES = lazy(
+    r"_*(save|load|build|create|get|make|init|setup|set|test|eval|evaluate|train|fit|run|check|compile|export|download|register|update|reset"
+    r"|prepare|freeze|unfreeze|wrap|unwrap|convert|find|choose|select|configure|instantiate|initialize|summarize|print|plot|log)_\w+"
+)
+"""Names of functions by what they do: ``save_model`` is called, and is no model."""
 OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")
 """Classes of the file around an optimizer, whose `step` may take the loss and make the backward pass, too."""
 HOSTED = lazy(

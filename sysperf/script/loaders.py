@@ -10,7 +10,7 @@ from sysperf.script.file import File
 from sysperf.script.kinds import LOADERS
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import last_name
-from sysperf.script.syntax import Loop
+from sysperf.script.syntax import Loop, within
 from sysperf.script.transfers import is_to_device, prepared
 from sysperf.script.values import device_text
 from sysperf.startup import lazy
@@ -48,7 +48,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
         trains=trainer or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call),
-        moved=trainer or maker is TIMM or call in moved if seen else any(_gets_device(file, each) for each in handed) or None,
+        moved=trainer or maker is TIMM or call in moved or any(_gets_device(file, each) for each in handed) or (False if seen else None),
         epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if seen else bool(handed) or _gathered(file, call) or None,
     )
 
@@ -98,9 +98,9 @@ def _dataset(file: File, call: ast.Call) -> str:
 
 
 def _loops_over(file: File, call: ast.Call) -> list[Loop]:
-    """The loops that iterate what a call makes."""
-    loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While)]
-    return [loop for loop in loops if file.loops.iterates(loop, call)]
+    """The loops that iterate what a call makes; of a generator that gives on its batches, whoever asks that for them is not seen."""
+    loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While) and file.loops.iterates(loop, call)]
+    return [loop for loop in loops if not any(isinstance(part, ast.Yield) for part in within(loop))]
 
 
 def _trains(file: File, loop: Loop) -> bool:

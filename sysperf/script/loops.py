@@ -74,6 +74,18 @@ class Loops:
         for call in self._tree.of(ast.Call):
             if self.advances(call):
                 self._mark_step(call, call, MAX_DEPTH)
+        for outer in [loop for loop in self.steps if any(self._goes_through(loop, inner) for inner in self.steps if inner is not loop)]:
+            del self.steps[outer]
+
+    def _goes_through(self, outer: Loop, inner: Loop) -> bool:
+        """Whether each round of a loop goes through a loader, and trains on it: the round is an epoch, although it makes a step, too."""
+        if isinstance(inner, ast.While) or not self._values.is_a(inner.iter, "loader"):
+            return False
+        function = self._tree.function_of(inner)
+        sites: list[ast.AST] = [inner]
+        if function is not None and function is not self._tree.function_of(outer):
+            sites = [*self._names.call_sites(function)]
+        return any(outer in self._tree.ancestors(site) for site in sites)
 
     def _measures(self, node: ast.AST) -> bool:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -312,9 +324,22 @@ class Loops:
             if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
                 return True
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
-            if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and _is_first_use(parent)):
+            if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
                 return True
         return self._left_before(parent, child)
+
+    def _is_first_use(self, statement: ast.If) -> bool:
+        """Whether a condition makes what it asks for, itself or by a method: once, or once a size.
+
+        ``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.set(size)``.
+        """
+        parts = [part for one in statement.body for part in within(one)]
+        called = [part for part in parts if isinstance(part, ast.Call) and dotted(part.func).startswith("self.")]
+        methods = [method for call in called for method in self._names.functions.get(last_name(call.func), ())]
+        parts += [part for method in methods for part in within(method)]
+        made = {dotted(target) for part in parts if isinstance(part, ast.Assign) for target in part.targets}
+        tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+        return any(name.startswith("self.") and name in made for name in map(_missing, tests))
 
     def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
         """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""
@@ -340,13 +365,6 @@ def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
                 yield from (part for one in inner for part in _outside_loops(one))
             else:
                 yield from within(child)
-
-
-def _is_first_use(statement: ast.If) -> bool:
-    """``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.size = size``: once, or once a size."""
-    made = {dotted(target) for part in statement.body if isinstance(part, ast.Assign) for target in part.targets}
-    tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
-    return any(name.startswith("self.") and name in made for name in map(_missing, tests))
 
 
 def _missing(test: ast.expr) -> str:

@@ -24,7 +24,7 @@ def patterns(file: File) -> Iterator[Pattern]:
             continue
         masks = isinstance(node.slice, ast.Compare) or any(isinstance(value.origin, ast.Compare) for value in file.values.of(node.slice))
         host = file.values.is_a(node.value, "array") or file.values.is_a(node.slice, "array")
-        reduced = _is_reduced(file, node)
+        reduced = is_reduced(file, node)
         if not host and (masks or (reduced and _is_named_mask(node.slice))):
             if (statement := file.tree.statement_of(node)) not in told:
                 yield Pattern(**file.site(node), what="boolean-index", reduced=reduced)
@@ -39,7 +39,7 @@ def _is_named_mask(node: ast.expr) -> bool:
     return isinstance(node, ast.Name | ast.Attribute) and bool(_MASK.fullmatch(last_name(node)))
 
 
-def _is_reduced(file: File, node: ast.expr, *, follow: bool = True) -> bool | None:
+def is_reduced(file: File, node: ast.expr, *, follow: bool = True) -> bool | None:
     """Whether only a loss, a mean or the like is made of an expression, itself or by its name; None where that is not seen."""
     child: ast.AST = node
     for parent in file.tree.ancestors(node):
@@ -56,4 +56,4 @@ def _is_reduced(file: File, node: ast.expr, *, follow: bool = True) -> bool | No
         return None
     uses = [part for part in within(function) if isinstance(part, ast.Name | ast.Attribute) and dotted(part) in names]
     later = [part for part in uses if isinstance(part.ctx, ast.Load) and part.lineno > statement.lineno]
-    return (bool(later) and all(_is_reduced(file, part, follow=False) for part in later)) or None
+    return (bool(later) and all(is_reduced(file, part, follow=False) for part in later)) or None

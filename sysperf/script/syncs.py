@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Sync
 from sysperf.script.file import File
+from sysperf.script.kinds import MADE_ON_CPU
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
 from sysperf.script.values import Value
+from sysperf.startup import lazy
 
 MAX_DEPTH = 3
 MIN_OF_STEP = 3
@@ -23,13 +25,17 @@ _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqu
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
 _ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
+_CHECKS = lazy(r"_*(assert|check|validate|verify|ensure|sanity)(_\w+)?")
+"""Functions that look whether something is as it must be."""
+_COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
 
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
     for node, how, of in (*_converted(file), *_shown(file), *_asked(file)):
-        yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), paced=_is_paced(file, node))
+        needed, paced = _is_needed(file, node, of), _is_paced(file, node)
+        yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), needed=needed, paced=paced)
 
 
 def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
@@ -63,12 +69,36 @@ def _asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
             yield test, "if", of
 
 
+def _is_needed(file: File, node: ast.expr, of: str) -> bool | None:
+    """False where the program may go on without a value; None where it checks an input, or ranks agreed on a number of the host."""
+    asked = file.tree.statement_of(node)
+    raises = isinstance(asked, ast.If) and isinstance(asked.body[-1], ast.Raise)
+    if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]):
+        return None
+    return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
+
+
+def _is_agreed(file: File, name: ast.Name) -> bool:
+    """Whether a number of the host was put into a tensor for a collective: ``flag = torch.tensor([stop]); all_reduce(flag)``."""
+    function = file.tree.function_of(name)
+    if function is None:
+        return False
+    made = [binding.value for binding in file.names.lookup(name, name.id) if binding.value is not None]
+    calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
+    exchanged = (part for part in within(function) if isinstance(part, ast.Call) and _COLLECTIVE.fullmatch(last_name(part.func)))
+    given = {dotted(argument) for call in exchanged if call.lineno <= name.lineno for argument in call.args}
+    return name.id in given and any(file.names.qualified(call.func) in MADE_ON_CPU for call in calls)
+
+
 def _is_paced(file: File, node: ast.expr) -> bool | None:
     """Whether the loop of a step acts in an environment each time; None where another file repeats a step of reinforcement learning."""
     where = file.loops.where(node)
     if not file.simulates or where.often != "step":
         return False
-    return None if where.loop is None else any(_acts(file, part) for part in within(where.loop) if isinstance(part, ast.Call))
+    if where.loop is None:
+        return None
+    collects = not isinstance(where.loop, ast.While) and any("collector" in last_name(part) for part in within(where.loop.iter))
+    return collects or any(_acts(file, part) for part in within(where.loop) if isinstance(part, ast.Call))
 
 
 def _acts(file: File, call: ast.Call) -> bool:

@@ -10,7 +10,10 @@ from sysperf.script.file import File
 from sysperf.script.kinds import MADE_ON_CPU
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
+from sysperf.script.syntax import within
 from sysperf.script.values import device_text
+
+MAX_DEPTH = 3
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:
@@ -39,6 +42,7 @@ def prepared(file: File) -> set[ast.AST]:
 def transfers(file: File) -> Iterator[Transfer]:
     """All copies of batches, models and new tensors."""
     moved_already = prepared(file)
+    told: set[tuple[ast.AST, str]] = set()
     for call in file.tree.of(ast.Call):
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda", "cpu"):
             continue
@@ -46,6 +50,10 @@ def transfers(file: File) -> Iterator[Transfer]:
         owner = call.func.value
         pinned_here = isinstance(owner, ast.Call) and last_name(owner.func) == "pin_memory"
         of = _moves(file, owner) or ("tensor" if pinned_here else "")
+        if of == "factory" and (key := _alternative(file, call)) is not None:
+            if key in told:
+                continue
+            told.add(key)
         if to and of and not (of == "batch" and any(value.origin in moved_already for value in file.values.of(owner))):
             yield Transfer(
                 **file.site(call),
@@ -57,6 +65,18 @@ def transfers(file: File) -> Iterator[Transfer]:
             )
 
 
+def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:
+    """The outermost condition in whose branches a name is given one of several values, and the name: of these, one is made."""
+    statement = file.tree.statement_of(call)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+    around = None
+    for parent in file.tree.ancestors(statement):
+        if not isinstance(parent, ast.If):
+            break
+        around = parent
+    return (around, name) if around is not None and name else None
+
+
 def _moves(file: File, owner: ast.expr) -> str:
     """What is copied; empty where that is not known."""
     if (made := made_here(file, owner)) is not None:
@@ -66,22 +86,37 @@ def _moves(file: File, owner: ast.expr) -> str:
     return next((kind for kind in ("batch", "model", "loss", "output", "tensor") if kind in kinds), "")
 
 
-def made_here(file: File, node: ast.expr) -> ast.Call | None:
-    """The call that makes a tensor on the CPU: through methods on it, and a name that has no other value in its function."""
-    if isinstance(node, ast.Name) and node.id in file.names.augmented:
-        return None  # a sum on the host
+def made_here(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> ast.Call | None:
+    """The call that makes a tensor on the CPU: through methods on it, arithmetic, a name that has no other value, a helper."""
     if isinstance(node, ast.Name):
-        values = [binding.value for binding in file.names.lookup(node, node.id) if not binding.path and not binding.element]
-        others = [value for value in values if not (isinstance(value, ast.Call) and _root(value) == node.id)]
-        made = made_here(file, others[0]) if len(others) == 1 and isinstance(others[0], ast.Call) else None
-        return (
-            made
-            if made is not None and file.tree.function_of(made) is file.tree.function_of(node) and _same_loop(file, made, node)
-            else None
-        )
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
-        node = node.func.value
-    return node if isinstance(node, ast.Call) and file.names.qualified(node.func) in MADE_ON_CPU else None
+        return _named(file, node, depth)
+    if isinstance(node, ast.BinOp):
+        return made_here(file, node.left, depth) or made_here(file, node.right, depth)
+    if not isinstance(node, ast.Call) or file.names.qualified(node.func) in MADE_ON_CPU:
+        return node if isinstance(node, ast.Call) else None
+    if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call | ast.BinOp):
+        return made_here(file, node.func.value, depth)
+    given = node.args[:1] if last_name(node.func) == "Variable" else _returned(file, node)
+    return made_here(file, given[0], depth - 1) if given and depth else None
+
+
+def _named(file: File, node: ast.Name, depth: int) -> ast.Call | None:
+    """The call that makes what a name stands for, in the same function and loop; a sum on the host is none."""
+    if node.id in file.names.augmented:
+        return None
+    values = [binding.value for binding in file.names.lookup(node, node.id) if not binding.path and not binding.element]
+    others = [value for value in values if value is not None and not (isinstance(value, ast.Call) and _root(value) == node.id)]
+    if len(others) != 1 or not isinstance(others[0], ast.Call | ast.BinOp) or not depth:
+        return None
+    here = file.tree.function_of(others[0]) is file.tree.function_of(node) and _same_loop(file, others[0], node)
+    return made_here(file, others[0], depth - 1) if here else None
+
+
+def _returned(file: File, call: ast.Call) -> list[ast.expr]:
+    """The one call that a function of the file gives back."""
+    functions = file.names.functions.get(last_name(call.func), [])
+    found = [part.value for part in within(functions[0]) if isinstance(part, ast.Return)] if len(functions) == 1 else []
+    return [value for value in found if isinstance(value, ast.Call)] if len(found) == 1 else []
 
 
 def _root(node: ast.expr) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sysperf.script.kinds import (
     BY_NAME,
     DESCRIBING,
+    DOES,
     FACTORIES,
     FROM_ARRAYS,
     HOSTED,
@@ -150,7 +151,9 @@ class Values:
             return [Value("loss")]
         if HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and SETTINGS.fullmatch(name.rpartition(".")[0])):
             return []
-        return next(([Value(kind, guess=True)] for kind, pattern in BY_NAME if pattern.fullmatch(last)), [])
+        kinds = (kind for kind, pattern in BY_NAME if pattern.fullmatch(last))
+        called = DOES.fullmatch(last) and isinstance(call := self._tree.parents.get(node), ast.Call) and call.func is node
+        return [] if called else next(([Value(kind, guess=True)] for kind in kinds), [])
 
     def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
         if binding.parameter is not None:

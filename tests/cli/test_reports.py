@@ -209,7 +209,7 @@ def test_a_line_of_source_in_a_pipe_is_not_cut(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("COLUMNS", raising=False)
     line = f"    total += loss.item()  # {'and so on, ' * 12}to the end"
     (tmp_path / "train.py").write_text(
-        f"total = 0.0\nfor x, y in loader:\n    loss = f(model(x), y)\n    loss.backward()\n    optimizer.step()\n{line}\n"
+        f"total = 0.0\nfor x, y in loader:\n    loss = f(model(x.cuda()), y)\n    loss.backward()\n    optimizer.step()\n{line}\n"
     )
     shown = sysperf("lint", str(tmp_path / "train.py")).stdout.splitlines()
 

@@ -456,7 +456,7 @@ import torch
 def update(self, rollout):
     rewards, actions = rollout.rewards, rollout.actions
     for batch in rollout.minibatches():
-        loss = self.loss(batch)
+        loss = self.loss(batch.to(self.device))
         loss.backward()
         self.optimizer.step()
         losses.append(loss.item())
