@@ -172,6 +172,13 @@ class Stacks(Record, kw_only=True):
             line=r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\(",
         ),
     ] = 0.0  # fmt: skip
+    objects: Annotated[
+        float,
+        activity(
+            "ranks exchange Python objects, which are pickled",
+            "/torch/distributed/distributed_c10d.py: all_gather_object gather_object broadcast_object_list scatter_object_list",
+        ),
+    ] = 0.0  # fmt: skip
     anomaly: Annotated[
         float,
         activity(
@@ -204,6 +211,24 @@ class Stacks(Record, kw_only=True):
             "/loops/evaluation_loop.py", "/transformers/trainer.py: evaluate evaluation_loop prediction_loop",
         ),
     ] = 0.0  # fmt: skip
+    statistics: Annotated[
+        float,
+        activity(
+            "a line that computes a mean, a norm or their like only to make a Python number of it",
+            line=r"\.(?:mean|std|var|norm|sum|quantile|histc|median|amax|amin|count_nonzero)\([^()]*\)(?:\.\w+\(\))*\.(?:item|tolist)\(\)",
+        ),
+    ] = 0.0  # fmt: skip
+    unfused: Annotated[
+        float,
+        activity(
+            "an optimizer goes through parameters, where a fused variant exists for CPUs",
+            "/torch/optim/adam.py: _single_tensor_adam _multi_tensor_adam",
+            "/torch/optim/adamw.py: _single_tensor_adamw _multi_tensor_adamw",
+        ),
+    ] = 0.0  # fmt: skip
+    copying: Annotated[
+        float, activity("a line that copies a tensor into another layout", line=r"\.(?:contiguous|clone)\(|\bmemory_format=")
+    ] = 0.0
     weights: Annotated[
         float,
         activity(

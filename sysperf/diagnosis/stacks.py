@@ -234,7 +234,7 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
     if names & {"syncing", "weights", "readback", "computed_readback", "opening", "logging"} or not names:
         loggers = [function for function in functions[:-1] if _LOGS.search(function)]  # the outermost one is the program itself
         if loggers and (names or not all(map(_LOGARITHM.fullmatch, loggers))):
-            return {*names - {"syncing", "readback", "computed_readback", "elements", "opening"}, "logging"}
+            return {*names - {"syncing", "readback", "computed_readback", "statistics", "elements", "opening"}, "logging"}
         if names & {"syncing", "weights"} and any(_SAVES.search(function) for function in functions):
             return {*names - {"syncing", "weights"}, "checkpoint"}
     return names

@@ -84,7 +84,8 @@ def test_what_the_program_calls_outside_of_pytorch_is_its_own_time() -> None:
         ("os.fsync(file.fileno())", "syncing"), ("gc.collect()", "collection"),
         ("print(step)", "logging"), ("with open(path) as file:", "opening"), ("time.sleep(1)", "sleeping"), ("dist.barrier()", "collective"),
         ("with self._lock:", "locking"), ("with FileLock(path) as held:", "locking"), ("fcntl.flock(file, fcntl.LOCK_EX)", "locking"),
-        ("if torch.isnan(p.grad).any():", "checking"), ("part = sock.recv(left)", "serving"), ("rows = conn.recv_bytes()", "serving"),
+        ("if torch.isnan(p.grad).any():", "checking"), ("total += p.grad.norm(2).item() ** 2", "statistics"),
+        ("x = x.transpose(2, 3).contiguous()", "copying"), ("part = sock.recv(left)", "serving"), ("rows = conn.recv_bytes()", "serving"),
     ],
 )  # fmt: skip
 def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) -> None:
@@ -189,6 +190,22 @@ def test_a_file_of_metrics_is_written_by_the_library_below_the_users_line() -> N
     dump, dumps = (Frame(name, "/usr/lib/python3.11/json/__init__.py", 180) for name in ("dump", "dumps"))
 
     assert seen(((encoder, dump, USER), 30), ((encoder, dumps, USER), 70)).logging == 0.3
+
+
+@pytest.mark.parametrize(("function", "share"), [("_multi_tensor_adam", 1.0), ("_single_tensor_adam", 1.0), ("_fused_adam", 0.0)])
+def test_an_optimizer_that_is_not_fused_is_told_by_its_function(function: str, share: float) -> None:
+    """Adam has three of them; the default on CPUs goes through parameters."""
+    described = seen(((Frame(function, f"{TORCH}/optim/adam.py", 480), Frame("Adam.step", f"{TORCH}/optim/adam.py", 246), USER), 10))
+
+    assert (described.unfused, described.optimizer) == (share, 1.0)
+
+
+def test_objects_that_ranks_exchange_are_pickled() -> None:
+    """They are collectives, too; a tensor is no object."""
+    objects, tensor = (Frame(name, f"{TORCH}/distributed/distributed_c10d.py", 3100) for name in ("all_gather_object", "all_gather"))
+    described = seen(((tensor, objects, USER), 30), ((tensor, USER), 70))
+
+    assert (described.objects, described.collective) == (0.3, 1.0)
 
 
 COPIES = Frame("deepcopy", "/usr/lib/python3.11/copy.py", 146), Frame("WeightAveraging.on_train_batch_end", "/home/me/callbacks.py", 6)
