@@ -123,6 +123,9 @@ class Driver(Record):
     kfd_access: Annotated[bool | None, fact("whether this process may open AMD's compute node", f"access:{KFD}", KFD)] = None
     render_access: Annotated[bool | None, fact("whether it may open all nodes for rendering", "access:/dev/dri/*", RENDER)] = None
     level_zero: Annotated[bool | None, fact("whether Intel's loader libze_loader is installed", "/usr/lib*/libze_loader.so.1")] = None
+    level_zero_gpu: Annotated[
+        bool | None, fact("whether Intel's compute driver libze_intel_gpu is installed", "/usr/lib*/libze_intel_gpu.so.1")
+    ] = None
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
@@ -156,7 +159,8 @@ def collect(host: Host) -> Driver:
         rocm_version=_rocm_version(host),
         kfd_access=_may_open(host, KFD),
         render_access=_render_access(host),
-        level_zero=_level_zero(host),
+        level_zero=_installed(host, "libze_loader.so.1"),
+        level_zero_gpu=_installed(host, "libze_intel_gpu.so.1"),
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
@@ -242,8 +246,8 @@ def _render_access(host: Host) -> bool | None:
     return None if not answers or None in answers else all(answers)
 
 
-def _level_zero(host: Host) -> bool | None:
-    answers = [host.exists(f"{folder}/libze_loader.so.1") for folder in LIBRARY_FOLDERS]
+def _installed(host: Host, library: str) -> bool | None:
+    answers = [host.exists(f"{folder}/{library}") for folder in (*LIBRARY_FOLDERS, "/usr/local/lib", "/usr/local/lib64")]
     return True if any(answers) else None if None in answers else False
 
 

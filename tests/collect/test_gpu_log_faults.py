@@ -93,6 +93,10 @@ def read(*lines: str) -> list[Fault]:
         ("xe 0000:03:00.0: [drm] *ERROR* Tile0: GT0: GuC reset timed out, GDRST=0x8", "reset-failed"),
         ("i915 0000:03:00.0: [drm] context llama-server[4242]: guilty 1, banned", "hung"),
         ("i915 0000:03:00.0: [drm] *ERROR* Failed to setup region(-22) type=3", "start"),
+        ("NVRM: Failed to create a DMA mapping!", "iommu"),
+        ("NVRM: kgspExtractVbiosFromRom_TU102: did not find valid ROM signature", "rom"),
+        ("NVRM: _threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed!", "lost"),
+        ("NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP", "reset"),
         ("NVRM: API mismatch: the client has the version 570.148.08, but", "mismatch"),
         ("NVRM: API mismatch: the client 'kwin_wayland' (pid 1005)", "mismatch"),
         ("NVRM: GPU0 _issueRpcAndWait: rpcRecvPoll timedout for fn 76!", "firmware"),
@@ -194,6 +198,37 @@ def test_what_the_iommu_refused_counts_of_gpus_only(line: str) -> None:
 
     assert [(fault.kind, fault.bus_id) for fault in read_log(log, {"0000:07:00.0"}).faults or ()] == [("iommu", "0000:07:00.0")]
     assert read_log(log, {"0000:08:00.0"}).faults == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pcieport 0000:00:01.1: pciehp: Slot(0): Link Down",
+        "pcieport 0000:00:01.1: DPC: containment event, status:0x1f01 source:0x0000",
+        "pcieport 0000:00:01.1: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)",
+        "pcieport 0000:00:01.1: AER: device recovery failed",
+    ],
+)
+def test_what_the_bus_lost_counts_of_gpus_and_the_ports_above_them(line: str) -> None:
+    log = f"{AT}kernel: {line}\n"
+
+    assert [(fault.kind, fault.bus_id) for fault in read_log(log, {"0000:07:00.0", "0000:00:01.1"}).faults or ()] == [
+        ("bus", "0000:00:01.1")
+    ]
+    assert read_log(log, {"0000:07:00.0"}).faults == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pcieport 0000:00:01.1: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+        "pcieport 0000:00:01.1: pciehp: Slot(0): Link Up",
+        "pcieport 0000:00:01.1: pciehp: Slot(0): Card present",
+        "pcieport 0000:00:01.1: PME: Signaling with IRQ 40",
+    ],
+)
+def test_what_the_bus_repaired_is_no_fault(line: str) -> None:
+    assert read_log(f"{AT}kernel: {line}\n", {"0000:00:01.1"}).faults == ()
 
 
 def test_a_message_of_several_lines_names_its_gpu() -> None:

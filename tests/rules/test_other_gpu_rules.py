@@ -131,7 +131,7 @@ def test_a_sick_instinct_is_named_by_every_sickness() -> None:
 
 def test_a_healthy_arc_is_silent_and_a_small_window_is_not() -> None:
     xpu = _for_intel()
-    xpu["/usr/lib/x86_64-linux-gnu/libze_loader.so.1"] = ""
+    xpu |= dict.fromkeys((f"/usr/lib/x86_64-linux-gnu/{name}.so.1" for name in ("libze_loader", "libze_intel_gpu")), "")
     small = "0x0 0x0 0x0\n0x0 0x0 0x0\n0x0000004000000000 0x000000400fffffff 0x000000000014220c\n"
 
     assert found(judge(intel(), xpu)) == {}

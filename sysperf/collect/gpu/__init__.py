@@ -24,7 +24,7 @@ from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
-from sysperf.procfs.pci import hex_id
+from sysperf.procfs.pci import addresses_in, hex_id
 from sysperf.startup import lazy
 
 PCI_LIST = "/proc/bus/pci/devices"
@@ -217,8 +217,9 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
-    places = {*(device.bus_id or "" for device in devices or ()), *(function.bus_id for function in functions or ())}
-    read = read_log(log, places)
+    places = {*(device.bus_id or "" for device in devices or ()), *(function.bus_id for function in functions or ())} - {""}
+    ports = {port for place in places for port in addresses_in(host.link(f"{PCI}/{place}") or "")}
+    read = read_log(log, places | ports)
     return read if any_gpu else Log(read.xids, read.sxids, tuple(fault for fault in read.faults or () if fault.kind not in GOES_ON))
 
 

@@ -20,7 +20,7 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu", "mismatch", "full")
+GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus")
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
@@ -46,14 +46,15 @@ NVIDIA = {
     "unsupported": r"installed in this system is not supported by the\b|supported through the NVIDIA .{1,40} Legacy drivers",
     "firmware-file": r"Direct firmware load for nvidia/\S{1,60} failed",
     "firmware": r"\*{3,80} (?:GSP Timeout|GSP-CrashCat Report|LibOS Task Watchdog Report)|rpcRecvPoll timedout",
-    "rom": r"failed to copy vbios",
+    "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image",
+    "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map",
     "memory": r"\[NV_ERR_(?:ECC_ERROR|MEMORY_TRAINING_FAILED)\]",
     "link": r"\[NV_ERR_NVLINK_[A-Z_]{3,40}\]",
     "full": r"\[NV_ERR_NO_MEMORY\]",
-    "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]",
+    "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]|API_GPU_ATTACHED_SANITY_CHECK failed",
     "start": r"RmInitAdapter failed|rm_init_adapter\S{0,6} failed|rm_init_adapter .{1,60} failed",
     "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
-    "reset": r"\[NV_ERR_RESET_REQUIRED\]",
+    "reset": r"\[NV_ERR_RESET_REQUIRED\]|unexpected WPR2 already up",
     "uvm": r"Encountered a global fatal error",
     "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress"
     r"|Idling display engine timed out",
@@ -93,7 +94,7 @@ OTHERS = {
     "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in command stream"
     r"|Engine memory CAT error|Fault response: Unsuccessful",
 }
-MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA")
+MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA", "pcieport")
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
@@ -105,6 +106,11 @@ _REFUSED = lazy(
     r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.{0,160})"
 )
 """What the IOMMU says of any device."""
+_ON_BUS = lazy(
+    _AT + r"\b(?:pcieport|pci|nvidia|amdgpu|xe|i915) ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
+    r"(.{0,40}?(?:severity=Uncorrect|device recovery failed|containment event|Slot\(.{1,12}\): (?:Link Down|Card not present)).{0,120})"
+)
+"""What the kernel says of any link of PCI Express that lost data, or went down."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")
 _STARS = lazy(r"\s?\*{3,80}")
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
@@ -115,14 +121,19 @@ class Fault(Record):
 
     name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
-    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL)))}", "run:dmesg")] = ""
+    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus')))}", "run:dmesg")] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
 
 
 def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
-    """What a line says of a GPU; None where it says nothing of the kind. The IOMMU's lines count of GPUs at these places."""
+    """What a line says of a GPU; None where it says nothing of the kind.
+
+    What the IOMMU and the bus say counts of GPUs, and of ports above them, at these places.
+    """
+    if match := _ON_BUS.match(line):
+        return Fault(match[2], neutral(match[3], MAX_TEXT), "bus", match[2], 1, neutral(match[1], 40)) if match[2] in places else None
     if match := _REFUSED.match(line):
         bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
@@ -155,7 +166,12 @@ def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fa
     """Leave out what an Xid says, too, what names no GPU beside one that does, and what follows from another line."""
     xids = set(xids)
     said = {"firmware": any(code in FIRMWARE for _, code in xids)}
-    kept = [fault for fault in faults if not said.get(fault.kind, fault.kind == "lost" and (fault.bus_id, FALLEN) in xids)]
+    fallen = {bus_id for bus_id, code in xids if code == FALLEN}
+    kept = [
+        fault
+        for fault in faults
+        if not said.get(fault.kind, fault.kind == "lost" and (fault.bus_id in fallen or (fault.bus_id is None and bool(fallen))))
+    ]
     return tuple(fault for fault in kept if not any(_explains(cause, fault) for cause in kept))
 
 
