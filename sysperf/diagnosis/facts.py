@@ -247,6 +247,9 @@ class Machine(Record, kw_only=True):
     others_ready: Annotated[
         float | None, fact("programs outside of the job that ran or waited for a CPU, at the window's beginning and end", STAT)
     ] = None
+    left_share: Annotated[
+        float | None, fact("share of the CPUs that is left to the job: others have what they use, and a CPU each that is ready")
+    ] = None
     other_programs: Annotated[int, fact("other PyTorch programs that computed on these CPUs at the same time")] = 0
     shares: Annotated[tuple[Share, ...], fact("the job and those programs; none where there are fewer cores than programs")] = ()
     cpu_pressure: Annotated[float | None, fact("share in which some task waited for a CPU", "/proc/pressure/cpu")] = None

@@ -135,12 +135,15 @@ def machine(
     busy, idle = rates.busy_cpus(window, cpus), rates.idle_cpus(window, cpus)
     others = neighbours.by_kind(window, rates.outside(window, cpus), torch, cpus)
     accounted = rates.used_cpus(window) + rates.own_cpus(window) + others.kernel_cpus + others.helper_cpus + others.trial_cpus
+    others_cpus = None if busy is None else max(0.0, busy - accounted - others.torch_cpus)
+    ready = rates.others_ready(window, cpus)
+    wanted = max((others_cpus or 0.0) + others.torch_cpus, ready)
     return Machine(
-        cpus=len(cpus) if cpus is not None else None, idle_cpus=idle,
-        others_cpus=None if busy is None else max(0.0, busy - accounted - others.torch_cpus), others=neighbours.named(others.programs),
+        cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=others_cpus, others=neighbours.named(others.programs),
         torch_cpus=others.torch_cpus, torch_others=neighbours.named(others.torch),
         trials_cpus=others.trial_cpus, trials=neighbours.named(others.trials),
-        others_ready=rates.others_ready(window, cpus), others_steady=rates.others_steady(window, cpus, MIN_OTHERS),
+        others_ready=ready, left_share=max(0.0, 1 - wanted / len(cpus)) if cpus else None,
+        others_steady=rates.others_steady(window, cpus, MIN_OTHERS),
         other_programs=other_programs, shares=shares,
         cpu_pressure=rates.pressure(window, "cpu"), io_pressure=rates.pressure(window, "io"),
         memory_pressure=rates.pressure(window, "memory"), swapped_per_s=rates.swapped_per_s(window),

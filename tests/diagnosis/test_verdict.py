@@ -248,8 +248,8 @@ def test_the_users_line_and_the_proof_are_named() -> None:
     assert verdict.causes[0].verify.startswith("cd /home/me && sysperf verify ")
 
 
-@pytest.mark.parametrize(("ready", "count", "gain"), [(0.0, 2, 50.0), (1.0, 2, 25.0), (9.0, 2, 0.0), (0.0, 8, 0.0)])
-def test_exchanges_of_ranks_that_wait_for_a_cpu_gain_nothing(ready: float, count: int, gain: float) -> None:
+@pytest.mark.parametrize(("left", "count", "gain"), [(1.0, 2, 50.0), (0.5, 2, 25.0), (0.0, 2, 0.0), (1.0, 8, 0.0), (None, 2, 50.0)])
+def test_exchanges_of_ranks_that_wait_for_a_cpu_gain_nothing(left: float | None, count: int, gain: float) -> None:
     """Measured beside others at a load of 13: gradients in 16 bits lost 5 % of the step. Eight ranks on two CPUs are each other's others."""
     ranks = [
         program(
@@ -257,7 +257,7 @@ def test_exchanges_of_ranks_that_wait_for_a_cpu_gain_nothing(ready: float, count
         )
         for pid in (0, 1)
     ]
-    around = Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, torch_cpus=0.0, others_ready=ready, other_programs=0)
+    around = Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, torch_cpus=0.0, left_share=left, other_programs=0)
     (cause, *_) = judged(*ranks, machine=around, ranks=Ranks(count=count)).causes
 
     assert (cause.rule, cause.cost_pct, cause.gain.middle) == ("ddp.communication", 50.0, gain)
@@ -519,9 +519,12 @@ def test_throttling_explains_waiting_threads() -> None:
 def test_workers_on_one_cpu_are_not_too_few() -> None:
     """More of them would not help."""
     workers = Workers(count=2, started=0, ran=0.5, waited=0.5, cpus=CpuSet([0]))
-    verdict = judged(program(workers=workers, main={"slept": 0.5}, stacks=Stacks(samples=300, loader_wait=0.5)))
+    known = program(workers=workers, main={"slept": 0.5}, stacks=Stacks(samples=300, loader_wait=0.5))
+    crowded = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.0, left_share=0.0, other_programs=0)
+    verdict = judged(known)
 
     assert list(states(verdict)) == ["dataloader.workers-pinned"]
+    assert [judged(known, machine=where).causes[0].gain.middle for where in (None, crowded)] == [25.0, 0.0]
     assert "dataloader.program-waits" in {cause.rule for cause in verdict.dropped}
 
 

@@ -423,8 +423,23 @@ def test_the_kernels_work_on_other_cpus_hides_no_neighbour(start) -> None:  # ty
         {here: 0}, {here: 500}, {}, None, spent={bound: counters.Spent("kworker", 400, kernel=True)}
     )
 
-    assert programs.machine(looked, CpuSet([here]), torch=(), other_programs=0, governor=None).others_cpus == 1.0
+    around = programs.machine(looked, CpuSet([here]), torch=(), other_programs=0, governor=None)
+    assert (around.others_cpus, around.left_share) == (1.0, 0.0)
     assert rates.outside(looked, CpuSet([elsewhere])).kernel_cpus == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("busy", "ready", "left"), [(0, False, 1.0), (250, False, 0.5), (250, True, 0.5), (0, True, 0.75), (500, True, 0.0)]
+)
+def test_others_leave_what_they_neither_use_nor_are_ready_for(busy: int, ready: bool, left: float) -> None:
+    """Of four CPUs; who waits for a CPU takes one as soon as the job leaves it."""
+    cpus, waiting = range(4), {2**22 + 1: counters.Spent("cc1plus", busy, kernel=False, ready=ready)}
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 5
+    looked.machine_first = machine.MachineReading(dict.fromkeys(cpus, 0), dict.fromkeys(cpus, 0), {}, None, spent=waiting)
+    looked.machine_last = machine.MachineReading(dict.fromkeys(cpus, 500 - busy), dict.fromkeys(cpus, 500), {}, None, spent=waiting)
+
+    assert programs.machine(looked, CpuSet(cpus), torch=(), other_programs=0, governor=None).left_share == pytest.approx(left)
 
 
 def test_a_neighbour_is_steady_only_if_it_is_there_all_the_time() -> None:
