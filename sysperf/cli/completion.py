@@ -24,7 +24,6 @@ from sysperf.engine import judging
 from sysperf.engine.tune import space
 from sysperf.engine.verify import workload
 from sysperf.model.errors import Exit
-from sysperf.model.experiment import STANDALONE
 from sysperf.model.knob import KNOBS
 from sysperf.model.record import JsonObject
 
@@ -50,7 +49,6 @@ def _words() -> JsonObject:
         "AREA": collect.AREAS,
         "KNOB=VALUE": [f"{knob.name}{'@' if knob.item else '='}" for knob in KNOBS.values()],
         "PLUGIN": sorted({entry.name for kind in (plugin.STACKS, plugin.TRACES) for entry in plugin.installed(kind)}),
-        "EXPERIMENT": STANDALONE,
         "FACTOR": space.WORDS,
         "WORKLOAD": workload.NAMES,
     }

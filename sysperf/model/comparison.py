@@ -109,13 +109,6 @@ class Comparison(Record, kw_only=True):
         return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
 
 
-class NotHere(Record):
-    """An experiment that this machine cannot show."""
-
-    experiment: str
-    cannot: Annotated[str, fact("why it cannot be measured here")]
-
-
 class TriedFix(Record, kw_only=True):
     """What a fix that was promised gave here."""
 

@@ -26,8 +26,7 @@ TUNED = {"tune-threads": "threads", "tune-loader-workers": "loader workers"}
 BANDWIDTHS = {"numa-bandwidth": "memory", "h2d-bandwidth": "gpu"}
 """Experiments that measure ceilings of this machine: a group of `sysperf bench host`."""
 COPIES = "pinned-copies"
-STANDALONE = (*BANDWIDTHS, COPIES)
-"""Experiments that need no fix to try: `verify --experiment NAME`."""
+"""The experiment of two programs of sysperf's own, also for rules whose advice only a person can follow."""
 
 
 def choice(rule: Rule) -> str:

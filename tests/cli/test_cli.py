@@ -471,13 +471,12 @@ def test_completion_scripts_name_the_commands(shell: str) -> None:
         ("sysperf plan --set vm.swap", "vm.swappiness="),
         ("sysperf analyze mach", "machine.tar.zst"),
         ("sysperf stacks 1 --with pys", "pyspy"),
-        ("sysperf verify --experiment num", "numa-bandwidth"),
         ("sysperf tune --only loader-w", "loader-workers"),
         ("sysperf verify --workload small", "small_mlp"),
     ],
 )
 def test_bash_completes(tmp_path: Path, line: str, offers: str) -> None:
-    """What a person gets who presses Tab: commands, options, files, rules, areas, settings, plugins, experiments, factors, programs."""
+    """What a person gets who presses Tab: commands, options, files, rules, areas, settings, plugins, factors, programs."""
     (tmp_path / "machine.tar.zst").touch()
     (tmp_path / "completion").write_text(sysperf("completion", "bash").stdout)
     words = " ".join(line.split())

@@ -738,7 +738,7 @@ def test_a_terminal_that_can_take_no_line_back_gets_a_line_for_each_state(tmp_pa
         (("verify", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
         (("verify", "--json", "--output", "/"), "Is a directory"),
         (("verify", "--all", "--output", ""), "Is a directory"),
-        (("verify", "--experiment", "numa-bandwidth", "--output", "/proc/report"), "/proc/report: "),
+        (("verify", "--output", "/proc/report"), "/proc/report: "),
         (("tune", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
         (("diagnose", "--output", "/nothing/of/this/name/report"), "No such file or directory"),
     ],
@@ -894,3 +894,21 @@ def test_what_runs_print_is_shown_where_that_is_asked_for(tmp_path: Path) -> Non
     assert shown.stderr.splitlines().count("speed: 10.0") == shown.stderr.splitlines().count("speed: 12.0") == 7
     assert "\nspeed: 1" not in shown.stdout
     assert "\nspeed: 1" not in verify(tmp_path, *SPEED, *both).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("threads.one-busy", "--", "true"), "sysperf tune --fix threads.one-busy -- "),
+        (("gpu.pcie-width-degraded",), "sysperf bench host --only gpu, before and after"),
+        (("dataloader.pin-memory-off", "--", "true"), "programs of sysperf's own tell it"),
+        (("dataloader.pin-memory-off", "--python", sys.executable), "this cannot be measured here: "),
+    ],
+)
+def test_advice_that_a_comparison_does_not_tell_names_what_does(tmp_path: Path, words: tuple[str, ...], hint: str) -> None:
+    """Before anything runs; nothing is kept."""
+    done = sysperf("verify", "--fix", *words, env={**environment(tmp_path), "CUDA_VISIBLE_DEVICES": ""})
+
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert not list(tmp_path.rglob("trials.jsonl"))

@@ -22,7 +22,6 @@ examples:
   sysperf verify --fix numa.balancing-on -- python train.py                is what an audit advises worth it here?
   sysperf verify --fix numa.balancing-on                                   the same by a built-in program
   sysperf verify --all -- python train.py                                  every safe fix that an audit finds
-  sysperf verify --experiment numa-bandwidth                               how far is far memory?
   sysperf verify --ranks 1,4 -- python train.py                            how well does it scale?
   sysperf verify --set vm.swappiness=10 -- python train.py
   sysperf verify --prepare "rm -rf checkpoints" --a "python old.py" --b "python new.py"  each run begins alike
@@ -35,13 +34,11 @@ import argparse
 
 from sysperf.cli import _measuring, _options
 from sysperf.cli.verify import all as verify_all
-from sysperf.cli.verify import experiment as verify_experiment
 from sysperf.cli.verify import output
 from sysperf.cli.verify import plan as verify_plan
 from sysperf.cli.verify import study as verify_study
 from sysperf.engine.verify import workload
 from sysperf.model.errors import UsageError
-from sysperf.model.experiment import STANDALONE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,9 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--fix", metavar="ID", help="try this rule's fix: its part of `wrap`, or its setting of this machine")
     what.add_argument("--all", action="store_true", help="try every safe fix that an audit finds here, each alone and all together")
-    what.add_argument(
-        "--experiment", default="", choices=STANDALONE, metavar="EXPERIMENT", help=f"instead of a comparison: {', '.join(STANDALONE)}"
-    )
     what.add_argument("--ranks", metavar="N,M", help="how efficiently M ranks work, compared with N: steps of each rank per second")
     what.add_argument(
         "--workload", default="", metavar="WORKLOAD", help=f"a built-in program instead of a command: {', '.join(workload.NAMES)}"
@@ -103,8 +97,6 @@ def run(args: argparse.Namespace) -> int:
     _options.check_output(args)
     if args.all:
         return verify_all.run(args)
-    if experiment := verify_experiment.wanted(args):
-        return verify_experiment.run(args, experiment)
     plan = verify_plan.planned(args)
     state = verify_study.begun(plan, resume=args.resume)
     if args.resume and not state.runs:

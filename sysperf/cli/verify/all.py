@@ -21,7 +21,7 @@ from sysperf.report import comparison as report
 
 def run(args: argparse.Namespace) -> int:
     """Try each safe fix alone and all together, and print what was promised and what it gave."""
-    if args.a or args.b or args.env or args.fix or args.set or args.ranks or args.experiment or args.fail_if_slower is not None:
+    if args.a or args.b or args.env or args.fix or args.set or args.ranks or args.fail_if_slower is not None:
         raise UsageError("--all tries what an audit finds", "give a command, and no other comparison or bound")
     measured, argv = verify_plan.default_metric(args), verify_plan.argv_of(args)
     tries = trying.all_safe(argv)

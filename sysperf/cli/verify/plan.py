@@ -12,7 +12,7 @@ import msgspec
 
 from sysperf.cli import _measuring
 from sysperf.engine import change
-from sysperf.engine.verify import Plan, trying, variants, workload
+from sysperf.engine.verify import Plan, obstacles, trying, variants, workload
 from sysperf.host.commands import sysperf_command
 from sysperf.model.change import Setting
 from sysperf.model.comparison import Metric, Variant
@@ -78,6 +78,8 @@ def _tried(args: argparse.Namespace) -> tuple[Variant, Variant, tuple[Setting, .
         return *_variants(args), ()
     if args.a or args.b or args.env or args.ranks or (args.fix and args.set):
         raise UsageError("--fix, --set, --env, --ranks, and --a with --b each say what is compared", "give one of them")
+    if args.fix and trying.compares_copies(args.fix):
+        return *_copies(args), ()
     if args.fix:
         tried = trying.one(args.fix)
         a, b = trying.variants((tried,), argv_of(args), args.wrap_options, args.fix)
@@ -88,6 +90,18 @@ def _tried(args: argparse.Namespace) -> tuple[Variant, Variant, tuple[Setting, .
     return plain, msgspec.structs.replace(plain, name=name), settings
 
 
+def _copies(args: argparse.Namespace) -> tuple[Variant, Variant]:
+    """Return copies from ordinary memory, and pinned ones that overlap with the computation. Raises UsageError."""
+    if _measuring.command(args) or args.workload:
+        raise UsageError(
+            f"{args.fix}: programs of sysperf's own tell it", "leave the command out; two programs are compared with --a and --b"
+        )
+    if cannot := obstacles.cannot_copy(args.python):
+        raise UsageError(f"{args.fix}: this cannot be measured here: {cannot}")
+    a, b = (Variant(name.partition("_")[0], workload.command(name, args.python)) for name in ("pageable_copies", "pinned_copies"))
+    return a, b
+
+
 def argv_of(args: argparse.Namespace) -> tuple[str, ...]:
     """The user's command, or a built-in program: the one that is named, or the one of the rule's experiment. Raises UsageError."""
     argv = _measuring.command(args)
@@ -96,7 +110,7 @@ def argv_of(args: argparse.Namespace) -> tuple[str, ...]:
     if argv:
         return argv
     rule = trying.find(args.fix) if args.fix else None
-    experiment = args.experiment or (rule.measure.experiment if rule and rule.measure else "")
+    experiment = rule.measure.experiment if rule and rule.measure else ""
     name = args.workload or workload.of_experiment(experiment) or ("" if experiment == OWN_PROGRAM or not (args.all or rule) else USUAL)
     if experiment == OWN_PROGRAM and not name:
         raise UsageError(f"what {args.fix} gives, only a program of yours can tell", f"sysperf verify --fix {args.fix} -- python train.py")
@@ -112,7 +126,7 @@ def default_metric(args: argparse.Namespace) -> Metric:
         if args.metric:
             raise UsageError("--ranks compares the steps of each rank per second", "leave --metric out")
         return _measuring.metric(args, "optimizer")
-    ours = (args.workload or args.fix or args.all or args.experiment) and not _measuring.command(args) and not asked
+    ours = (args.workload or args.fix or args.all) and not _measuring.command(args) and not asked
     return workload.METRIC if ours else _measuring.metric(args)
 
 

@@ -22,7 +22,7 @@ from sysperf.model.errors import UsageError
 from sysperf.model.finding import Finding, Start
 from sysperf.model.knob import KNOBS
 from sysperf.model.record import Record
-from sysperf.model.rule import Bind, Env, Impact, Rule
+from sysperf.model.rule import Advice, Bind, Env, Impact, Rule
 
 
 class Try(Record, kw_only=True):
@@ -44,6 +44,9 @@ def one(rule: str) -> Try:
     known_rule = find(rule)
     if experiment.choice(known_rule):
         raise UsageError(f"{rule}: it advises to choose one of several, which is a search", f"sysperf tune --fix {rule} -- python train.py")
+    named = known_rule.measure.experiment if known_rule.measure else ""
+    if (group := experiment.BANDWIDTHS.get(named)) and _is_advice(known_rule):
+        raise UsageError(f"{rule}: a ceiling of this machine tells what it gives", f"sysperf bench host --only {group}, before and after")
     if known_rule.scope == "launch":
         return Try(rule=known_rule.id, kind="launch", promised=_promised(known_rule.impact))
     if known_rule.scope not in JUDGED:
@@ -71,6 +74,16 @@ def one(rule: str) -> Try:
             f"{rule}: sysperf does not set this by itself: {requested.manual[0].reason}", "compare two commands with --a and --b"
         )
     raise UsageError(f"{rule} finds nothing on this machine, so there is nothing to try", f"`sysperf explain {rule}` says what it looks at")
+
+
+def compares_copies(rule: str) -> bool:
+    """Whether two programs of sysperf's own tell what a rule's advice gives."""
+    known_rule = find(rule)
+    return _is_advice(known_rule) and known_rule.measure is not None and known_rule.measure.experiment == experiment.COPIES
+
+
+def _is_advice(rule: Rule) -> bool:
+    return all(isinstance(fix, Advice) for fix in rule.fix)
 
 
 def all_safe(argv: Sequence[str]) -> list[Try]:
