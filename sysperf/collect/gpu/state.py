@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sysperf.collect.driver import NVML
-from sysperf.collect.gpu.places import CARD, FREQ, OLDER_FREQ, RAS, SENSORS, STATUS
+from sysperf.collect.gpu.places import CARD, FREQ, OLDER_FREQ, RAS, SENSORS, STATUS, of_drivers, of_nvml
 from sysperf.model.record import Record, fact
 
 CLOCK_EVENTS = {
@@ -31,48 +30,39 @@ class Clocks(Record):
 
     sm_mhz: Annotated[
         int | None,
-        fact(
+        of_drivers(
             "clock of the streaming multiprocessors now",
-            "nvml:DeviceGetClockInfo",
+            "DeviceGetClockInfo",
             f"{SENSORS}/*/freq1_input",
             f"{FREQ}/act_freq",
             f"{OLDER_FREQ}/rps_act_freq_mhz",
             SENSORS,
-            STATUS,
-            NVML,
         ),
     ] = None
     sm_max_mhz: Annotated[
         int | None,
-        fact(
+        of_drivers(
             "highest clock of the streaming multiprocessors",
-            "nvml:DeviceGetMaxClockInfo",
+            "DeviceGetMaxClockInfo",
             f"{CARD}/pp_dpm_sclk",
             f"{FREQ}/rp0_freq",
             f"{OLDER_FREQ}/rps_RP0_freq_mhz",
-            STATUS,
-            NVML,
         ),
     ] = None
-    memory_mhz: Annotated[
-        int | None, fact("clock of the memory now", "nvml:DeviceGetClockInfo", f"{SENSORS}/*/freq2_input", SENSORS, STATUS, NVML)
-    ] = None
-    memory_max_mhz: Annotated[
-        int | None, fact("highest clock of the memory", "nvml:DeviceGetMaxClockInfo", f"{CARD}/pp_dpm_mclk", STATUS, NVML)
-    ] = None
-    app_mhz: Annotated[int | None, fact("application clock that somebody set", "nvml:DeviceGetApplicationsClock", NVML)] = None
-    app_default_mhz: Annotated[int | None, fact("application clock of the factory", "nvml:DeviceGetDefaultApplicationsClock", NVML)] = None
+    memory_mhz: Annotated[int | None, of_drivers("clock of the memory now", "DeviceGetClockInfo", f"{SENSORS}/*/freq2_input", SENSORS)] = (
+        None
+    )
+    memory_max_mhz: Annotated[int | None, of_drivers("highest clock of the memory", "DeviceGetMaxClockInfo", f"{CARD}/pp_dpm_mclk")] = None
+    app_mhz: Annotated[int | None, of_nvml("application clock that somebody set", "DeviceGetApplicationsClock")] = None
+    app_default_mhz: Annotated[int | None, of_nvml("application clock of the factory", "DeviceGetDefaultApplicationsClock")] = None
     events: Annotated[
         tuple[str, ...] | None,
-        fact(
+        of_drivers(
             f"why the clocks are not at their highest: {', '.join(CLOCK_EVENTS.values())}",
-            "nvml:DeviceGetCurrentClocksEventReasons",
-            "nvml:DeviceGetCurrentClocksThrottleReasons",
+            "DeviceGetCurrentClocksEventReasons DeviceGetCurrentClocksThrottleReasons",
             f"{CARD}/gpu_metrics",
             f"{FREQ}/throttle/*",
             f"{OLDER_FREQ}/throttle_reason_*",
-            STATUS,
-            NVML,
         ),
     ] = None
     allowed_max_mhz: Annotated[
@@ -81,58 +71,39 @@ class Clocks(Record):
     allowed_min_mhz: Annotated[
         int | None, fact("lowest clock that somebody allows (Intel)", f"{FREQ}/min_freq", f"{OLDER_FREQ}/rps_min_freq_mhz", STATUS)
     ] = None
-    power_capped_s: Annotated[
-        float | None, fact("seconds at its power limit since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)
-    ] = None
-    sync_boost_s: Annotated[float | None, fact("the same, held by a sync-boost group", "nvml:DeviceGetFieldValues", NVML)] = None
-    sw_thermal_s: Annotated[float | None, fact("the same, slowed by the driver because of heat", "nvml:DeviceGetFieldValues", NVML)] = None
-    hw_thermal_s: Annotated[float | None, fact("the same, slowed by hardware because of heat", "nvml:DeviceGetFieldValues", NVML)] = None
-    power_brake_s: Annotated[
-        float | None, fact("the same, slowed by a brake of power supply or chassis", "nvml:DeviceGetFieldValues", NVML)
-    ] = None
+    power_capped_s: Annotated[float | None, of_nvml("seconds at its power limit since the driver was loaded", "DeviceGetFieldValues")] = (
+        None
+    )
+    sync_boost_s: Annotated[float | None, of_nvml("the same, held by a sync-boost group", "DeviceGetFieldValues")] = None
+    sw_thermal_s: Annotated[float | None, of_nvml("the same, slowed by the driver because of heat", "DeviceGetFieldValues")] = None
+    hw_thermal_s: Annotated[float | None, of_nvml("the same, slowed by hardware because of heat", "DeviceGetFieldValues")] = None
+    power_brake_s: Annotated[float | None, of_nvml("the same, slowed by a brake of power supply or chassis", "DeviceGetFieldValues")] = None
 
 
 class Power(Record):
     """Power of a GPU."""
 
     usage_watts: Annotated[
-        float | None,
-        fact("drawn now", "nvml:DeviceGetPowerUsage", f"{SENSORS}/*/power1_average", f"{SENSORS}/*/power1_input", SENSORS, STATUS, NVML),
+        float | None, of_drivers("drawn now", "DeviceGetPowerUsage", f"{SENSORS}/*/power1_average", f"{SENSORS}/*/power1_input", SENSORS)
     ] = None
     limit_watts: Annotated[
         float | None,
-        fact(
-            "limit that is set",
-            "nvml:DeviceGetPowerManagementLimit",
-            f"{SENSORS}/*/power1_cap",
-            f"{SENSORS}/*/power1_max",
-            SENSORS,
-            STATUS,
-            NVML,
-        ),
+        of_drivers("limit that is set", "DeviceGetPowerManagementLimit", f"{SENSORS}/*/power1_cap", f"{SENSORS}/*/power1_max", SENSORS),
     ] = None
     default_limit_watts: Annotated[
         float | None,
-        fact(
+        of_drivers(
             "limit of the factory",
-            "nvml:DeviceGetPowerManagementDefaultLimit",
+            "DeviceGetPowerManagementDefaultLimit",
             f"{SENSORS}/*/power1_cap_default",
             f"{SENSORS}/*/power1_rated_max",
             SENSORS,
-            STATUS,
-            NVML,
         ),
     ] = None
     enforced_limit_watts: Annotated[
         float | None,
-        fact(
-            "lowest of all limits that hold",
-            "nvml:DeviceGetEnforcedPowerLimit",
-            f"{SENSORS}/*/power1_cap",
-            f"{SENSORS}/*/power1_max",
-            SENSORS,
-            STATUS,
-            NVML,
+        of_drivers(
+            "lowest of all limits that hold", "DeviceGetEnforcedPowerLimit", f"{SENSORS}/*/power1_cap", f"{SENSORS}/*/power1_max", SENSORS
         ),
     ] = None
 
@@ -140,97 +111,59 @@ class Power(Record):
 class Thermal(Record):
     """Temperatures of a GPU."""
 
-    celsius: Annotated[
-        int | None, fact("temperature of the GPU", "nvml:DeviceGetTemperature", f"{SENSORS}/*/temp*_input", SENSORS, STATUS, NVML)
-    ] = None
+    celsius: Annotated[int | None, of_drivers("temperature of the GPU", "DeviceGetTemperature", f"{SENSORS}/*/temp*_input", SENSORS)] = None
     slowdown_celsius: Annotated[
         int | None,
-        fact(
-            "temperature at which hardware slows it down",
-            "nvml:DeviceGetTemperatureThreshold",
-            f"{SENSORS}/*/temp*_crit",
-            SENSORS,
-            STATUS,
-            NVML,
-        ),
+        of_drivers("temperature at which hardware slows it down", "DeviceGetTemperatureThreshold", f"{SENSORS}/*/temp*_crit", SENSORS),
     ] = None
     margin_celsius: Annotated[
-        int | None,
-        fact("degrees left until it slows down", "nvml:DeviceGetMarginTemperature", f"{SENSORS}/*/temp*_crit", SENSORS, STATUS, NVML),
+        int | None, of_drivers("degrees left until it slows down", "DeviceGetMarginTemperature", f"{SENSORS}/*/temp*_crit", SENSORS)
     ] = None
     memory_celsius: Annotated[
-        int | None, fact("temperature of the memory", "nvml:DeviceGetFieldValues", f"{SENSORS}/*/temp*_input", SENSORS, STATUS, NVML)
+        int | None, of_drivers("temperature of the memory", "DeviceGetFieldValues", f"{SENSORS}/*/temp*_input", SENSORS)
     ] = None
-    fan_percent: Annotated[int | None, fact("speed of the fan; unknown without one", "nvml:DeviceGetFanSpeed", NVML)] = None
+    fan_percent: Annotated[int | None, of_nvml("speed of the fan; unknown without one", "DeviceGetFanSpeed")] = None
 
 
 class Ecc(Record):
     """Errors of a GPU's memory, and what was done about them."""
 
     enabled: Annotated[
-        bool | None,
-        fact("whether error correction is on; false on a GPU without it", "nvml:DeviceGetEccMode", f"{RAS}/*", RAS, STATUS, NVML),
+        bool | None, of_drivers("whether error correction is on; false on a GPU without it", "DeviceGetEccMode", f"{RAS}/*", RAS)
     ] = None
-    pending: Annotated[bool | None, fact("whether it will be on after the next reset", "nvml:DeviceGetEccMode", NVML)] = None
-    supported: Annotated[bool | None, fact("whether the GPU has error correction", "nvml:DeviceGetEccMode", NVML)] = None
+    pending: Annotated[bool | None, of_nvml("whether it will be on after the next reset", "DeviceGetEccMode")] = None
+    supported: Annotated[bool | None, of_nvml("whether the GPU has error correction", "DeviceGetEccMode")] = None
     corrected: Annotated[
         int | None,
-        fact(
-            "corrected errors since the driver was loaded",
-            "nvml:DeviceGetTotalEccErrors",
-            f"{RAS}/*",
-            "run:xpu-smi-dump",
-            RAS,
-            STATUS,
-            NVML,
-        ),
+        of_drivers("corrected errors since the driver was loaded", "DeviceGetTotalEccErrors", f"{RAS}/*", "run:xpu-smi-dump", RAS),
     ] = None
     uncorrected: Annotated[
         int | None,
-        fact(
-            "uncorrected errors since the driver was loaded",
-            "nvml:DeviceGetTotalEccErrors",
-            f"{RAS}/*",
-            "run:xpu-smi-dump",
-            RAS,
-            STATUS,
-            NVML,
-        ),
+        of_drivers("uncorrected errors since the driver was loaded", "DeviceGetTotalEccErrors", f"{RAS}/*", "run:xpu-smi-dump", RAS),
     ] = None
-    uncorrected_ever: Annotated[int | None, fact("uncorrected errors in the GPU's life", "nvml:DeviceGetTotalEccErrors", NVML)] = None
+    uncorrected_ever: Annotated[int | None, of_nvml("uncorrected errors in the GPU's life", "DeviceGetTotalEccErrors")] = None
     sram_threshold_exceeded: Annotated[
-        bool | None, fact("whether SRAM errors passed the vendor's limit for replacement", "nvml:DeviceGetSramEccErrorStatus", NVML)
+        bool | None, of_nvml("whether SRAM errors passed the vendor's limit for replacement", "DeviceGetSramEccErrorStatus")
     ] = None
-    remapped_rows: Annotated[
-        int | None, fact("memory rows replaced by spare ones", "nvml:DeviceGetRemappedRows", f"{RAS}/*", RAS, STATUS, NVML)
-    ] = None
+    remapped_rows: Annotated[int | None, of_drivers("memory rows replaced by spare ones", "DeviceGetRemappedRows", f"{RAS}/*", RAS)] = None
     remap_pending: Annotated[
         bool | None,
-        fact(
+        of_drivers(
             "whether rows or pages wait for a reset to be replaced",
-            "nvml:DeviceGetRemappedRows",
-            "nvml:DeviceGetRetiredPagesPendingStatus",
+            "DeviceGetRemappedRows DeviceGetRetiredPagesPendingStatus",
             f"{RAS}/*",
             RAS,
-            STATUS,
-            NVML,
         ),
     ] = None
-    remap_failed: Annotated[
-        bool | None, fact("whether a row could not be replaced", "nvml:DeviceGetRemappedRows", f"{RAS}/*", RAS, STATUS, NVML)
-    ] = None
-    retired_pages: Annotated[
-        int | None, fact("memory pages taken out of use, on GPUs before Ampere", "nvml:DeviceGetRetiredPages", NVML)
-    ] = None
-    banks_without_spares: Annotated[
-        int | None, fact("memory banks that have no spare row left", "nvml:DeviceGetRowRemapperHistogram", NVML)
-    ] = None
-    banks_low_on_spares: Annotated[
-        int | None, fact("memory banks that have few spare rows left", "nvml:DeviceGetRowRemapperHistogram", NVML)
-    ] = None
+    remap_failed: Annotated[bool | None, of_drivers("whether a row could not be replaced", "DeviceGetRemappedRows", f"{RAS}/*", RAS)] = None
+    retired_pages: Annotated[int | None, of_nvml("memory pages taken out of use, on GPUs before Ampere", "DeviceGetRetiredPages")] = None
+    banks_without_spares: Annotated[int | None, of_nvml("memory banks that have no spare row left", "DeviceGetRowRemapperHistogram")] = None
+    banks_low_on_spares: Annotated[int | None, of_nvml("memory banks that have few spare rows left", "DeviceGetRowRemapperHistogram")] = (
+        None
+    )
     channel_repair_pending: Annotated[
-        bool | None, fact("whether a memory channel waits for a reset to be repaired", "nvml:DeviceGetRepairStatus", NVML)
+        bool | None, of_nvml("whether a memory channel waits for a reset to be repaired", "DeviceGetRepairStatus")
     ] = None
     tpc_repair_pending: Annotated[
-        bool | None, fact("whether a group of multiprocessors waits for a reset to be repaired", "nvml:DeviceGetRepairStatus", NVML)
+        bool | None, of_nvml("whether a group of multiprocessors waits for a reset to be repaired", "DeviceGetRepairStatus")
     ] = None

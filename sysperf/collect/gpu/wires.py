@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sysperf.collect.driver import NVML
-from sysperf.collect.gpu.places import CARD, KFD, PCI, STATUS
+from sysperf.collect.gpu.places import CARD, KFD, PCI, of_drivers, of_nvml
 from sysperf.model.record import Record, fact
 
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
@@ -31,55 +30,46 @@ FABRIC_HEALTH = (
 class Pcie(Record):
     """The PCI Express link of a GPU. An idle GPU lowers its generation, never its width."""
 
-    width_lanes: Annotated[int | None, fact("lanes in use", "nvml:DeviceGetCurrPcieLinkWidth", f"{PCI}/*/current_link_width", NVML)] = None
-    max_width_lanes: Annotated[
-        int | None, fact("lanes that the GPU has", "nvml:DeviceGetMaxPcieLinkWidth", f"{PCI}/*/max_link_width", NVML)
-    ] = None
+    width_lanes: Annotated[int | None, of_nvml("lanes in use", "DeviceGetCurrPcieLinkWidth", f"{PCI}/*/current_link_width")] = None
+    max_width_lanes: Annotated[int | None, of_nvml("lanes that the GPU has", "DeviceGetMaxPcieLinkWidth", f"{PCI}/*/max_link_width")] = None
     slot_width_lanes: Annotated[int | None, fact("lanes that the port above it has", f"{PCI}/*", "/sys/devices/*/max_link_width")] = None
     generation: Annotated[
-        int | None, fact("generation in use now", "nvml:DeviceGetCurrPcieLinkGeneration", f"{PCI}/*/current_link_speed", NVML)
+        int | None, of_nvml("generation in use now", "DeviceGetCurrPcieLinkGeneration", f"{PCI}/*/current_link_speed")
     ] = None
     max_generation: Annotated[
-        int | None,
-        fact("newest generation of GPU and system together", "nvml:DeviceGetMaxPcieLinkGeneration", f"{PCI}/*/max_link_speed", NVML),
+        int | None, of_nvml("newest generation of GPU and system together", "DeviceGetMaxPcieLinkGeneration", f"{PCI}/*/max_link_speed")
     ] = None
-    gpu_generation: Annotated[int | None, fact("newest generation of the GPU", "nvml:DeviceGetGpuMaxPcieLinkGeneration", NVML)] = None
+    gpu_generation: Annotated[int | None, of_nvml("newest generation of the GPU", "DeviceGetGpuMaxPcieLinkGeneration")] = None
     slot_generation: Annotated[int | None, fact("newest generation of the port above it", f"{PCI}/*", "/sys/devices/*/max_link_speed")] = (
         None
     )
     replays: Annotated[
-        int | None,
-        fact(
-            "packets sent again since the driver was loaded", "nvml:DeviceGetPcieReplayCounter", f"{CARD}/pcie_replay_count", STATUS, NVML
-        ),
+        int | None, of_drivers("packets sent again since the driver was loaded", "DeviceGetPcieReplayCounter", f"{CARD}/pcie_replay_count")
     ] = None
     replays_per_hour: Annotated[
-        float | None,
-        fact("the same, an hour of uptime", "nvml:DeviceGetPcieReplayCounter", "/proc/uptime", f"{CARD}/pcie_replay_count", STATUS, NVML),
+        float | None, of_drivers("the same, an hour of uptime", "DeviceGetPcieReplayCounter", "/proc/uptime", f"{CARD}/pcie_replay_count")
     ] = None
 
 
 class NvLink(Record):
     """NVLink of a GPU."""
 
-    links: Annotated[
-        int | None, fact("links that the GPU has; 0 without NVLink", "nvml:DeviceGetNvLinkState", "nvml:DeviceGetFieldValues", NVML)
-    ] = None
-    active: Annotated[int | None, fact("links that are up", "nvml:DeviceGetNvLinkState", NVML)] = None
-    switch_links: Annotated[int | None, fact("links that lead to an NVSwitch", "nvml:DeviceGetFieldValues", NVML)] = None
-    crc_errors: Annotated[int | None, fact("checksum errors since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
-    replays: Annotated[int | None, fact("packets sent again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
-    recoveries: Annotated[int | None, fact("links trained again since the driver was loaded", "nvml:DeviceGetFieldValues", NVML)] = None
-    effective_errors: Annotated[
-        int | None, fact("errors that error correction could not undo (NVLink 5)", "nvml:DeviceGetFieldValues", NVML)
-    ] = None
+    links: Annotated[int | None, of_nvml("links that the GPU has; 0 without NVLink", "DeviceGetNvLinkState DeviceGetFieldValues")] = None
+    active: Annotated[int | None, of_nvml("links that are up", "DeviceGetNvLinkState")] = None
+    switch_links: Annotated[int | None, of_nvml("links that lead to an NVSwitch", "DeviceGetFieldValues")] = None
+    crc_errors: Annotated[int | None, of_nvml("checksum errors since the driver was loaded", "DeviceGetFieldValues")] = None
+    replays: Annotated[int | None, of_nvml("packets sent again since the driver was loaded", "DeviceGetFieldValues")] = None
+    recoveries: Annotated[int | None, of_nvml("links trained again since the driver was loaded", "DeviceGetFieldValues")] = None
+    effective_errors: Annotated[int | None, of_nvml("errors that error correction could not undo (NVLink 5)", "DeviceGetFieldValues")] = (
+        None
+    )
     fabric_faults: Annotated[
-        tuple[str, ...] | None, fact("what is wrong with its place in the NVSwitch fabric", "nvml:DeviceGetGpuFabricInfoV", NVML)
+        tuple[str, ...] | None, of_nvml("what is wrong with its place in the NVSwitch fabric", "DeviceGetGpuFabricInfoV")
     ] = None
-    c2c_links: Annotated[int | None, fact("links to a Grace CPU", "nvml:DeviceGetFieldValues", NVML)] = None
-    c2c_active: Annotated[int | None, fact("links to a Grace CPU that are up", "nvml:DeviceGetFieldValues", NVML)] = None
+    c2c_links: Annotated[int | None, of_nvml("links to a Grace CPU", "DeviceGetFieldValues")] = None
+    c2c_active: Annotated[int | None, of_nvml("links to a Grace CPU that are up", "DeviceGetFieldValues")] = None
     fabric: Annotated[
-        str | None, fact(f"joining the NVSwitch fabric: {', '.join(FABRIC_STATES.values())}", "nvml:DeviceGetGpuFabricInfoV", NVML)
+        str | None, of_nvml(f"joining the NVSwitch fabric: {', '.join(FABRIC_STATES.values())}", "DeviceGetGpuFabricInfoV")
     ] = None
 
 
