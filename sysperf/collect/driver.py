@@ -51,6 +51,7 @@ LIBRARY_FOLDERS = (
     "/usr/lib/wsl/lib",  # WSL 2: mounted from Windows
     "/usr/local/nvidia/lib64",  # GKE and other container platforms
     "/run/opengl-driver/lib",  # NixOS
+    "/.singularity.d/libs",  # Apptainer and Singularity with --nv
 )
 _VERSION = lazy(r"[0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 _SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")

@@ -188,6 +188,9 @@ def test_what_a_driver_says_of_a_sound_gpu_or_of_another_device_is_no_fault(line
     "line",
     [
         "AMD-Vi: Event logged [IO_PAGE_FAULT device=07:00.0 domain=0x0007 address=0xffffc02000 flags=0x0000]",
+        "AMD-Vi: Event logged [IOTLB_INV_TIMEOUT device=07:00.0 address=0x00000000798e0840]",
+        "AMD-Vi: Event logged [IOTLB_INV_TIMEOUT] device=07:00.0 address=0x00000000798e0840",
+        "AMD-Vi: Event logged [ILLEGAL_DEV_TABLE_ENTRY device=07:00.0 pasid=0x00000 address=0x7a6f0000 flags=0x0000]",
         "DMAR: [DMA Read NO_PASID] Request device [07:00.0] fault addr 0x50340000 [fault reason 0x06] PTE Read access is not set",
         "DMAR: [DMA Write] Request device [0000:07:00.0] fault addr 0xf0000000 [fault reason 05] PTE Write access is not set",
     ],

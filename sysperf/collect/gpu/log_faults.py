@@ -32,7 +32,7 @@ ALL = {
     r"|not ready [0-9]{3,6}ms after .{2,20}; giving up",
     "wedged": r"device wedged, needs recovery",
     "hung": r"device wedged, but recovered through reset",
-    "iommu": r"AMD-Vi: Event logged \[IO_PAGE_FAULT",
+    "iommu": r"AMD-Vi: Event logged \[[A-Z]",
 }
 NVIDIA = {
     "power-cable": r"GPU does not have the necessary power cables connected",
@@ -102,7 +102,7 @@ _OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|
 _OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _REFUSED = lazy(
-    _AT + r"((?:AMD-Vi: Event logged \[IO_PAGE_FAULT device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
+    _AT + r"((?:AMD-Vi: Event logged \[[A-Z_]{4,40}\]? device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
     r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.{0,160})"
 )
 """What the IOMMU says of any device."""
