@@ -410,6 +410,24 @@ def test_a_program_that_waits_in_its_own_code_is_not_called_idle() -> None:
     assert (verdict.word, verdict.next) == ("cannot-tell", "sysperf stacks 7")
 
 
+def test_faults_of_an_evaluation_stand_below_it() -> None:
+    """A callback that evaluates after each step makes most of them."""
+    taken = Stacks(samples=300, forward=0.87, evaluation=0.79, backward=0.1, optimizer=0.02)
+    verdict = judged(program(alternates=True, faults={"share": 0.2, "per_s": 200_000.0}, allocator="glibc", stacks=taken))
+
+    assert states(verdict)["program.evaluation-share"] == "likely"
+    assert "allocator.page-fault-storm" in {cause.rule for cause in verdict.dropped}
+
+
+@pytest.mark.parametrize(("ran", "used", "says"), [(0.09, 0.19, "computes in between"), (0.01, 1.9, "another thread of it computes")])
+def test_a_main_thread_that_only_waits_is_told_from_one_that_computes_in_between(ran: float, used: float, says: str) -> None:
+    """A service that trains on what is announced, with a team; a pool of threads that does all."""
+    waits = Stacks(samples=300, locking=0.92, other=0.96, forward=0.01, backward=0.01)
+    verdict = judged(program(main={"ran": ran, "waited": 0.01, "slept": 0.9, "futex": 0.9}, threads={"used_cpus": used}, stacks=waits))
+
+    assert (verdict.word, says in verdict.sentence) == ("cannot-tell", True)
+
+
 def test_a_run_of_sysperf_beside_the_job_is_said() -> None:
     """Its own runs are no neighbours, and yet they take CPUs."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.0, torch_cpus=0.0, trials_cpus=1.0, trials="sysperf (pid 9) 1.0")

@@ -23,6 +23,8 @@ MIN_STARTING = 0.1
 """Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
 MOSTLY = 0.9
 BESIDE_SHARE = 0.3
+OWN_SHARE = 0.2
+"""Of the CPU time of a program, how much its main thread takes that computes itself, perhaps with a team."""
 MIN_TRIALS = 0.3
 """CPUs that a run of sysperf takes, from which it is said."""
 
@@ -173,7 +175,10 @@ def _why_unknown(program: Program, remedy: str) -> tuple[str, str]:
     if program.stacks is None:
         why = "from outside alone nothing is wrong with it, and its stacks could not be seen"
         return why, remedy or f"sysperf diagnose {program.pid}"
-    if max(program.stacks.locking, program.stacks.serving) >= MOSTLY:
+    if (waits := max(program.stacks.locking, program.stacks.serving)) >= MOSTLY:
+        if (program.main.ran or 0.0) >= OWN_SHARE * (program.threads.used_cpus or 0.0):
+            why = f"its main thread waits {waits:.0%} of the time, and computes in between: for data or for work, which nothing here tells"
+            return why, f"sysperf stacks {program.pid}"
         return "its main thread only waits, and another thread of it computes", f"sysperf stacks {program.pid}"
     if program.traced is None:
         why = "neither the kernel's accounting nor samples show a cause, and it cannot be traced"
