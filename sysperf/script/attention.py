@@ -63,6 +63,11 @@ def _is_multiplied_once(file: File, call: ast.Call, function: Function) -> bool:
         ):
             used = {dotted(part) for part in within(later.value) if isinstance(part, ast.Name | ast.Attribute)}
             names |= {dotted(target) for target in later.targets if used & names} - {""}
+    if any(
+        isinstance(part, ast.Assign) and dotted(part.value) in names and dotted(part.targets[0]).startswith("self.")
+        for part in within(function)
+    ):
+        return False  # somebody reads them later
     products = 0
     for part in within(function):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.lineno > call.lineno and part.id in names:

@@ -119,6 +119,8 @@ def calls(file: File) -> Iterator[Call]:
                 reading.add(key)
             if what in (".set_format", ".with_format") and file.words & {"set_transform", "with_transform"}:
                 continue
+            if what.endswith(".DataParallel") and _is_asked_for(file, call):
+                continue
             if what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call):
                 continue
             arguments = tuple(file.text(given) for given in call.args[:6])
@@ -140,6 +142,12 @@ def _repeats_by_tensor(file: File, call: ast.Call) -> bool:
     if isinstance(given, ast.Call) and file.names.qualified(given.func) in FACTORIES and keyword(given, "device") is None:
         return False  # on the CPU, where nobody waits
     return given is not None and file.values.is_a(given, "tensor", "output", "batch")
+
+
+def _is_asked_for(file: File, call: ast.Call) -> bool:
+    """Whether a condition looks for what is made: parts of a model are wrapped where the model is."""
+    tests = (parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If | ast.IfExp))
+    return any(last_name(part) == last_name(call.func) for test in tests for part in within(test))
 
 
 def is_fallback(file: File, node: ast.AST) -> bool:

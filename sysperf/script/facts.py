@@ -65,6 +65,7 @@ class Transfer(Site, kw_only=True):
     to: Annotated[str | None, fact("cuda, cpu or device")] = None
     non_blocking: bool | None = None
     pinned: Annotated[bool | None, fact("the loader of the batch pins its memory")] = None
+    constant: Annotated[bool | None, fact("a tensor that is made there has no values of others; null: it may hold data of the host")] = None
     pinned_here: Annotated[bool | None, fact("`.pin_memory()` is called in the same expression")] = None
 
 

@@ -38,7 +38,9 @@ WRAPPERS = frozenset(
     )
 )
 """Calls that give their first argument back, wrapped."""
-PASSED_ON = frozenset(("tqdm", "enumerate", "zip", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders"))
+PASSED_ON = frozenset(
+    ("tqdm", "progress_bar", "enumerate", "zip", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders")
+)
 """Functions whose elements are those of their argument."""
 SAME = frozenset(
     (

@@ -49,7 +49,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         dataset=_dataset(file, call),
         trains=trainer or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call),
         moved=trainer or maker is TIMM or call in moved or any(_gets_device(file, each) for each in handed) or (False if seen else None),
-        epochs=trainer or any(_in_epochs(file, loop) for loop in loops) if seen else bool(handed) or _gathered(file, call) or None,
+        epochs=trainer or any(_in_epochs(file, loop, call) for loop in loops) if seen else bool(handed) or _gathered(file, call) or None,
     )
 
 
@@ -97,7 +97,7 @@ def _dataset(file: File, call: ast.Call) -> str:
     return next((kind for kind in _DATASETS if kind in kinds), "")
 
 
-def _loops_over(file: File, call: ast.Call) -> list[Loop]:
+def _loops_over(file: File, call: ast.Call) -> list[ast.For | ast.AsyncFor]:
     """The loops that iterate what a call makes; of a generator that gives on its batches, whoever asks that for them is not seen."""
     loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While) and file.loops.iterates(loop, call)]
     return [loop for loop in loops if not any(isinstance(part, ast.Yield) for part in within(loop))]
@@ -125,8 +125,12 @@ def _by_name(file: File, call: ast.Call) -> bool | None:
     return True if file.text(file.names.argument(call, "shuffle", 2)) == "True" else None
 
 
-def _in_epochs(file: File, loop: Loop) -> bool:
-    return file.loops.where(loop).often == "epoch"
+def _in_epochs(file: File, loop: ast.For | ast.AsyncFor, made: ast.Call) -> bool:
+    """Whether a loop over a loader runs once an epoch; of a function that several loaders are given to, the calls with this one count."""
+    function = file.tree.function_of(loop)
+    sites = file.names.call_sites(function) if function is not None else []
+    own = [site for site in sites if any(value.origin is made for given in _given(site) for value in file.values.of(given))]
+    return any(file.loops.where(each).often == "epoch" for each in (own if len(own) < len(sites) and own else [loop]))
 
 
 def _moved(file: File) -> set[ast.AST]:

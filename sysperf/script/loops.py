@@ -42,6 +42,10 @@ FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
 
+Places = tuple[tuple[Function, int], ...]
+"""Parameters of a function."""
+
+
 class Where(NamedTuple):
     """How often code runs (`often`: step, evaluation, epoch, forward, sample, or empty), and whether a condition makes it seldom."""
 
@@ -67,7 +71,7 @@ class Loops:
         self._find_steps()
         self._find_epochs()
         self.evaluations = {loop for loop in tree.loops if self._evaluates(loop)}
-        self._known: dict[ast.AST, Where] = {}
+        self._known: dict[tuple[Function, Places], Where] = {}
 
     def _find_steps(self) -> None:
         """Follow each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
@@ -263,12 +267,15 @@ class Loops:
     def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
         """How often a piece of code runs, through the loop or function around it and the calls of that function."""
         guarded, child = False, node
+        asked: list[str] = []
         for parent in self._tree.ancestors(node):
             guarded = guarded or self._seldom(parent, child)
+            if isinstance(parent, ast.If) and child in parent.body and (name := _present(parent.test)):
+                asked.append(name)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
                 return where
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                where = self._of_function(parent, depth)
+                where = self._of_function(parent, depth, tuple(asked))
                 return where._replace(guarded=where.guarded or guarded)
             child = parent
         return Where("", guarded)
@@ -282,18 +289,21 @@ class Loops:
             return Where("evaluation", guarded, loop)
         return Where("epoch", guarded, loop) if self.is_epoch(loop) else None
 
-    def _of_function(self, function: Function, depth: int) -> Where:
-        if function in self._known:
-            return self._known[function]
-        self._known[function] = Where()  # a function that calls itself
-        where = self._known[function] = self._function(function, depth)
+    def _of_function(self, function: Function, depth: int, asked: tuple[str, ...] = ()) -> Where:
+        """How often a function runs; `asked` are names that must be something there, which a call may leave out."""
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        places = tuple((function, place) for place, given in enumerate(arguments) if given.arg in asked)
+        if (function, places) in self._known:
+            return self._known[function, places]
+        self._known[function, places] = Where()  # a function that calls itself
+        where = self._known[function, places] = self._function(function, depth, places)
         return where
 
-    def _function(self, function: Function, depth: int) -> Where:
+    def _function(self, function: Function, depth: int, places: Places) -> Where:
         owner = self._tree.parents.get(function)
         kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
         if function in self.step_functions and self._names.call_sites(function):
-            called = self._of_calls(function, depth)
+            called = self._of_calls(function, depth, places)
             return called if called.often else Where("step")
         if function in self.step_functions or (function.name in STEP_HOOKS and kind in ("lightning", "hf-trainer")):
             return Where("step")
@@ -303,11 +313,12 @@ class Loops:
             return Where("sample")
         if function.name == "forward" and kind in ("model", "lightning"):
             return Where("forward")
-        return self._of_calls(function, depth)
+        return self._of_calls(function, depth, places)
 
-    def _of_calls(self, function: Function, depth: int) -> Where:
-        """The most frequent of the places that call a function."""
-        sites = [self.where(site, depth - 1) for site in self._names.call_sites(function)] if depth else []
+    def _of_calls(self, function: Function, depth: int, places: Places) -> Where:
+        """The most frequent of the places that call a function and leave nothing out."""
+        calls = self._names.call_sites(function) if depth else []
+        sites = [self.where(call, depth - 1) for call in calls if not any(self._names.leaves_out(call, *place) for place in places)]
         for often in ("step", "evaluation", "forward", "sample", "epoch"):
             if same := [site for site in sites if site.often == often]:
                 return min(same, key=lambda site: site.guarded)._replace(loop=same[0].loop)
@@ -365,6 +376,13 @@ def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
                 yield from (part for one in inner for part in _outside_loops(one))
             else:
                 yield from within(child)
+
+
+def _present(test: ast.expr) -> str:
+    """The name that a condition says is there: ``if x:``, ``if x is not None:``."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+        return dotted(test.left)
+    return dotted(test)
 
 
 def _missing(test: ast.expr) -> str:

@@ -308,6 +308,20 @@ class Names:
             isinstance(given, ast.Starred) for given in call.args
         )
 
+    def leaves_out(self, call: ast.Call, function: Function, index: int, depth: int = 3) -> bool:
+        """Whether a call gives None or False for a parameter, or nothing where that is the default."""
+        name = [*function.args.posonlyargs, *function.args.args][index].arg
+        is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
+        given = argument(call, name, index - 1 if is_method and isinstance(call.func, ast.Attribute) else index)
+        if given is None and is_open(call):
+            return False
+        value = given if given is not None else _default_of((function, index))
+        bindings = self.lookup(call, value.id) if isinstance(value, ast.Name) and depth else []
+        if len(bindings) == 1 and (passed := bindings[0].parameter) is not None and passed[1] >= 0:
+            sites = self.call_sites(passed[0])
+            return bool(sites) and all(self.leaves_out(site, *passed, depth - 1) for site in sites)
+        return isinstance(value, ast.Constant) and value.value in (None, False)
+
     def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
         """What the calls in this file give to a parameter."""
         function, index = parameter

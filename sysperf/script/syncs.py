@@ -25,7 +25,7 @@ _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqu
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
 _ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
-_CHECKS = lazy(r"_*(assert|check|validate|verify|ensure|sanity)(_\w+)?")
+_CHECKS = lazy(r"_*(assert|check|ensure|sanity)(_\w+)?")
 """Functions that look whether something is as it must be."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")

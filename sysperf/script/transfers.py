@@ -14,6 +14,8 @@ from sysperf.script.syntax import within
 from sysperf.script.values import device_text
 
 MAX_DEPTH = 3
+_COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
+_WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.Call, ast.UnaryOp, ast.BinOp)
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:
@@ -61,8 +63,19 @@ def transfers(file: File) -> Iterator[Transfer]:
                 to=to,
                 non_blocking=_non_blocking(file, call),
                 pinned=_pinned(file, owner),
+                constant=_is_constant(made_here(file, owner)),
                 pinned_here=pinned_here,
             )
+
+
+def _is_constant(made: ast.Call | None) -> bool | None:
+    """Whether a tensor is made of sizes, of values that are written here, or of an attribute; None where others give its values."""
+    copies = made is not None and last_name(made.func) in _COPYING and bool(made.args)
+    return (
+        None
+        if copies and made is not None and not isinstance(made.args[0], _WRITTEN) and not dotted(made.args[0]).startswith("self.")
+        else True
+    )
 
 
 def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:

@@ -282,3 +282,110 @@ def test_a_name_of_itself_is_followed_so_far_and_no_further() -> None:
     """Each round makes it of what it was: looking for where it came from ends."""
     text = f"import torch\nfor x, y in loader:\n{STEP}    x = x * x + (x * x + x) * x\n    x = x.to(device)\n"
     assert "transfer.tensor-made-on-cpu" not in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"), [("None", False), ("False", False), ("", False), ("data", True), ("data=data", True), ("*rest", True)]
+)
+@pytest.mark.parametrize("condition", ["if data:", "if data is not None:"])
+def test_what_a_call_leaves_out_does_not_run(given: str, shown: bool, condition: str) -> None:
+    """An evaluation hands over what training does not, also through another function."""
+    text = f"""
+        import torch
+        def measure(loss, data=None):
+            {condition}
+                show(loss.cpu())
+        def passed_on(loss, data=None):
+            return measure(loss, data)
+        for x, y in loader:
+            loss = criterion(model(x.cuda()), y)
+            loss.backward()
+            optimizer.step()
+            {{}}(loss, {given})
+    """
+    assert ("sync.per-step" in hits(text.format("measure"))) == shown
+    assert ("sync.per-step" in hits(text.format("passed_on"))) == shown
+
+
+def test_parts_are_wrapped_where_the_model_is() -> None:
+    """Somebody chose DataParallel elsewhere, which is told there."""
+    text = "import torch\npart = {}torch.nn.DataParallel(model.part)\n"
+    assert "ddp.dataparallel" in hits(text.format(""))
+    assert "ddp.dataparallel" not in hits(text.format("model.part if not isinstance(model, torch.nn.DataParallel) else "))
+
+
+@pytest.mark.parametrize(("enabled", "shown"), [("", True), ("enabled=True", True), ("enabled=False", False)])
+def test_a_profiler_that_is_off_records_nothing(enabled: str, shown: bool) -> None:
+    """Some turn it off in so many words."""
+    text = f"import torch\nwith torch.autograd.profiler.profile({enabled}):\n    main()\n"
+    assert ("profiler.old-names" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("kept", "shown"), [("self.weights = weights", False), ("weights = self.dropout(weights)", True)])
+def test_weights_that_are_kept_are_needed(kept: str, shown: bool) -> None:
+    """No fused kernel gives them."""
+    text = f"""
+        import torch
+        class Attention(torch.nn.Module):
+            def forward(self, q, k, v):
+                scores = q @ k.transpose(-2, -1)
+                weights = scores.softmax(dim=-1)
+                {kept}
+                return weights @ v
+    """
+    assert ("attention.unfused" in hits(text)) == shown
+
+
+def test_of_loaders_that_one_function_goes_through_each_has_its_own_calls() -> None:
+    """The test set is gone through once, after the last epoch."""
+    text = """
+        import torch
+        from torch.utils.data import DataLoader
+        def evaluate(loader):
+            for x in loader:
+                show(model(x))
+        valid = DataLoader(valid_data, num_workers=2)
+        test = DataLoader(test_data, num_workers=2)
+        for epoch in range(9):
+            train()
+            evaluate(valid)
+        evaluate(test)
+    """
+    assert hits(text)["dataloader.workers-made-again"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("torch.FloatTensor(rewards)", False),
+        ("torch.FloatTensor([0.5])", True),
+        ("torch.tensor(self.weights)", True),
+        ("torch.zeros(len(rewards))", True),
+    ],
+)
+def test_data_of_the_host_must_be_copied(made: str, shown: bool) -> None:
+    """A batch out of a memory, not a constant."""
+    text = f"""
+        import torch
+        class Agent:
+            def update(self, memory):
+                rewards, states = memory.sample()
+                scale = {made}.to(self.device)
+                loss = self.loss(states, scale)
+                loss.backward()
+                self.optimizer.step()
+    """
+    assert "transfer.tensor-made-on-cpu" in hits(text)
+    assert ("transfer.tensor-made-on-cpu" in sure(text)) == shown
+
+
+def test_a_validation_reads_values_too() -> None:
+    """Its name is none of a check."""
+    text = """
+        import torch
+        def validate(model, loader):
+            model.eval()
+            for x, y in loader:
+                total += torch.nn.functional.mse_loss(model(x.cuda()), y).item()
+    """
+    assert "sync.per-step" in sure(text)
