@@ -167,6 +167,8 @@ def test_a_sentence_has_a_kind_and_names_its_gpu(line: str, kind: str | None) ->
         "xe 0000:03:00.0: [drm] Using GuC firmware from xe/bmg_guc_70.bin version 70.44.1",
         "ahci 0000:28:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7fffff00000 flags=0x0000]",
         "amdgpu 0000:03:00.0: amdgpu: Failed to disallow df cstate",
+        'amdgpu 0000:03:00.0: amdgpu: psp v11.0: Failed to load firmware "amdgpu/navi10_ta.bin"',
+        "xe 0000:00:02.0: [drm] *ERROR* Tile0: GT1: Timed out wait for G2H, fence 1234, action 4502, done no",
         "amdgpu 0000:03:00.0: amdgpu: psp gfx command LOAD_TA(0x1) failed and response status is (0x7)",
         "xe 0000:03:00.0: [drm] Tile0: GT0: HuC firmware xe/bmg_huc.bin: fetch failed -ENOENT",
         "i915 0000:03:00.0: [drm] GT0: HuC firmware i915/dg2_huc_gsc.bin version 7.10.3",

@@ -76,13 +76,13 @@ OTHERS = {
     r"|resume of IP block \S{1,40} failed|ASIC reset failed|GuC reset timed out",
     "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
     "heat": r"GPU over temperature range|Critical Temperature Fault",
-    "firmware-file": r"GuC firmware \S{1,80}: fetch failed|Failed to load firmware \"amdgpu"
+    "firmware-file": r"GuC firmware \S{1,80}: fetch failed|Failed to load firmware \"amdgpu/(?!\S*(?:_ta|_cap|_dmcu|isp))"
     r"|[Ff]ailed to (?:load|init) \S{1,20} firmware\b|Unsupported GuC v",
     "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}) failed"
     r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
     r"|Failed to initialize uC|PCODE initialization timed",
     "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state|SMU: (?:No response|response:0xFFFFFFFF)"
-    r"|Timed out wait for G2H|mmio request .{1,40}: no response",
+    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: no response",
     "hung": r"GPU reset begin|GPU reset succeeded, trying to resume"
     r"|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
     r"|GT[0-9]{1,3}: reset started|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full"
