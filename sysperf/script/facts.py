@@ -75,6 +75,7 @@ class Accumulation(Site, kw_only=True):
     name: str | None = None
     keeps_graph: Annotated[bool | None, fact("the loss is added with its graph")] = None
     into: Annotated[str | None, fact("sum or list")] = None
+    freed: Annotated[bool | None, fact("null: a backward pass came before, which frees what it saved; else false")] = None
 
 
 class Optimizer(Site, kw_only=True):

@@ -50,7 +50,7 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")
             given = [each for each in call.args if not _reads(each)]
-            if of := next((of for each in given if (of := _tensor(file, each, sure=sure))), ""):
+            if of := next((of for each in given if (of := _moved_tensor(file, each, sure=sure))), ""):
                 yield call, call.func.id, of
 
 
@@ -152,9 +152,9 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
     return "tensor" if evident and file.uses_torch and not call.args else ""
 
 
-def _moved_tensor(file: File, node: ast.expr) -> str:
+def _moved_tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
     """What kind of tensor on a device an expression is: a batch lies there once it was copied."""
-    of = _tensor(file, node)
+    of = _tensor(file, node, sure=sure)
     return of if of != "batch" or _is_moved(file, node) else ""
 
 

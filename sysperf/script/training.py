@@ -174,13 +174,22 @@ def accumulations(file: File) -> Iterator[Accumulation]:
             where = file.loops.where(statement)
             if where.often == "step" and not _is_differentiated(file, name, statement) and not without_gradients(file, statement, 0):
                 keeps = not file.values.is_a(statement.value, "detached", "number")
-                yield Accumulation(**file.site(statement, where), name=name, keeps_graph=keeps, into="sum")
+                yield Accumulation(
+                    **file.site(statement, where), name=name, keeps_graph=keeps, into="sum", freed=_is_freed(statement, where)
+                )
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1:
             where = file.loops.where(call)
             name = dotted(call.func.value)
             if where.often == "step" and name and file.values.kinds(call.args[0]) == {"loss"} and not _is_differentiated(file, name, call):
-                yield Accumulation(**file.site(call, where), name=name, keeps_graph=True, into="list")
+                yield Accumulation(**file.site(call, where), name=name, keeps_graph=True, into="list", freed=_is_freed(call, where))
+
+
+def _is_freed(node: ast.stmt | ast.expr, where: Where) -> bool | None:
+    """False where a loss is kept before its backward pass; None where that came first, and only the nodes of the graph are left."""
+    loop = where.loop
+    calls = [part for part in within(loop) if isinstance(part, ast.Call)] if loop is not None else []
+    return None if any(last_name(call.func) == "backward" and call.lineno < node.lineno for call in calls) else False
 
 
 def _is_differentiated(file: File, name: str, node: ast.AST) -> bool:

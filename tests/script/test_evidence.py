@@ -389,3 +389,40 @@ def test_a_validation_reads_values_too() -> None:
                 total += torch.nn.functional.mse_loss(model(x.cuda()), y).item()
     """
     assert "sync.per-step" in sure(text)
+
+
+@pytest.mark.parametrize(("before", "after", "shown"), [("kept.append(loss)", "", True), ("", "kept.append(loss)", False)])
+def test_a_backward_pass_frees_what_it_saved(before: str, after: str, shown: bool) -> None:
+    """What is kept of the loss then is small."""
+    text = f"""
+        import torch
+        def train(loader):
+            kept = []
+            for x, y in loader:
+                loss = criterion(model(x), y)
+                {before or "pass"}
+                loss.backward()
+                optimizer.step()
+                {after or "pass"}
+            show(kept)
+    """
+    assert "program.loss-keeps-graph" in hits(text)
+    assert ("program.loss-keeps-graph" in sure(text)) == shown
+
+
+@pytest.mark.parametrize("read", ["print(batch)", "int(batch['label'])"])
+@pytest.mark.parametrize(("moved", "shown"), [("batch = batch.to('cuda')", True), ("pass", False)])
+def test_a_batch_as_the_loader_made_it_lies_on_the_host(read: str, moved: str, shown: bool) -> None:
+    """Nobody waits for it until it was copied."""
+    text = f"""
+        import torch
+        from torch.utils.data import DataLoader
+        loader = DataLoader(data)
+        for batch in loader:
+            {moved}
+            show({read})
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+    """
+    assert ("sync.per-step" in hits(text)) == shown
