@@ -92,6 +92,19 @@ def test_two_radeons_of_which_one_shows_a_small_window() -> None:
     assert [finding.about for finding in findings["gpu.bar1-small"]] == ["GPU 0 (AMD Radeon RX 7900)"]
 
 
+def test_a_gpu_none_of_whose_sensors_answers() -> None:
+    """One that answers to a part is not meant, nor one that sleeps, whose files are not read."""
+    files, links = amd(RX7900)
+    own = next(path for path in files if path.endswith("/gpu_busy_percent")).rpartition("/")[0]
+    busy = {f"{own}/gpu_busy_percent": ""}
+    silent = busy | {path: "" for path in files if path.endswith(("/temp1_input", "/power1_average", "/power1_input"))}
+
+    assert len(silent) > 2
+    assert "gpu.answers-broken" in found(judge(({**files, **silent}, links), ROCM))
+    assert "gpu.answers-broken" not in found(judge(({**files, **busy}, links), ROCM))
+    assert "gpu.answers-broken" not in found(judge(({**files, **silent, f"{own}/power/runtime_status": "suspended\n"}, links), ROCM))
+
+
 def test_rocm_on_a_card_that_its_driver_does_not_list_is_an_error() -> None:
     """A small card of which kfd knows nothing."""
     files, links = amd({**RX7900, "vram": 2 << 30})

@@ -137,6 +137,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         device,
         utilization_percent=_percent(optional(host, f"{folder}/gpu_busy_percent")),
         memory_utilization_percent=_percent(optional(host, f"{folder}/mem_busy_percent")),
+        troubles=_troubles(host, folder),
         performance_level=_word(host, f"{folder}/power_dpm_force_performance_level"),
         clocks=_clocks(host, folder),
         power=_power(host, folder),
@@ -144,6 +145,15 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         ecc=_errors(host, folder),
         pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
     )
+
+
+def _troubles(host: Host, folder: str) -> tuple[str, ...]:
+    """A GPU that hangs, or that left the bus, has its files still: none of them reads as a number."""
+    at = sensors(host, folder)
+    power = next((name for name in ("power1_average", "power1_input") if at and host.exists(f"{at}/{name}")), None)
+    asked = (f"{folder}/gpu_busy_percent", f"{at}/temp1_input", f"{at}/{power}")
+    silent = power is not None and all(host.exists(path) and host.number(path) is None for path in asked)
+    return ("none of its sensors answers",) if silent else ()
 
 
 def _word(host: Host, path: str) -> str | None:

@@ -66,7 +66,11 @@ class Device(Record):
     problem: Annotated[str | None, of_nvml("why it does not answer; '' when it does", "DeviceGetUUID DeviceGetUtilizationRates")] = None
     troubles: Annotated[
         tuple[str, ...] | None,
-        of_nvml("single questions that it answers with an error of its own, with the driver's words", "DeviceGetPowerUsage"),
+        of_nvml(
+            "single questions that it answers with an error of its own, with the driver's words",
+            "DeviceGetPowerUsage",
+            f"{CARD}/gpu_busy_percent",
+        ),
     ] = None
     inforom: Annotated[
         bool | None, of_nvml("whether the settings in its own memory are sound, asked under --deep", "DeviceValidateInforom")
