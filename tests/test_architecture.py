@@ -215,3 +215,10 @@ def test_any_stands_beside_its_reason() -> None:
 
     assert len(lines) > 10
     assert {place for place, text in lines.items() if not re.search(r"# any: |# noqa: ANN401 - ", text)} == set()
+
+
+def test_what_a_window_covers_is_computed_in_one_place() -> None:
+    """`Window.covered` does; `HostTime` and `DeviceTime` keep what several figures ask for."""
+    found = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "sysperf/trace").rglob("*.py")) if "union(clip(" in path.read_text()]
+
+    assert found == ["sysperf/trace/accounting/window.py"]
