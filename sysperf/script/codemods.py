@@ -10,11 +10,14 @@ from sysperf.script import evaluation, makers, pinning
 from sysperf.script.calls import is_fallback
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
 from sysperf.script.file import File
+from sysperf.script.loops import SAMPLE_METHODS
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.walk import is_named_as_test
 from sysperf.startup import lazy
 
+_LIBRARIES = frozenset(("torch", "torchvision", "torchaudio", "torch_geometric", "datasets", "timm", "monai", "sklearn"))
+"""Whose data sets give a sample without a change of their own."""
 _DATASET = lazy(r"(\w+_)?(dataset|data_set|ds)")
 _AMP = {"autocast": "enabled", "GradScaler": "init_scale"}
 """The names that torch.amp has too, with their first argument there is behind the device."""
@@ -86,6 +89,8 @@ def _changes_with_epochs(file: File, call: ast.Call) -> bool:
     """Whether the data set may be changed between epochs, which workers that live on would not see."""
     given = argument(call, "dataset", 0)
     kinds = file.values.kinds(given) if given is not None else set()
+    if given is not None and _may_keep_state(file, given):
+        return True
     for other in file.tree.of(ast.Call):
         if last_name(other.func) == "set_epoch" and isinstance(other.func, ast.Attribute):
             sampler = "sampler" in last_name(other.func.value).lower()
@@ -99,6 +104,21 @@ def _changes_with_epochs(file: File, call: ast.Call) -> bool:
             return True
     stores = (node for node in file.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store))
     return any(_DATASET.fullmatch(last_name(node.value)) and file.loops.where(node).often == "epoch" for node in stores)
+
+
+def _may_keep_state(file: File, given: ast.expr) -> bool:
+    """Whether giving a sample changes the data set, such as a position in a file: of this file's classes, or of others of the project."""
+    made = [binding.value for binding in file.names.lookup(given, dotted(given)) if binding.value is not None] if dotted(given) else [given]
+    for call in (value for value in made if isinstance(value, ast.Call)):
+        name = file.names.qualified(call.func)
+        owner = file.names.classes.get(name)
+        methods = [part for part in owner.body if isinstance(part, ast.FunctionDef)] if owner is not None else []
+        stores = (node for method in methods if method.name in SAMPLE_METHODS for node in within(method))
+        if any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) for node in stores):
+            return True
+        if owner is None and last_name(call.func) in file.names.imports and name.partition(".")[0] not in _LIBRARIES:
+            return True
+    return False
 
 
 def _rename_amp(file: File, call: ast.Call) -> Change | None:

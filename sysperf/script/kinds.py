@@ -119,10 +119,16 @@ _STARTS = (
 """Kinds by how a name begins; the first that fits counts."""
 
 
+_IN_MEMORY = lazy(r"\w*(InMemory|MemoryMapped|Memmap|Mmap|A(nn|)[dD]ata(?!set\b)|TensorData)\w*")
+"""Data sets that lie in memory by their name."""
+
+
 def made_by(name: str) -> str:
     """The kind of what a library's class or function makes; empty for what is not known."""
     if kind := _NAMED.get(name) or library_kind(name):
         return kind
+    if _IN_MEMORY.fullmatch(name.rpartition(".")[2]):
+        return "memory-dataset"
     if name.endswith((".GradScaler", ".ShardedGradScaler")):
         return "scaler"
     if LOSS_CALLS.fullmatch(name):

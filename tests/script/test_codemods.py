@@ -351,3 +351,31 @@ def test_a_sum_may_begin_beside_others(begin: str, changed: bool) -> None:
     text = f"import torch\nmodel.cuda()\n{begin}\nfor x in loader:\n    loss = model(x).mean()\n    loss.backward()\n    total += loss.item()\n"
 
     assert (".double()" in fixed(text)) == changed
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [("data", True), ("TensorDataset(x)", True), ("Plain(path)", True), ("Counting(path)", False), ("Reader(path)", False)],
+)
+def test_workers_of_a_data_set_with_a_state_are_left_alone(made: str, kept: bool) -> None:
+    """A position in a file goes on where workers live on; of a class of another file nobody knows."""
+    text = f"""
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from reader import Reader
+class Plain(Dataset):
+    def __getitem__(self, index):
+        return self.items[index]
+class Counting(Dataset):
+    def __getitem__(self, index):
+        self.position += 1
+        return self.items[self.position]
+def train(data, path, x):
+    samples = {made}
+    loader = DataLoader(samples, num_workers=4)
+    for epoch in range(3):
+        for batch in loader:
+            loss(model(batch)).backward()
+            optimizer.step()
+"""
+    assert ("persistent_workers=True" in fixed(text)) == kept

@@ -426,3 +426,53 @@ def test_a_batch_as_the_loader_made_it_lies_on_the_host(read: str, moved: str, s
             optimizer.step()
     """
     assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("workers", "shown"), [("4", True), ("args.workers", True), ("self.workers", False), ("0", False)])
+def test_workers_are_started_again_where_there_are_some(workers: str, shown: bool) -> None:
+    """Of loaders with a number that others give, half had none by default."""
+    text = f"""
+        import argparse
+        from torch.utils.data import DataLoader
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--workers", type=int, default=8)
+        args = parser.parse_args()
+        class Trainer:
+            def fit(self, data):
+                loader = DataLoader(data, num_workers={workers})
+                for epoch in range(9):
+                    for x in loader:
+                        self.loss(x).backward()
+                        self.optimizer.step()
+    """
+    assert ("dataloader.workers-made-again" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"), [("MemoryMappedTextDataset", False), ("CustomDatasetFromAdata", False), ("AnnDataset", True), ("ImageDataset", True)]
+)
+def test_a_data_set_in_memory_needs_no_workers(data: str, shown: bool) -> None:
+    """By its name."""
+    text = f"""
+        from torch.utils.data import DataLoader
+        from data import {data}
+        loader = DataLoader({data}("data"))
+        for x, y in loader:
+            loss(model(x), y).backward()
+            optimizer.step()
+    """
+    assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("to_torchscript", False), ("export", False), ("fit", True)])
+def test_a_model_is_traced_to_be_exported(name: str, shown: bool) -> None:
+    """Beside the training of the same file."""
+    text = f"""
+        import torch
+        def {name}(model, example):
+            return torch.jit.trace(model, example)
+        for x, y in loader:
+            loss(model(x), y).backward()
+            optimizer.step()
+    """
+    assert ("compile.torchscript" in sure(text)) == shown
