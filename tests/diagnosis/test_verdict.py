@@ -234,6 +234,17 @@ def test_a_program_without_a_cpu_gains_as_much_by_cheaper_numbers() -> None:
     assert [cause.gain.middle for cause in causes if cause.rule == "precision.float64"] == [pytest.approx(48.0)]
 
 
+@pytest.mark.parametrize(("in_model", "first"), [(0.1, "/home/me/metrics.py"), (0.3, "/home/me/train.py")])
+def test_the_line_with_far_more_of_the_time_stands_first(in_model: float, first: str) -> None:
+    """Metrics of many small tensors are no part of the model, whose lines come first where they count as much."""
+    model = Place("/home/me/train.py", 17, "compute_loss", "logits = model(x)", "forward", in_model)
+    metrics = Place("/home/me/metrics.py", 11, "compute", "torch.stack(self.preds)", "python", 0.54)
+    taken = Stacks(samples=300, forward=0.1, other=0.6, python=0.54, lines=(metrics, model))
+    verdict = judged(program(main={"ran": 0.97, "waited": 0.0}, native={"math": 0.1, "torch": 0.8, "openmp": 0.0}, stacks=taken))
+
+    assert next(cause.places[0].file for cause in verdict.causes if cause.rule == "program.tiny-operators") == first
+
+
 def test_the_users_line_and_the_proof_are_named() -> None:
     """The sentence has the place, the cause the command."""
     line = Place("/home/me/data.py", 31, "Images.__getitem__", "image = decode(path)", "inline_fetch", 0.5)

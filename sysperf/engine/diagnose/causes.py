@@ -26,6 +26,8 @@ from sysperf.model.snapshot import Area, Snapshot
 TOO_HIGH, TOO_LOW = 0.6, 1.5
 """Of the prediction, what was measured in four of five sick programs of tests/clinic: what replaces a cause costs something, too, and
 samples see only a part of some."""
+FAR_LESS = 3
+"""How many times more of the time another line has, from which it stands before the rule's first kind."""
 MAX_LINES = 3
 FULL_GPU = 0.95
 
@@ -113,7 +115,14 @@ def _places(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[Pla
         for place in taken.lines if taken is not None else ():
             if place.what == kind.removeprefix("worker:"):
                 by_line.setdefault((place.file, place.line), place)
-    return tuple(by_line.values())[:MAX_LINES]
+    places = list(by_line.values())
+    if (largest := max(places, key=_share, default=None)) is not None and _share(places[0]) * FAR_LESS < _share(largest):
+        places.sort(key=lambda place: place is not largest)
+    return tuple(places[:MAX_LINES])
+
+
+def _share(place: Place) -> float:
+    return place.share or 0.0
 
 
 def with_gain(cause: Finding, percent: float | None) -> Finding:
