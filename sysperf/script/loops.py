@@ -344,13 +344,15 @@ class Loops:
 
         ``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.set(size)``.
         """
+        tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+        missing = {name for name in map(_missing, tests) if name.startswith("self.")}
+        if not missing:
+            return False
         parts = [part for one in statement.body for part in within(one)]
         called = [part for part in parts if isinstance(part, ast.Call) and dotted(part.func).startswith("self.")]
         methods = [method for call in called for method in self._names.functions.get(last_name(call.func), ())]
         parts += [part for method in methods for part in within(method)]
-        made = {dotted(target) for part in parts if isinstance(part, ast.Assign) for target in part.targets}
-        tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
-        return any(name.startswith("self.") and name in made for name in map(_missing, tests))
+        return any(dotted(target) in missing for part in parts if isinstance(part, ast.Assign) for target in part.targets)
 
     def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
         """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""

@@ -85,9 +85,10 @@ def _is_agreed(file: File, name: ast.Name) -> bool:
         return False
     made = [binding.value for binding in file.names.lookup(name, name.id) if binding.value is not None]
     calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
+    if not any(file.names.qualified(call.func) in MADE_ON_CPU for call in calls):
+        return False
     exchanged = (part for part in within(function) if isinstance(part, ast.Call) and _COLLECTIVE.fullmatch(last_name(part.func)))
-    given = {dotted(argument) for call in exchanged if call.lineno <= name.lineno for argument in call.args}
-    return name.id in given and any(file.names.qualified(call.func) in MADE_ON_CPU for call in calls)
+    return any(dotted(argument) == name.id for call in exchanged if call.lineno <= name.lineno for argument in call.args)
 
 
 def _is_paced(file: File, node: ast.expr) -> bool | None:
