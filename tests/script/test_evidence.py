@@ -213,7 +213,7 @@ def test_what_is_made_on_the_cpu_stays_there(made: str, device: str) -> None:
         import torch
         from torch.autograd import Variable
         def draw(n):
-            return torch.randint(0, 9, (n,))
+            return torch.randint(low=0, high=9, size=(n,))
         for i, (x, y) in enumerate(loader):
             t = {made}.to({device})
             loss = criterion(model(x, t), y)
