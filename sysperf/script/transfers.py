@@ -93,7 +93,7 @@ def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:
 def _moves(file: File, owner: ast.expr) -> str:
     """What is copied; empty where that is not known."""
     if (made := made_here(file, owner)) is not None:
-        copied = bool(made.args or made.keywords) and keyword(made, "device") is None and not is_open(made)  # `torch.Tensor()` holds nothing
+        copied = bool(made.args or made.keywords) and keyword(made, "device") is None and not is_open(made)  # `Tensor()` holds nothing
         return "factory" if copied else "tensor"
     kinds = file.values.kinds(owner)
     return next((kind for kind in ("batch", "model", "loss", "output", "tensor") if kind in kinds), "")
