@@ -120,6 +120,17 @@ def test_samples_that_do_not_come_are_said(monkeypatch: pytest.MonkeyPatch) -> N
     never.set()
 
 
+def test_a_trace_for_which_no_time_is_left_is_said() -> None:
+    """Samples take half a minute on a machine that is busy enough: the program could be traced all the same."""
+    asked = diagnoser(Options())
+    asked._start = time.monotonic() - 25.0
+    busy = Program(pid=os.getpid(), role="computes", threads=Threads(used_cpus=1.0))
+    facts = asked._trace(Diagnosis(programs=(busy,)))
+
+    assert facts.programs == (busy,)
+    assert [note for note in asked._notes if "no time is left" in note]
+
+
 def test_a_trace_that_is_too_large_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, and the diagnosis goes on without it."""
     never = threading.Event()

@@ -100,7 +100,7 @@ class _Diagnoser:
             verdict = self._judge(facts)
             self._tell("samples", verdict)
             unsure = is_open(verdict) or diagnose_verdict.trace_may_tell(verdict.causes, facts, self._terms.ruleset)
-            if self._options.trace and unsure and computing(facts.programs) and self._left_s() >= MIN_TRACE_S:
+            if self._options.trace and unsure and computing(facts.programs):
                 verdict = self._judge(self._trace(facts))
         return verdict
 
@@ -237,6 +237,9 @@ class _Diagnoser:
     def _trace(self, facts: Diagnosis) -> Diagnosis:
         chosen = sampled(facts.programs)[:1]
         if not chosen:
+            return facts
+        if self._left_s() < MIN_TRACE_S:
+            self._notes.append(f"trace of process {chosen[0].pid}: no time is left for one, so busy is the machine")
             return facts
         self._tell("a trace of a second", None)
         pid, trace_s = chosen[0].pid, inside.length_s(chosen[0].native)

@@ -181,6 +181,6 @@ def _why_unknown(program: Program, remedy: str) -> tuple[str, str]:
             return why, f"sysperf stacks {program.pid}"
         return "its main thread only waits, and another thread of it computes", f"sysperf stacks {program.pid}"
     if program.traced is None:
-        why = "neither the kernel's accounting nor samples show a cause, and it cannot be traced"
+        why = "neither the kernel's accounting nor samples show a cause, and there is no trace"
         return why, in_folder(program, f"sysperf diagnose -- {program.started}") if program.started else f"sysperf stacks {program.pid}"
     return "no single cause takes a tenth of its step", f"sysperf trace {program.pid} --stacks --shapes --analyze"
