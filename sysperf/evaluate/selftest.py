@@ -56,7 +56,8 @@ def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Itera
     expected = [test.expect] if isinstance(test.expect, str) else list(test.expect)
     got = [state for state, _ in answers]
     if got != expected:
-        doubts = ", ".join(gap.fact for _, outcome in answers if outcome for gap in outcome.unknown)
+        gaps = (gap for _, outcome in answers if outcome for gap in outcome.unknown)
+        doubts = ", ".join(gap.reason if gap.fact == rule.id else gap.fact for gap in gaps)
         yield f"expected {' '.join(expected)}, got {' '.join(got) or 'nothing'}{f' (unknown: {doubts})' if doubts else ''}"
     message = " ".join(_text(outcome) for _, outcome in answers if outcome)
     yield from (f"the message has no {text!r}: {message[:300]}" for text in test.message_has if text not in message)

@@ -226,19 +226,12 @@ def _launcher(name: str, words: Words) -> Command:
 def _environment(runner: Runner, words: Sequence[str], found: Command) -> Command:
     """`conda run -n NAME CMD`: the program behind it is looked at too, for what kind it is."""
     inner = parse(words)
-    return Command(
+    return msgspec.structs.replace(
+        inner,
         kind="launcher" if inner.kind == "launcher" else "environment",
-        program=inner.program,
-        env={**found.env, **inner.env},
-        cpu_tool=inner.cpu_tool,
-        memory_tool=inner.memory_tool,
-        cpus=inner.cpus,
-        cpu_nodes=inner.cpu_nodes,
-        launcher=inner.launcher,
-        launcher_ranks=inner.launcher_ranks,
-        binds_ranks=inner.binds_ranks,
-        module=inner.module,
-        script=inner.script,
+        arguments=(),
+        env=inner.env if inner.clears else {**found.env, **inner.env},
+        unset=(*found.unset, *inner.unset),
         environment=(runner.name, runner.environment),
         runner=runner,
     )

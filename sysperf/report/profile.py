@@ -74,7 +74,7 @@ def trace(written: Trace, *, iterations: int = 0, analyzed: bool = False, color:
     page.line(page.ink("strong", neutral(written.path, MAX_PATH)))
     page.line(f"{size(written.size_bytes)}, {written.events} events, {written.steps} optimizer steps, taken in {written.took_s:g} s")
     if not written.events:
-        page.paragraph("It is empty: PyTorch ran nothing while it was taken.", "unknown")
+        page.paragraph("It is empty: PyTorch ran nothing while it was taken, or the program was about to end.", "unknown")
     elif iterations and not written.steps:
         page.paragraph(
             "It was taken by time: PyTorch does so when it has seen no optimizer step yet. `--seconds` says for how long.", "unknown"

@@ -19,6 +19,7 @@ from sysperf.engine import judging
 from sysperf.evaluate import rule_cache
 from sysperf.evaluate.rule_files import read_file, site_files
 from sysperf.evaluate.ruleset import Ruleset, load
+from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import RuleError
 from sysperf.model.rule import Override, RuleFile
 from tests.fuzzing import fuzz
@@ -93,6 +94,17 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
 
     assert says in str(caught.value)
     assert "box.toml" in str(caught.value)
+
+
+def test_a_rules_own_tests_say_what_stops_it(tmp_path: Path) -> None:
+    """Its id alone helps no author."""
+    text = (
+        RULE.replace("box.swappiness > p.limit", "matches(box.name, '^(a+)+$')") + 'test = [{ name = "it", expect = "fire", given = {} }]\n'
+    )
+    path = write(tmp_path, text)
+    _, failures = run_tests(load([path], SCHEMA), SCHEMA, list(read_file(path).rule))
+
+    assert "could take too long" in failures[0].problem
 
 
 def test_two_rules_of_one_id_are_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sysperf.host.commands import WITHOUT_FOLDER, sysperf_command
 from sysperf.launch.command import parse
+from sysperf.launch.environment import of_program
 from sysperf.model.cpuset import CpuSet
 
 
@@ -157,3 +158,18 @@ def test_json_names_the_runner_as_it_always_did() -> None:
     assert parse(["conda", "run", "-n", "fast", "python", "x.py"]).environment == ("conda", "fast")
     assert parse(["hatch", "run", "gpu:python", "x.py"]).environment == ("hatch", "gpu")
     assert parse(["python", "x.py"]).environment == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "sees"),
+    [
+        ("env -u OMP_NUM_THREADS conda run -n fast python x.py", {"HOME": "/root"}),
+        ("conda run -n fast env -u OMP_NUM_THREADS python x.py", {"HOME": "/root"}),
+        ("env -u HOME uv run env -u OMP_NUM_THREADS A=1 python x.py", {"A": "1"}),
+        ("env A=1 uv run env -i B=2 python x.py", {"B": "2"}),
+        ("env A=1 uv run python x.py", {"A": "1", "HOME": "/root", "OMP_NUM_THREADS": "8"}),
+    ],
+)
+def test_what_is_unset_before_and_behind_a_runner_reaches_no_program(line: str, sees: dict[str, str]) -> None:
+    """`env` may stand on both sides of it."""
+    assert of_program({"HOME": "/root", "OMP_NUM_THREADS": "8"}, parse(line.split())) == sees
