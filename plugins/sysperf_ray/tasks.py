@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,13 @@ def came(ray: OfRay, done: OfRay) -> Line:
     return said
 
 
+def reach(address: str) -> None:
+    """Raise OSError where nobody listens at an address: Ray itself tries for a minute and a half."""
+    host, _, port = address.replace("ray://", "").rpartition(":")
+    if host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
 def main() -> None:
     """Answer until the input ends."""
     out = os.fdopen(os.dup(1), "w")
@@ -135,6 +143,7 @@ def main() -> None:
         print(json.dumps(said), file=out, flush=True)
 
     try:
+        reach(sys.argv[1])
         import ray
 
         ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")

@@ -95,15 +95,17 @@ def test_who_hands_batches_over_is_no_member_of_a_team() -> None:
 
 def test_a_launcher_is_told_from_who_makes_processes_again_and_again(start) -> None:  # type: ignore[no-untyped-def]
     """Both sleep meanwhile; the processes of a launcher stay."""
-    makes = start("import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.2)'])")
-    launches = start("import subprocess, sys, time; time.sleep(1); [subprocess.Popen(['sleep', '60']) for _ in (0, 1)]; time.sleep(60)")
+    makes = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.2)'])"
+    launches = "import subprocess, sys, time; time.sleep(1); [subprocess.Popen(['sleep', '60']) for _ in (0, 1)]; time.sleep(60)"
     ended = {}
-    for pid in (makes, launches):
+    for code in (makes, launches):
+        pid = start(code)
         seen, deadline = Window(pid), time.monotonic() + 30
         while programs._children_started(seen, pid) < 2 and time.monotonic() < deadline:
             seen.run(0.5)
+        assert programs._children_started(seen, pid) >= 2
         seen.run(1.5)
-        ended[pid] = programs._some_ended(seen, pid)
+        ended[code] = programs._some_ended(seen, pid)
 
     assert ended == {makes: True, launches: False}
 

@@ -178,12 +178,12 @@ class TestRay:
 
 @needs_ray
 def test_no_cluster_is_started() -> None:
-    """Where none answers, that is an error."""
+    """Where none answers, that is an error, and at once."""
     environment = {**os.environ, "PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}"}
     done = sysperf("fleet", "audit", "127.0.0.1:1", "--engine", "ray", env=environment)
 
     assert done.returncode == 2
-    assert done.stderr.startswith("sysperf: Ray: ")
+    assert done.stderr.startswith("sysperf: Ray: ConnectionRefusedError: ")
 
 
 def test_without_ray(tmp_path: Path) -> None:
