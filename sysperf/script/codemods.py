@@ -11,6 +11,7 @@ from sysperf.script.calls import is_fallback
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
+from sysperf.script.names import Binding
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.walk import is_named_as_test
@@ -18,6 +19,8 @@ from sysperf.startup import lazy
 
 _LIBRARIES = frozenset(("torch", "torchvision", "torchaudio", "torch_geometric", "datasets", "timm", "monai", "sklearn"))
 """Whose data sets give a sample without a change of their own."""
+_VIEWS = frozenset(f"torch.utils.data.{name}" for name in ("Subset", "random_split"))
+"""What shows a part of another data set."""
 _DATASET = lazy(r"(\w+_)?(dataset|data_set|ds)")
 _AMP = {"autocast": "enabled", "GradScaler": "init_scale"}
 """The names that torch.amp has too, with their first argument there is behind the device."""
@@ -66,8 +69,7 @@ def _drop_set_to_none(file: File, call: ast.Call) -> Change | None:
 
 def _keep_workers(file: File, call: ast.Call) -> Change | None:
     """Add persistent_workers=True; with a number of workers that is an option, ``persistent_workers=args.workers > 0``."""
-    name = file.names.qualified(call.func)
-    maker = makers.TRANSFORMERS if name.endswith("TrainingArguments") else makers.DATALOADER
+    rule, maker = "dataloader.workers-made-again", makers.DATALOADER
     if keyword(call, "worker_init_fn") is not None:
         return None  # it would seed the workers once, and not for each epoch
     if keyword(call, maker.persistent[0]) is not None or is_open(call) or file.loops.where(call).often or _changes_with_epochs(file, call):
@@ -76,25 +78,22 @@ def _keep_workers(file: File, call: ast.Call) -> Change | None:
     count = given.value if isinstance(given, ast.Constant) else None
     if isinstance(count, int) and count > 0:
         value = "True"
-    elif given is not None and dotted(given) and maker is makers.DATALOADER:
+    elif given is not None and dotted(given):
         value = f"{text_of(file, given)} > 0"
     else:
         return None
-    return change_of(
-        call, "dataloader.workers-made-again", add_keyword(file, call, f"{maker.persistent[0]}={value}", "dataloader.workers-made-again")
-    )
+    return change_of(call, rule, add_keyword(file, call, f"{maker.persistent[0]}={value}", rule))
 
 
 def _changes_with_epochs(file: File, call: ast.Call) -> bool:
     """Whether the data set may be changed between epochs, which workers that live on would not see."""
     given = argument(call, "dataset", 0)
-    kinds = file.values.kinds(given) if given is not None else set()
-    if given is not None and _may_keep_state(file, given):
+    if given is None or not _keeps_no_state(file, given):
         return True
     for other in file.tree.of(ast.Call):
         if last_name(other.func) == "set_epoch" and isinstance(other.func, ast.Attribute):
             sampler = "sampler" in last_name(other.func.value).lower()
-            if not sampler or "iterable-dataset" in kinds:
+            if not sampler or file.values.is_a(given, "iterable-dataset"):
                 return True
         if (
             isinstance(other.func, ast.Attribute)
@@ -106,19 +105,37 @@ def _changes_with_epochs(file: File, call: ast.Call) -> bool:
     return any(_DATASET.fullmatch(last_name(node.value)) and file.loops.where(node).often == "epoch" for node in stores)
 
 
-def _may_keep_state(file: File, given: ast.expr) -> bool:
-    """Whether giving a sample changes the data set, such as a position in a file: of this file's classes, or of others of the project."""
-    made = [binding.value for binding in file.names.lookup(given, dotted(given)) if binding.value is not None] if dotted(given) else [given]
-    for call in (value for value in made if isinstance(value, ast.Call)):
-        name = file.names.qualified(call.func)
-        owner = file.names.classes.get(name)
-        methods = [part for part in owner.body if isinstance(part, ast.FunctionDef)] if owner is not None else []
-        stores = (node for method in methods if method.name in SAMPLE_METHODS for node in within(method))
-        if any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) for node in stores):
-            return True
-        if owner is None and last_name(call.func) in file.names.imports and name.partition(".")[0] not in _LIBRARIES:
-            return True
-    return False
+def _keeps_no_state(file: File, given: ast.expr, depth: int = 4) -> bool:
+    """Whether it is certain that giving a sample leaves a data set as it was, as a position in a file is not.
+
+    It is of classes of this file that store nothing then, and of libraries' data sets. What a caller or another file gives is not known.
+    """
+    if isinstance(given, ast.Call):
+        return _is_made_stateless(file, given, depth)
+    bindings = file.names.lookup(given, dotted(given)) if dotted(given) and depth else []
+    return bool(bindings) and all(_is_bound_stateless(file, binding, depth) for binding in bindings)
+
+
+def _is_bound_stateless(file: File, binding: Binding, depth: int) -> bool:
+    if binding.parameter is None:
+        value, path = binding.value, binding.path
+        while path and isinstance(value, ast.Tuple):
+            value, path = (value.elts[path[0]] if path[0] < len(value.elts) else None), path[1:]
+        return value is not None and not binding.element and _keeps_no_state(file, value, depth - 1)
+    passed = file.names.arguments(binding.parameter)
+    return bool(passed) and all(_keeps_no_state(file, each, depth - 1) for each in passed)
+
+
+def _is_made_stateless(file: File, call: ast.Call, depth: int) -> bool:
+    name = file.names.qualified(call.func)
+    if name in _VIEWS:
+        return bool(call.args) and _keeps_no_state(file, call.args[0], depth - 1)
+    owner = file.names.classes.get(name)
+    if owner is None:
+        return name.partition(".")[0] in _LIBRARIES
+    methods = [part for part in owner.body if isinstance(part, ast.FunctionDef) and part.name in SAMPLE_METHODS]
+    stores = (node for method in methods for node in within(method) if isinstance(node, ast.Attribute))
+    return bool(methods) and not any(isinstance(node.ctx, ast.Store) for node in stores)
 
 
 def _rename_amp(file: File, call: ast.Call) -> Change | None:

@@ -41,9 +41,14 @@ def evaluate(model, loader):
     return right / len(loader)
 
 
-def train(model, dataset, optimizer, args):
+class Samples(torch.utils.data.Dataset):
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+def train(model, items, optimizer, args):
     loader = DataLoader(
-        dataset,
+        Samples(items),
         batch_size=32,
         num_workers=args.workers,  # of the command line
     )
@@ -355,14 +360,25 @@ def test_a_sum_may_begin_beside_others(begin: str, changed: bool) -> None:
 
 @pytest.mark.parametrize(
     ("made", "kept"),
-    [("data", True), ("TensorDataset(x)", True), ("Plain(path)", True), ("Counting(path)", False), ("Reader(path)", False)],
+    [
+        ("data", False),
+        ("known", True),
+        ("mixed", False),
+        ("TensorDataset(x)", True),
+        ("Plain(path)", True),
+        ("Subset(Plain(path), x)", True),
+        ("Counting(path)", False),
+        ("Subset(Counting(path), x)", False),
+        ("Reader(path)", False),
+        ("make(path)", False),
+    ],
 )
 def test_workers_of_a_data_set_with_a_state_are_left_alone(made: str, kept: bool) -> None:
-    """A position in a file goes on where workers live on; of a class of another file nobody knows."""
+    """A position in a file goes on where workers live on; of what a caller or another file gives nobody knows."""
     text = f"""
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
-from reader import Reader
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from reader import Reader, make
 class Plain(Dataset):
     def __getitem__(self, index):
         return self.items[index]
@@ -370,12 +386,14 @@ class Counting(Dataset):
     def __getitem__(self, index):
         self.position += 1
         return self.items[self.position]
-def train(data, path, x):
-    samples = {made}
+def train(data, known, mixed, path, x):
+    samples, other = {made}, Counting(path)
     loader = DataLoader(samples, num_workers=4)
     for epoch in range(3):
         for batch in loader:
             loss(model(batch)).backward()
             optimizer.step()
+train(other, Plain(path), Plain(path), path, x)
+train(other, Plain(path), Counting(path), path, x)
 """
     assert ("persistent_workers=True" in fixed(text)) == kept

@@ -94,7 +94,7 @@ def test_a_loader_of_held_out_data_is_an_evaluation(loader: str, call: str, show
 @pytest.mark.parametrize(("given", "kept"), [("", True), (", worker_init_fn=seed", False)])
 def test_workers_that_are_seeded_for_each_epoch_are_started_for_each(given: str, kept: bool) -> None:
     """Their samples would be others."""
-    text = f"{LOADER}loader = DataLoader(data, num_workers=4{given})\nfor epoch in range(90):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+    text = f"{LOADER}import torchvision\ndata = torchvision.datasets.MNIST('x')\nloader = DataLoader(data, num_workers=4{given})\nfor epoch in range(90):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
     (found,) = [each for each in judged_text(text) if each.rule == "dataloader.workers-made-again"]
     assert (found.source_fix is not None) == kept
 
