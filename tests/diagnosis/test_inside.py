@@ -229,9 +229,9 @@ def test_places_in_functions_that_do_not_run_say_nothing(tmp_path: Path, functio
 
 LOADER = """
 from torch.utils.data import DataLoader
-
-def train(data):
-    loader = DataLoader(data, num_workers=4)
+from torchvision.datasets import ImageFolder
+def train(path):
+    loader = DataLoader(ImageFolder(path), num_workers=4)
     for epoch in range(9):
         for batch in loader:
             pass
