@@ -28,6 +28,11 @@ DROPPED_AFTER, MAX_SENT = 2, 4
 """Kineto drops a trace by time when its own thread wakes up less than the warm-up before the start, as on a loaded machine, and
 says so in its log alone. A process that is free at so many further requests has dropped it, and gets it again, so often in all:
 https://github.com/pytorch/kineto/blob/main/libkineto/src/GenericActivityProfiler.cpp (canStart)"""
+_ENDED = (
+    "ask earlier, or for fewer steps: --iterations 2. PyTorch may crash while it exits so, after all of the program's work: "
+    "its exit code is 134 or 139 then"
+)
+"""At exit Kineto waits for its thread, which still takes records apart whose memory is gone: 9 of 10 exits with torch 2.13."""
 MAX_DURATION_MS, MAX_ITERATIONS = 60_000, 1_000
 
 
@@ -192,7 +197,7 @@ class _Session:
         """Raise SysperfError when there will be no trace."""
         pid, limit_s = self._target.pid, self.request.limit_s
         if not self._target.alive(self._host):
-            raise SysperfError(f"process {pid} ended before its trace was written", "ask earlier, or for fewer steps: --iterations 2")
+            raise SysperfError(f"process {pid} ended before its trace was written", _ENDED)
         if not self._was_asked and self._elapsed_s() > min(MAX_FIRST_REQUEST_S, limit_s):
             raise SysperfError(
                 f"process {pid} has not asked for {self._elapsed_s():.0f} s",

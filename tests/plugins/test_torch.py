@@ -231,9 +231,10 @@ def test_a_trace_by_time_that_is_always_dropped_ends(folder: str, tmp_path: Path
 def test_a_trace_that_fails_leaves_nothing(folder: str, tmp_path: Path, does: str, limit_s: float, why: str) -> None:
     """A program that dies, that ignores the request, that never finishes."""
     output = tmp_path / "t.json"
-    with asking(folder, does) as program, pytest.raises(SysperfError, match=why):
+    with asking(folder, does) as program, pytest.raises(SysperfError, match=why) as raised:
         take(program.pid, output, limit_s=limit_s)
     assert clean(folder, output)
+    assert ("134 or 139" in raised.value.hint) == (does == "die")
 
 
 def test_a_program_that_never_asks_is_told(folder: str, tmp_path: Path) -> None:
