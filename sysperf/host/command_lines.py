@@ -52,6 +52,15 @@ _TITLE = lazy(r"[A-Za-z][\w.+-]{0,60}(?:::?[\w.+-]{0,60}){0,3}:?")
 _URL = lazy(r"([A-Za-z][\w+.-]{0,20})://([^/?#\s]{0,300})([^\s]*)", re.DOTALL)
 _HOST = lazy(r"(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63}){0,8}|\[[0-9a-fA-F:]{2,45}\])?(?::[0-9]{1,5})?")
 _DATA_SCHEMES = frozenset(("s3", "gs", "gcs", "hf", "hdfs", "file", "env", "tcp", "detectron2", "torchvision"))
+_OF_PYTHON = lazy(
+    r"(?:default|error|always|all|module|once|ignore)(?:::(?:(?:[a-z_]{1,20}\.){0,4}(?:[A-Z][A-Za-z]{0,40})?Warning)?(?::[a-z_.]{1,40})?)?"
+    r"|dev|faulthandler|importtime|no_debug_ranges|perf(?:_jit)?|(?:utf8|tracemalloc|int_max_str_digits|gil|cpu_count)(?:=[0-9]{1,5})?"
+    r"|frozen_modules(?:=o(?:n|ff))?"
+)
+"""Values of the interpreter's own ``-W`` and ``-X``; a warning's message is free text.
+
+https://docs.python.org/3/using/cmdline.html
+"""
 _SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
 _SHELL_STRING = lazy(r"-[a-z]{0,4}c[a-z]{0,4}")
 _OWN_CODE = lazy(
@@ -146,6 +155,8 @@ class _Command:
             return f"{_flag_name(assigned[1])}={self._shown_value(assigned[1], assigned[2])}"
         if word in ("-", "--"):
             return word
+        if self._is_python and not self._script_seen and word[:2] in ("-W", "-X") and _OF_PYTHON.fullmatch(word[2:]):
+            return word
         of_shell = self._is_shell and _SHELL_STRING.fullmatch(word)
         if len(word) == 2 or word.startswith("--") or word in SHORT_NUMERIC or is_known(word) or of_shell:
             self._flag = word if _FLAG.fullmatch(word) else "--?"
@@ -163,6 +174,8 @@ class _Command:
         if self._is_python and not self._script_seen and flag in ("-c", "-m"):
             self._script_seen = True
             return (word if _OWN_CODE.fullmatch(word) else HIDDEN) if flag == "-c" else (word if is_module(word) else HIDDEN)
+        if self._is_python and not self._script_seen and flag in ("-W", "-X") and _OF_PYTHON.fullmatch(word):
+            return word
         if flag == "-m" and is_module(word) and not is_python(word):
             self._script_seen |= self._program_known
             return word

@@ -40,6 +40,8 @@ KEYS = {
 SECRET = FAKE(("hunter2;", "Tr0ub4dor&3"))
 
 VANISH: tuple[tuple[str, ...], ...] = (
+    ("python", "-W", f"ignore:{SECRET}:UserWarning", "train.py"),
+    ("python", f"-X{SECRET}", "train.py"),
     ("python", "train.py", "--token", SECRET),
     ("python", "train.py", f"--token={SECRET}"),
     ("python", "train.py", "--hf-token", SECRET),
@@ -87,6 +89,9 @@ VANISH: tuple[tuple[str, ...], ...] = (
 SECRETS = (SECRET, *KEYS.values())
 
 SURVIVE = (
+    ("python", "-W", "ignore", "train.py"),
+    ("python3.11", "-Wonce", "-X", "dev", "-X", "cpu_count=4", "train.py", "--lr", "0.1"),
+    ("python", "-u", "-W", "error::DeprecationWarning:torch.nn", "-Ximporttime", "-m", "torch.distributed.run", "train.py"),
     ("python", "train.py", "--tokenizer", "gpt2"),
     ("python", "train.py", "--tokenizer=meta-llama/Llama-3.1-70B-Instruct", "--max-tokens", "512", "--max_token=512"),
     ("python", "train.py", "--author", "none", "--keyframes", "3", "--passes", "2", "--monkey", "1"),
