@@ -155,7 +155,7 @@ class _Command:
             return f"{_flag_name(assigned[1])}={self._shown_value(assigned[1], assigned[2])}"
         if word in ("-", "--"):
             return word
-        if self._is_python and not self._script_seen and word[:2] in ("-W", "-X") and _OF_PYTHON.fullmatch(word[2:]):
+        if self._is_of_python(word[:2], word[2:]):
             return word
         of_shell = self._is_shell and _SHELL_STRING.fullmatch(word)
         if len(word) == 2 or word.startswith("--") or word in SHORT_NUMERIC or is_known(word) or of_shell:
@@ -174,8 +174,6 @@ class _Command:
         if self._is_python and not self._script_seen and flag in ("-c", "-m"):
             self._script_seen = True
             return (word if _OWN_CODE.fullmatch(word) else HIDDEN) if flag == "-c" else (word if is_module(word) else HIDDEN)
-        if self._is_python and not self._script_seen and flag in ("-W", "-X") and _OF_PYTHON.fullmatch(word):
-            return word
         if flag == "-m" and is_module(word) and not is_python(word):
             self._script_seen |= self._program_known
             return word
@@ -195,8 +193,11 @@ class _Command:
             return f"{variable[1]}={_of_variable(*variable.groups())}"
         numeric = self._trusted and (flag in SHORT_NUMERIC and (SMALL_NUMBER.fullmatch(word) or LIST.fullmatch(word)))
         hosts = self._trusted and all(map(ENDPOINT.fullmatch, word.split(",")))
-        named = is_harmless(word) and not SMALL_NUMBER.fullmatch(word)
+        named = self._is_of_python(flag, word) or (is_harmless(word) and not SMALL_NUMBER.fullmatch(word))
         return word if numeric or hosts or named or (self._trusted and keeps(word)) else HIDDEN
+
+    def _is_of_python(self, flag: str, word: str) -> bool:
+        return self._is_python and not self._script_seen and flag in ("-W", "-X") and _OF_PYTHON.fullmatch(word) is not None
 
     def _positional(self, word: str) -> str:
         if assigned := _ASSIGNMENT.fullmatch(word):
