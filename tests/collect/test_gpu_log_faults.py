@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sysperf.collect.gpu import log_faults
@@ -16,6 +17,16 @@ AT = "2026-11-20T12:00:00,000001+00:00 "
 
 def read(*lines: str) -> list[Fault]:
     return list(read_log("".join(f"{AT}{line}\n" for line in lines)).faults or ())
+
+
+SENTENCES = msgspec.toml.decode((Path(__file__).parents[1] / "machines" / "gpu_sentences.toml").read_bytes())
+
+
+@pytest.mark.parametrize("source", SENTENCES)
+def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) -> None:
+    found = {line: [fault.kind for fault in read(f"host kernel: {line}")] for lines in SENTENCES[source].values() for line in lines}
+
+    assert found == {line: [] if kind == "sound" else [kind] for kind, lines in SENTENCES[source].items() for line in lines}
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,21 @@ def test_a_laptop_with_a_ryzen_alone_is_silent(torch: Files) -> None:
     assert found(judge(processor_of_amd(), torch)) == {}
 
 
+def test_a_processors_graphics_that_hung_concern_nobody_who_computes() -> None:
+    """Beside NVIDIA's GPU, whose hang counts."""
+    hung = "2026-11-20T12:00:00,000001+00:00 host kernel: "
+    log = f"{hung}i915 0000:00:02.0: [drm] GPU HANG: ecode 12:1:85dffffb, in chrome [4242]\n{hung}amdgpu 0000:c4:00.0: amdgpu: ring gfx timeout\n"
+    files, links = beside_nvidia(processor_of_amd())
+
+    def judged(text: str) -> Report:
+        answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **nvml_calls(LAPTOP), "run:dmesg": text}
+        host = make_machine({**BASE, **files, "/sys/class/dmi/id/chassis_type": "10\n"}, links, answers, deep=True)
+        return audit(host, judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+
+    assert "gpu.reset-in-log" not in found(judged(log))
+    assert "gpu.reset-in-log" in found(judged(f"{log}{hung}NVRM: GPU0 krcWatchdog_IMPL: RC watchdog: GPU is probably locked!\n"))
+
+
 def test_a_card_without_driver_is_named_beside_a_processors_graphics() -> None:
     files, links = amd(RX7900)
     graphics, more = processor_of_amd()

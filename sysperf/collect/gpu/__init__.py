@@ -17,7 +17,7 @@ from sysperf.collect.gpu import drm, tegra
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
-from sysperf.collect.gpu.log_faults import GOES_ON, Fault
+from sysperf.collect.gpu.log_faults import GOES_ON, OTHER_DRIVERS, Fault
 from sysperf.collect.gpu.places import KFD, PCI
 from sysperf.collect.gpu.records import Device, is_mobile
 from sysperf.host import Host
@@ -211,7 +211,7 @@ def _ready(host: Host) -> bool | None:
 def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, nvidia: bool) -> Log:
     """The drivers' errors. Reading the kernel log takes --deep and often root.
 
-    Where there is no GPU for computing one may have failed at its start; what is reset there draws a screen.
+    Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen.
     """
     any_gpu = nvidia or bool(devices or functions)
     log = host.run("dmesg") if host.deep else None
@@ -219,8 +219,13 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
     places = {*(device.bus_id or "" for device in devices or ()), *(function.bus_id for function in functions or ())} - {""}
     ports = {port for place in places for port in addresses_in(host.link(f"{PCI}/{place}") or "")}
-    read = read_log(log, places | ports)
-    return read if any_gpu else Log(read.xids, read.sxids, tuple(fault for fault in read.faults or () if fault.kind not in GOES_ON))
+    alone = nvidia and all(device.vendor == "nvidia" for device in devices or ())
+
+    def counts(fault: Fault) -> bool:
+        draws = alone and fault.text.startswith(OTHER_DRIVERS) and fault.bus_id not in places
+        return fault.kind not in GOES_ON or (any_gpu and not draws)
+
+    return read_log(log, places | ports, counts)
 
 
 def nvidia_functions(host: Host) -> tuple[Function, ...] | None:

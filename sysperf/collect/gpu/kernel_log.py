@@ -8,7 +8,7 @@ SXid    https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 from msgspec import structs
@@ -65,8 +65,8 @@ class Log(Record):
     faults: tuple[Fault, ...] | None = None
 
 
-def read_log(log: str, places: Collection[str] = ()) -> Log:
-    """Return errors of the GPUs at these places, of NVSwitches, and other lines about lost GPUs, each once a device and kind."""
+def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], bool] = bool) -> Log:
+    """Return errors of the GPUs at these places, of NVSwitches, and other lines about GPUs that count, each once a device and kind."""
     xids: dict[tuple[str, int], Xid] = {}
     sxids: dict[tuple[str, int], Xid] = {}
     faults: dict[tuple[str | None, str], Fault] = {}
@@ -75,7 +75,7 @@ def read_log(log: str, places: Collection[str] = ()) -> Log:
             _add(xids, "Xid", match)
         elif match := _SXID.match(line):
             _add(sxids, "SXid", match)
-        elif fault := log_faults.read_fault(line, places):
+        elif (fault := log_faults.read_fault(line, places)) and counts(fault):
             log_faults.add(faults, fault)
     return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Annotated
 
+from sysperf.collect.gpu.other_sentences import OTHERS
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -20,7 +21,7 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus")
+GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "throttled", "queues", "slow-interrupt", "page-list")
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
@@ -59,47 +60,15 @@ NVIDIA = {
     "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress"
     r"|Idling display engine timed out",
 }
-OTHERS = {
-    "unsupported": r"graphics device [0-9a-f]{4} is not (?:properly|officially) supported",
-    "full": r"Not enough memory for command submission|Buffer eviction failed|exceeds resident system memory limit",
-    "rom": r"Unable to locate a BIOS ROM",
-    "replace": r"RAS records:[0-9]{1,6} exceeds? threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold|Replace this GPU",
-    "memory": r"(?<! 0 )(?<! 0 new )uncorrectable hardware errors?\b|[Pp]oison is consumed|reported (?:NON)?FATAL error",
-    "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF",
-    "start": r"Fatal error during GPU init|Device initialization failed|(?:[a-z]{2,5}_init) of IP block \S{1,40} failed"
-    r"|LMEM not initialized by firmware|gpu post error|ring \S{1,40} test failed|IB test failed on|NOT added due to errors"
-    r"|ib ring test failed|Failed to setup region|Failed to read back from memory region"
-    r"|ACK should not assert|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}) from pf",
-    "survival": r"In Survivability Mode",
-    "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode[0-9] reset failed"
-    r"|Failed to reset chip|GT[0-9]{1,3}: reset failed|Failed to reset GuC|Failed to initialise HW following reset"
-    r"|resume of IP block \S{1,40} failed|ASIC reset failed|GuC reset timed out",
-    "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged",
-    "heat": r"GPU over temperature range|Critical Temperature Fault",
-    "firmware-file": r"GuC firmware \S{1,80}: fetch failed|Failed to load firmware \"amdgpu/(?!\S*(?:_ta|_cap|_dmcu|isp))"
-    r"|[Ff]ailed to (?:load|init) \S{1,20} firmware\b|Unsupported GuC v",
-    "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}) failed"
-    r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
-    r"|Failed to initialize uC|PCODE initialization timed",
-    "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state|SMU: (?:No response|response:0xFFFFFFFF)"
-    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: no response",
-    "hung": r"GPU reset begin|GPU reset succeeded, trying to resume"
-    r"|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job|Kernel-submitted job timed out"
-    r"|GT[0-9]{1,3}: reset started|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full"
-    r"|Ring \S{1,40} reset fail|failed to write reg \S{1,10} wait reg|guilty [1-9][0-9]{0,3}, banned"
-    r"|Schedule (?:dis|en)able failed to respond|Engine reset request failed"
-    r"|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang"
-    r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption|[Qq]ueue preemption time ?out",
-    "link": r"XGMI: .{0,60}\bfail",
-    "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in command stream"
-    r"|Engine memory CAT error|Fault response: Unsuccessful",
-}
-MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA", "pcieport")
+OTHER_DRIVERS = ("amdgpu", "xe ", "i915", "Fence ")
+MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA", "pcieport", "Fence fallback")
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
 _OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: ].{1,300})")
-_OF_OTHERS = lazy(_AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]))(.{1,300})")
+_OF_OTHERS = lazy(
+    _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
+)
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _REFUSED = lazy(
     _AT + r"((?:AMD-Vi: Event logged \[[A-Z_]{4,40}\]? device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"

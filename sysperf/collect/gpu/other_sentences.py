@@ -1,0 +1,84 @@
+"""What drivers of AMD's and Intel's GPUs write when a GPU is ill, by kind.
+
+Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c of newer ones
+"""
+
+OTHERS = {
+    "unsupported": r"graphics device [0-9a-f]{4} is not (?:properly|officially) supported|Hardware reports unknown \w{5,8} version",
+    "full": r"Not enough memory for command submission|Buffer eviction failed|exceeds resident system memory limit",
+    "rom": r"Unable to locate a BIOS ROM|[Nn]o vBIOS found",
+    "replace": r"RAS records:[0-9]{1,6} exceeds? (?:90% of )?threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold"
+    r"|Replace this GPU|GPU is in BAD status",
+    "memory": r"(?<! 0 )(?<! 0 new )(?:uncorrectable|deferred) hardware errors?\b|[Pp]oison is consumed|reported (?:NON)?FATAL error"
+    r"|\[(?:Hardware Error|RAS)\]: (?!HEC FW).{1,80}\b[Uu]ncorrectable[- ][Ee]rror|Uncorrectable error detected in UMC"
+    r"|CP (?:EDC/)?ECC ERROR|CP EDC/ECC error detected|(?:GCEA|MMHUB EA) err detected|Mem Ecc Status: 0x"
+    r"|RLC \S{1,10} FED IRQ|RAS Intr triggered, device disabled|sq_intr: error.{1,120}[ _]type [03]\b|memory training failed"
+    r"|hbm (?:memory|bist) test failed|[Ff]ailed to (?:initialize|process) memory training"
+    r"|Memory training initialization failure|[Ss]end (?:long )?training msg failed",
+    "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF|MMIO unreliable|Lost access to MMIO BAR|PCIe error recovery failed",
+    "region": r"pci resource is not valid|Tile without any CPU visible VRAM",
+    "start": r"Fatal error during GPU init|Device initialization failed|(?:[a-z]{2,5}_init) of IP block \S{1,40} failed"
+    r"|LMEM not initialized by firmware|gpu post error|ring \S{1,40} test failed|IB test failed on|NOT added due to errors"
+    r"|ib ring test failed|Failed to setup region|Failed to read back from memory region"
+    r"|amdgpu_device_ip_(?:late_)?init failed|ACK should not assert"
+    r"|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}|ack|READY_TO_ACCESS_GPU) from pf|VF exclusive mode timeout"
+    r"|asic (?:atom )?init failed|asic reset on init failed|atombios stuck|discovery failed: -[0-9]"
+    r"|invalid ip discovery binary|(?:K[CG]Q|kfq) enable failed|KIQ failed to set resources|failed to map compute queue"
+    r"|Error (?:initializing|starting) (?:queue manager|interrupts|KFD node)|Error adding device to topology"
+    r"|KFD is disabled due to module initialization failure|Kernel queue test failed|Won't add GPU to topology"
+    r"|Survivability Boot Status : Critical|fw_status: 0x\w{1,16}, (?:data abort exception|unknown boot time errors)",
+    "survival": r"In Survivability Mode|Survivability mode enabled|Firmware flash required|HEC FW .{4,40} reported",
+    "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode ?[0-9] reset failed"
+    r"|Failed to reset chip|GT[0-9]{1,3}: (?:reset|resume) failed|Failed to reset GuC"
+    r"|Failed to initialise HW following reset|resume of IP block \S{1,40} failed|ASIC reset failed|GuC reset timed out"
+    r"|GPU pre asic reset failed|amdgpu_device_ip_resume failed|failed to send mode2 (?:reset|message)"
+    r"|[Ff]ailed to mode2? reset|reinit gpus failure|ring test failed after ring|(?:load failed|reenable failed) after reset"
+    r"|Driver-FLR-\w{5,8} wait .{5,20} failed",
+    "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged|timed out, cancelling all in-flight rendering",
+    "heat": r"GPU over temperature range|Critical Temperature Fault|shutdown due to GPU [HS]W CTF",
+    "firmware-file": r"GuC firmware \S{1,80}: fetch failed"
+    r"|Failed to load firmware \"?(?!\S*(?:_ta|_cap|_dmcu|isp|vcn|uvd|vce|jpeg|umsch|vpe))\S{1,60}\"?"
+    r"|(?<!IP block )[Ff]ailed to (?:load|init|get) (?!.{0,12}(?:vcn|uvd|vce|jpeg|umsch|vpe|isp|dmcu|HuC|GSC))\S{1,20} firmware\b"
+    r"|Unsupported GuC v|can't load firmware",
+    "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}|tmr init|ring init|resume) failed|Failed to load toc"
+    r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
+    r"|Failed to initialize uC|PCODE initialization timed|firmware load failed at boot time"
+    r"|Failed to wait for (?:sOS|trust OS) ready|ucode autoload timeout|[Ff]ailed to (?:start|wait) rlc autoload"
+    r"|IMU (?:start timeout|ucode load failed)|failed to load MES (?:kiq )?fw"
+    r"|SMC (?:is not ready|engine is not correctly up)|Failed to setup smc hw"
+    r"|[Ss][Mm][Uu] (?:load firmware|firmware load(?:ing)?) failed|Failed to enable (?:GuC CT|CTB)|DMA for GuC fw failed"
+    r"|GuC init failed with|GuC PC (?:Start|reset) failed|SLPC (?:reset action failed|not enabled)",
+    "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state"
+    r"|SMU: (?:No response|response:0xFFFFFFFF)|SMU is in hanged state|No response from smu|SMU still servicing msg"
+    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: no (?:response|reply)|G2H channel broken"
+    r"|No forward process on H2G|reached retry limit"
+    r"|CT: (?:No response for request|Communication stalled|Corrupted descriptor)|CT (?:read|write): non-zero status"
+    r"|(?:[Ee]arly |GUC: )(?:GuC )?(?:[Cc]rash dump|[Ee]xception) notification",
+    "hung": r"GPU reset begin|GPU reset succeeded, trying to resume|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job"
+    r"|Kernel-submitted job timed out|VM job timed out|Got hung context|GT[0-9]{1,3}: reset started|reset request timed out"
+    r"|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full|Fence expiration time out|Ring \S{1,40} reset fail"
+    r"|failed to (?:write|read) reg[: ]\S{1,10}(?: wait reg|$)|guilty [1-9][0-9]{0,3}, banned"
+    r"|Schedule (?:dis|en)able failed to respond|Suspend fence, guc_id=.{1,12}failed to respond|Engine reset request failed"
+    r"|engine reset request failed|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang|resumed still in error"
+    r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption"
+    r"|[Qq]ueue preemption (?:time ?out|failed)|preemption failed|dequeue request time out|Resetting wave fronts"
+    r"|queue id \S{1,12} at pasid \S{1,12} is reset|Queues reset on process|failed to (?:add|remove) hardware queue"
+    r"|failed to (?:suspend|resume) (?:all )?gangs|failed to (?:reset|unmap) (?:legacy|hardware) queue"
+    r"|Failed to (?:evict|restore|suspend|resume) (?:process )?queues?\b|Failed to quiesce KFD|failed to execute runlist"
+    r"|(?:Suspending|Resuming) all queues failed|fail(?:ed)? to wait on (?:gfx )?hqd deactiv|GFX Watchdog Timeout"
+    r"|Timeout waiting for (?:VM flush|sem acquire in VM flush)|timeout waiting for kiq fence|[Ee]rror flushing GPU TLB"
+    r"|TLB flush failed for PASID|TLB invalidation (?:fence timeout|response timed out|did not complete)"
+    r"|(?:TD flush|Global invalidation) timeout|timeout: rlcg (?:program|faled)|couldn't schedule ib on ring"
+    r"|(?:move|clear) memory with ring turned off|Force wake domain .{1,30} failed to ack"
+    r"|timed out waiting for forcewake ack",
+    "link": r"XGMI: (?!.{0,20}create).{0,60}\b[Ff]ail|XGMI: .{1,60}can not match hive|(?:wafl|xgmi|usr [cd]p) link training failed",
+    "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in (?:SDMA )?command stream|Engine memory CAT error"
+    r"|Fault response: Unsuccessful|ACC: Unsuccessful|GPU fault detected: [0-9]|VM fault \(0x"
+    r"|sq_intr: error.{1,120}[ _]type [12]\b|got unhandled exception",
+    "interrupt": r"Fail(?:ed)? to (?:alloc msi vectors|enable support -|request MSI)|No supported interrupt handler",
+    "throttled": r"GPU (?:is throttled|thermal throttling temperature reached), expect performance decrease",
+    "queues": r"Expect reduced ROCm performance|No more (?:XGMI )?SDMA queue to allocate|Can't create new usermode queue",
+    "slow-interrupt": r"Fence fallback timer expired on ring",
+    "page-list": r"RAS (?:header invalid|[Tt]able incorrect checksum)|Failed to (?:read|write|load|save) EEPROM table"
+    r"|EEPROM failed reading",
+}
