@@ -10,6 +10,7 @@ import pytest
 from sysperf.collect.gpu import log_faults
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.log_faults import Fault
+from sysperf.collect.gpu.other_sentences import OTHERS
 from sysperf.evaluate.rule_files import read_file
 
 AT = "2026-11-20T12:00:00,000001+00:00 "
@@ -320,5 +321,5 @@ def test_each_kind_has_advice_or_a_rule_of_its_own() -> None:
     """A kind that no rule knows would be read and never said."""
     tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
-    kinds = {*log_faults.NVIDIA, *log_faults.OTHERS, *log_faults.ALL}
+    kinds = {*log_faults.NVIDIA, *OTHERS, *log_faults.ALL}
     assert kinds - set(log_faults.GOES_ON) == tables["fault_advice"].keys()
