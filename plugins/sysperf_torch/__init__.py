@@ -17,6 +17,7 @@ from sysperf.model.profile import Trace, TraceRequest
 from sysperf.plugin import ReportProgress
 from sysperf_torch import trace_file
 from sysperf_torch.daemon_socket import DaemonSocket, listen
+from sysperf_torch.mark import Mark
 from sysperf_torch.target import Target, find
 from sysperf_torch.wire import Request
 
@@ -29,8 +30,8 @@ DROPPED_AFTER, MAX_SENT = 2, 4
 says so in its log alone. A process that is free at so many further requests has dropped it, and gets it again, so often in all:
 https://github.com/pytorch/kineto/blob/main/libkineto/src/GenericActivityProfiler.cpp (canStart)"""
 _ENDED = (
-    "ask earlier, or for fewer steps: --iterations 2. PyTorch may crash while it exits so, after all of the program's work: "
-    "its exit code is 134 or 139 then"
+    "ask earlier, or for fewer steps: --iterations 2. If its exit code is 134 or 139, PyTorch crashed after all of its work: "
+    "one that `sysperf wrap --traceable` starts waits for its trace"
 )
 """At exit Kineto waits for its thread, which still takes records apart whose memory is gone: 9 of 10 exits with torch 2.13."""
 MAX_DURATION_MS, MAX_ITERATIONS = 60_000, 1_000
@@ -78,7 +79,8 @@ def _opened(
         if target.address not in daemons:
             daemons[target.address] = cleanup.enter_context(listen(target))
         daemons[target.address].targets[target.pid] = target
-        return _Session(host, target, daemons[target.address], request, folder, path, progress)
+        mark = cleanup.enter_context(contextlib.closing(Mark(target)))
+        return _Session(host, target, daemons[target.address], mark, request, folder, path, progress)
     except SysperfError as error:
         return error
 
@@ -132,9 +134,17 @@ class _Session:
     """One trace, from the first request of the process to the complete file."""
 
     def __init__(
-        self, host: Host, target: Target, daemon: DaemonSocket, request: TraceRequest, folder: str, path: str, progress: ReportProgress
+        self,
+        host: Host,
+        target: Target,
+        daemon: DaemonSocket,
+        mark: Mark,
+        request: TraceRequest,
+        folder: str,
+        path: str,
+        progress: ReportProgress,
     ) -> None:
-        self._host, self._target, self._daemon, self._folder = host, target, daemon, folder
+        self._host, self._target, self._daemon, self._mark, self._folder = host, target, daemon, mark, folder
         self.request, self.path = request, path
         self._progress = progress
         self._start = time.monotonic()
@@ -157,13 +167,17 @@ class _Session:
                 self.problem = error
             else:
                 self._progress(f"{self._state()} ({self._elapsed_s():.0f} s)")
-        return bool(self.written or self.problem)
+                return False
+        self._mark.close()
+        return True
 
     def answer(self, pid: int, request: Request, address: str | bytes) -> None:
         """Answer a request, if it is of this process."""
         if pid != self._target.pid:
             return
         send = request.kind == "req" and request.free and (not self._sent or self._was_dropped())
+        if send:
+            self._mark.set()
         if self._daemon.answer(request, address, self._config() if send else ""):
             self._was_asked = True
             if send:

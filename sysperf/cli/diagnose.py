@@ -8,7 +8,7 @@ cost to the job (docs/diagnose.md has the measurements):
   outside   nothing is attached or stopped; the reading takes CPU time of its own
   samples   the CPU time of py-spy and perf, for 6 s; needs root for programs of others
   trace     a second of the job at about half its speed; only programs that were started by `sysperf wrap --traceable`, or by this command.
-            PyTorch may crash while a job exits that ends meanwhile: --no-trace where it is about to
+            One that ends meanwhile waits for its trace; only with KINETO_USE_DAEMON=1 set by hand PyTorch may crash there
 
 exit codes:
   0  healthy, idle or suspended

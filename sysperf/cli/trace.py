@@ -2,8 +2,8 @@
 
 The program must have been started by `sysperf wrap --traceable`, or with KINETO_USE_DAEMON=1 in its environment; it is not
 changed for this. It asks for work every 5 s and warms its profiler up, so a trace takes some 10 s. Tracing slows it down
-meanwhile: a small model to half its speed, with shapes and stacks to a quarter. Do not trace a program that is about to end: PyTorch
-may crash while it exits, after the program's work.
+meanwhile: a small model to half its speed, with shapes and stacks to a quarter. One that ends meanwhile waits at
+its end for its trace. Without `wrap --traceable` PyTorch may crash there, after the program's work.
 
 examples:
   sysperf trace 4242                           5 optimizer steps

@@ -1,4 +1,4 @@
-"""The folder of the sockets over which traces are taken on demand: this user's own, and named in the program's environment.
+"""What lets traces be taken of a program on demand: a folder for the sockets, this user's own, and a module that it loads at its start.
 
 Kineto  https://github.com/pytorch/kineto/blob/main/libkineto/src/IpcFabricConfigClient.cpp
 """
@@ -6,7 +6,10 @@ Kineto  https://github.com/pytorch/kineto/blob/main/libkineto/src/IpcFabricConfi
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import stat
+import time
 from collections.abc import Iterator, Mapping
 
 from sysperf import paths
@@ -16,13 +19,25 @@ from sysperf.ownership import stranger
 VARIABLE = "KINETO_IPC_SOCKET_DIR"
 MAX_BYTES = 54
 """Kineto's sockets in it have names of 53 characters, and the path of a socket has room for 107."""
+INJECTED = f"{os.path.dirname(os.path.abspath(__file__))}/injected"
 _TEMPORARY = "/tmp"  # noqa: S108 - sticky, else nothing is made there; TMPDIR may be too long
+_CLIENT = "dynoconfigclient"
+_MAX_CLIENTS, _SETTLED_S = 1_000, 10
 _HINT = "set XDG_RUNTIME_DIR to a folder of your own"
 
 
 def expected(env: Mapping[str, str]) -> str:
     """Return the folder that `made` would make first, or the one that the environment names."""
     return env.get(VARIABLE) or _candidates()[0]
+
+
+def python_path(env: Mapping[str, str]) -> str:
+    """Return the program's PYTHONPATH with our folder in front: a program that ends while it is traced waits for its trace then.
+
+    It stays as it is where the path of our folder would be read as two.
+    """
+    given = env.get("PYTHONPATH", "")
+    return given if ":" in INJECTED or INJECTED in given.split(":") else f"{INJECTED}:{given}" if given else INJECTED
 
 
 def made(env: Mapping[str, str]) -> str:
@@ -33,6 +48,8 @@ def made(env: Mapping[str, str]) -> str:
     if given := env.get(VARIABLE):
         return given
     usable = next((folder for folder in _candidates() if _is_made(folder)), "")
+    if usable:
+        _remove_left(usable)
     return usable or _new()
 
 
@@ -67,6 +84,24 @@ def _is_made(folder: str) -> bool:
     except OSError:
         return False
     return stranger(folder) is None and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _remove_left(folder: str) -> None:
+    """Remove the sockets of programs that are gone: Kineto leaves its own behind, however a program ends."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        left = [entry.path for entry in itertools.islice(entries, _MAX_CLIENTS) if entry.name.startswith(_CLIENT)]
+        if not left:
+            return
+        import socket  # noqa: PLC0415 - 3 ms, where a program was started before only
+
+        for path in left:
+            status = os.lstat(path)
+            if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > _SETTLED_S:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+                    try:
+                        probe.connect(path)
+                    except ConnectionRefusedError:
+                        os.unlink(path)
 
 
 def _new() -> str:

@@ -20,6 +20,7 @@ import pytest
 
 from sysperf.cli import wrap
 from sysperf.cli._options import parser
+from sysperf.launch import trace_folder
 from sysperf.ownership import stranger
 from tests.conftest import fixture_folder
 from tests.invoking import program, sysperf
@@ -607,6 +608,21 @@ def test_traceable(torch_python: str, tmp_path: Path) -> None:
     usual = f"/tmp/sysperf-{os.getuid()}/sysperf/kineto"
     own = stranger(usual) is None  # anybody may have made a folder of this name
     assert env["KINETO_IPC_SOCKET_DIR"] == usual if own else env["KINETO_IPC_SOCKET_DIR"].startswith("/tmp/sysperf-")
+
+
+def test_a_traceable_program_waits_for_its_trace_at_its_end(torch_python: str, tmp_path: Path) -> None:
+    """The module for that is in front of the user's folders, and not where the user's command says what the path is."""
+    env, _ = inside(torch_python, "--traceable", env={"PYTHONPATH": str(tmp_path)})
+    assert env["PYTHONPATH"] == f"{trace_folder.INJECTED}:{tmp_path}"
+
+    env, _ = inside(torch_python, env={"PYTHONPATH": str(tmp_path)})
+    assert env["PYTHONPATH"] == str(tmp_path)
+
+    env, _ = inside(torch_python, "--traceable", "--set", f"PYTHONPATH={tmp_path}")
+    assert env["PYTHONPATH"] == str(tmp_path)
+
+    done = run("env", f"PYTHONPATH={tmp_path}", torch_python, "-c", SHOW, options=("--traceable",))
+    assert json.loads(done.stdout)[0]["PYTHONPATH"] == str(tmp_path)
 
 
 @pytest.mark.root(users=True)

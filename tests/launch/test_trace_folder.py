@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import stat
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -55,6 +58,27 @@ def test_the_usual_name_is_used_again(temporary: Path) -> None:
 
     assert folder == trace_folder.made({}) == trace_folder.expected({}) == f"{temporary}/sysperf-{os.geteuid()}/sysperf/kineto"
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+def test_sockets_of_programs_that_are_gone_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kineto leaves its own behind. One that somebody listens on stays, as does what was made just now and what is no socket of Kineto's."""
+    with contextlib.ExitStack() as stack:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir="/tmp")))
+        folder = Path(trace_folder.made({}))
+        bound = {name: stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) for name in ("lives", "gone", "new")}
+        for name, end in bound.items():
+            end.bind(f"{folder}/dynoconfigclient{name}")
+        bound["gone"].close()
+        bound["new"].close()
+        (folder / "dynoconfigclientfile").touch()
+        for path in folder.iterdir():
+            if path.name != "dynoconfigclientnew":
+                os.utime(path, (0, 0))
+        (folder / "dynolog").touch()
+
+        trace_folder.made({})
+
+        assert sorted(path.name.removeprefix("dynoconfigclient") for path in folder.iterdir()) == ["dynolog", "file", "lives", "new"]
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,18 @@ def asking(folder: str, does: str = "trace") -> Iterator[subprocess.Popen[str]]:
         yield program
 
 
-@contextlib.contextmanager
-def training(tmp_path: Path, workers: int, folder: str = "") -> Iterator[int]:
-    """A real training program; its process number."""
+def with_torch() -> str:
+    """The interpreter of an environment that has PyTorch."""
     python = os.environ.get("SYSPERF_TORCH_PYTHON")
     if not python:
         pytest.skip("no PyTorch: set SYSPERF_TORCH_PYTHON to the interpreter of an environment that has it")
-    script = tmp_path / "train.py"
+    return python
+
+
+@contextlib.contextmanager
+def training(tmp_path: Path, workers: int, folder: str = "") -> Iterator[int]:
+    """A real training program; its process number."""
+    python, script = with_torch(), tmp_path / "train.py"
     script.write_text(TRAINING)
     env = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": folder} if folder else {}
     with started(python, script, str(workers), env=env) as program:

@@ -28,7 +28,7 @@ from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Trace, TraceRequest
 from sysperf.report import profile
 from tests.conftest import make_machine
-from tests.plugins.programs import asking, command, loaded, sockets, started, training
+from tests.plugins.programs import asking, command, loaded, sockets, started, training, with_torch
 
 
 def request(types: int = 3, *pids: int) -> bytes:
@@ -492,6 +492,51 @@ def test_a_real_program_that_dies_while_traced(folder: str, tmp_path: Path) -> N
             sysperf_torch.trace(Host(), TraceRequest(pid, duration_ms=5_000, output=str(output)), kill)
         assert time.monotonic() - began < 20
     assert clean(folder, output)
+
+
+ENDING = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1]):
+    model(torch.rand(8, 64)).sum().backward()
+    optimizer.step()
+print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("length", [("--iterations", "1000"), ("--seconds", "3")])
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_real_program_that_ends_while_traced_ends_well(folder: str, tmp_path: Path, length: tuple[str, str], *, gives_up: bool) -> None:
+    """It waits for its trace, also where nobody else does any more; PyTorch crashes there else, 9 of 10 times with torch 2.13."""
+    script, end, output = tmp_path / "ending.py", tmp_path / "end", tmp_path / "traces" / "t.json"
+    output.parent.mkdir()
+    script.write_text(f"import os, sys\n{ENDING}")
+    wrapped = ("wrap", "--quiet", "--traceable", "--only", "launch.traceable-asked", "--", with_torch(), str(script), str(end))
+    env = {**os.environ, "KINETO_IPC_SOCKET_DIR": folder}
+    sysperf, pipe = (sys.executable, "-m", "sysperf"), subprocess.PIPE
+    with subprocess.Popen((*sysperf, *wrapped), stdout=pipe, stderr=pipe, text=True, env=env) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        argv = (*sysperf, "trace", str(program.pid), *length, "--output", str(output))
+        with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True) as tracing:
+            assert tracing.stderr is not None
+            while "traces itself" not in tracing.stderr.readline():
+                assert tracing.poll() is None
+            end.touch()
+            if gives_up:
+                tracing.send_signal(signal.SIGINT)
+            said = tracing.communicate(timeout=120)
+        _, warned = program.communicate(timeout=120)
+
+    assert program.returncode == 0, warned
+    assert tracing.returncode == (130 if gives_up else 0), said
+    assert gives_up or loaded(output)["traceEvents"]
+    assert clean(folder, output) or not gives_up
+    assert not [name for name in os.listdir(folder) if not name.startswith("dynoconfigclient")], "Kineto leaves its own alone"
 
 
 def test_several_programs_are_traced_at_the_same_time(folder: str, tmp_path: Path) -> None:

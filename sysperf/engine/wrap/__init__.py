@@ -5,7 +5,7 @@ A launch must not wait: only the areas that placement and the rules in force nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -106,10 +106,17 @@ def _planned(known: Known, placement: Placement, judged: Judged) -> LaunchPlan:
         known.env,
         known.command,
         placement,
-        free=known.env if known.request.force_env else known.ranks.injected,
+        free=_replaceable(known),
         warnings=judged.warnings,
         keeps_policy=_has_memory_policy(known, placement),
     )
+
+
+def _replaceable(known: Known) -> Iterable[str]:
+    """The variables that a rule may set although they have a value: nobody chose it, or it is kept within the new one."""
+    if known.request.force_env:
+        return known.env
+    return (*known.ranks.injected, "PYTHONPATH") if known.request.traceable else known.ranks.injected
 
 
 # ---------------------------------------------------------------------- the place

@@ -30,7 +30,7 @@ ELSEWHERE = "This is another machine: run sysperf {command} there, with the numb
 READ_ONLY = "This dashboard is read-only: run sysperf {command} {pid} in a terminal."
 ASKED = (
     "The program writes 5 optimizer steps to a file in {folder}. It asks for work every 5 s and warms its profiler up, so this takes "
-    "some 10 s; meanwhile it is slower. It goes on as before then. If it ends meanwhile, PyTorch may crash while it exits."
+    "some 10 s; meanwhile it is slower. It goes on as before then. If it ends meanwhile, it waits for the trace if wrap started it."
 )
 
 
