@@ -67,6 +67,7 @@ def run(command: str, tree: Path, home: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.heading)
 def test_a_worked_example_works(example: Example, tmp_path: Path) -> None:
     """It touches as many files as it says, and its commands print what it shows."""

@@ -151,6 +151,7 @@ def test_what_a_sandbox_hides_is_a_problem(tmp_path: Path) -> None:
         assert "see-all-users" in problem
 
 
+@pytest.mark.slow
 def test_kill_9_loses_no_history(tmp_path: Path) -> None:
     """After kill -9 and a new start the samples, the events and since when a finding holds are still there."""
     site_rule(tmp_path, rule())

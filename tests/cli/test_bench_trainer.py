@@ -149,6 +149,7 @@ def rung(record: Ladder, name: str) -> RungResult:
     return next(one for one in record.rungs if one.id == name)
 
 
+@pytest.mark.slow
 def test_a_ladder_is_climbed(home: Path) -> None:
     """Each rung with its outcome; those that cannot be had, or do not run, with the reason; what follows stays out with them."""
     record = climbed(home, "--minutes", "0.4")

@@ -243,6 +243,7 @@ def test_no_node_at_all(tmp_path: Path) -> None:
     assert sysperf("fleet", "audit").returncode == 2
 
 
+@pytest.mark.slow
 def test_one_record_at_a_time_is_in_memory(tmp_path: Path) -> None:
     """200 records of 220 kB, each with findings of its own, are 44 MB together."""
     text = "".join(map(chr, range(0x4E00, 0x4E00 + 10_000)))

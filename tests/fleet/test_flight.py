@@ -186,6 +186,7 @@ def test_a_deep_pickle_is_no_end() -> None:
             flight.parse(deep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", [b"]" * (16 << 20), b'{"entries":[' + b"[]," * (5 << 20) + b"[]]}"], ids=["pickle", "json"])
 def test_a_dump_takes_no_more_memory_than_a_dump_can(raw: bytes) -> None:
     """Sixteen megabytes of empty lists took a gigabyte."""

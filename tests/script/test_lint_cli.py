@@ -246,6 +246,7 @@ def test_a_fix_that_changed_nothing_offers_no_undo(folder: Path) -> None:
     assert "restored" in lint(folder, "--undo", "1")
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_old_file_or_the_new_one(folder: Path) -> None:
     """At any system call of the writing: each file is whole, and undo still works."""
     for number in range(3):

@@ -50,6 +50,7 @@ def rows(timeline: Timeline) -> int:
     return len(timeline.operations) + len(timeline.calls) + len(timeline.ranges)
 
 
+@pytest.mark.slow
 def test_a_file_of_usual_size_is_examined_whole(repeated: str) -> None:
     """It has more rows than are kept of a large file, and all of them count."""
     timeline = read(repeated)

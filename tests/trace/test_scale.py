@@ -37,6 +37,7 @@ def large(path: Path, events: int) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_hundred_thousand_events_is_bounded(tmp_path: Path) -> None:
     """The drawing holds a part of them, says how many it leaves out, and the page is no larger than a picture."""
     path = large(tmp_path / "large.json", 100_000)

@@ -135,6 +135,7 @@ def test_looks_beyond_40_grow_with_the_pairs() -> None:
     assert [stats.look_level(count) for count in (1, 6, 10, 20)] == [0.0155, 0.0155, 0.0155, 0.00775]
 
 
+@pytest.mark.slow
 def test_looks_at_any_time_are_right_too() -> None:
     """The e-process, looked at after each of 60 pairs of A/A: called different in at most 5 % of the studies."""
     rng = random.Random(7)
