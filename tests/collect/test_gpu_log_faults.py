@@ -1,4 +1,7 @@
-"""Sentences of GPU drivers that are no Xid: the forms are those of the drivers' sources."""
+"""Sentences of GPU drivers that are no Xid: the forms are those of the drivers' sources.
+
+NVIDIA's were gone through whole: each message that 555.58.02 prints at the level of errors (kernel-open, src/nvidia, src/nvidia-modeset).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 from sysperf.collect.gpu import log_faults
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.log_faults import Fault
+from sysperf.collect.gpu.nvidia_sentences import NVIDIA
 from sysperf.collect.gpu.other_sentences import OTHERS
 from sysperf.evaluate.rule_files import read_file
 
@@ -115,6 +119,55 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("nvidia-modeset: ERROR: GPU:0: Idling display engine timed out: 0x0000c57e:0:0:0x00000002", "hung"),
         ("nvidia_peermem: disagrees about version of symbol nvidia_p2p_get_pages", "module"),
         ("nvidia-nvswitch: probe of 0000:c4:00.0 failed with error -1", "probe"),
+        ("NVRM: This is a 64-bit BAR mapped above 4GB by the system", "region"),
+        ("NVRM: Fatal Error while attempting to resize PCIe BARs.", "region"),
+        ("NVRM: GPU 0000:01:00.0: No interrupts of any type are available. Cannot use this GPU.", "interrupt"),
+        ("NVRM: GPU 0000:01:00.0: Tried to get IRQ 16, but another driver", "interrupt"),
+        ("NVRM: Going over RM unhandled interrupt threshold for irq 148", "interrupt"),
+        ("NVRM: GPU0 _intrServiceStallCommonCheckEnd: Interrupt is stuck. Bailing after 100 iterations.", "interrupt"),
+        ("nvidia-modeset: Version mismatch: nvidia.ko(535.183.01) nvidia-modeset.ko(550.54.15)", "module"),
+        ("nvidia-nvswitch: Version mismatch, kernel version 535.183.01 user version 535.161.08", "mismatch"),
+        ("NVRM: Attempting to remove device 0000:01:00.0 with non-zero usage count!", "removed"),
+        ("NVRM: GPU 0000:01:00.0: open() not permitted for excluded GPU", "excluded"),
+        ("NVRM: GPU 0000:01:00.0: Device is currently unavailable", "excluded"),
+        ("NVRM: GPU0 rpcSetGuestSystemInfo_v15_00: NVRM_RPC: SET_GUEST_SYSTEM_INFO : failed.", "vgpu"),
+        ("NVRM: Aborting probe for VF 0000:3b:00.4 since IOMMU is not present on the system.", "vgpu"),
+        ("NVRM: GPU memory zone movable auto onlining failed!", "memory-node"),
+        ("NVRM: Hotplugged GPU memory NUMA node: 2 not set in current->mems_allowed!", "memory-node"),
+        ("NVRM: ignoring the legacy GPU 0000:01:00.0", "unsupported"),
+        ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.", "unsupported"),
+        ("NVRM: GPU0 kgspValidateBuildVersion: gsp_ga10x.bin version mismatch: got version 535.54.03, expected version 535.86.05", "firmware-file"),
+        ("NVRM: kgspInitRm_IMPL: need firmware to initialize GSP", "firmware-file"),
+        ("NVRM: confComputeConstructEngine_IMPL: CPU does not support confidential compute.", "confidential"),
+        ("NVRM: spdmContextInit_IMPL: SPDM: Session establishment failed!", "confidential"),
+        ("NVRM: GPU3 kgspHealthCheck_TU102: ********************************* GSP Failure **********************************", "firmware"),
+        ("NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:9b:00 (printing 1 of every 30).  The GPU likely needs to be reset.", "firmware"),
+        ("NVRM: GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x00000065 for fn 78!", "firmware"),
+        ("NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out", "firmware"),
+        ("NVRM: kgspParseFwsecUcodeFromVbiosImg: failed to parse FWSEC ucode from VBIOS image (VBIOS version 96.00.74.00.01): 0x25", "rom"),
+        ("NVRM: heapBlackListPages_IMPL: We have blacklisted maximum number of pages possible. returning error 57", "replace"),
+        ("NVRM: page offlining failed. address: 0x5a1f000 pfn: 0x5a1f ret: -16", "memory"),
+        ("nvidia-uvm: uvm_gpu.c:2163 uvm_gpu_check_ecc_error_no_rm[pid:4242] ECC error encountered, GPU GPU-12345678", "memory"),
+        ("NVRM: GPU0 gpumgrGetP2PCaps: Links failed to train for the given gpu pairs!", "link"),
+        ("NVRM: knvlinkSetDegradedMode_IMPL: GPU2 marked Degraded for error on linkId 5", "link"),
+        ("nvidia-nvswitch0: Failed to initialize device : -5", "switch"),
+        ("nvidia-nvswitch3: Blacklisted nvswitch device", "switch"),
+        ("nvidia-nvswitch: unrecoverable error in ISR", "switch"),
+        ("NVRM: GPU0 intrServiceStall_IMPL: Failed GPU reg read : 0xffffffff. Check whether GPU is present on the bus", "lost"),
+        ("NVRM: GPU 0000:01:00.0: PCI channel for the device is offline", "lost"),
+        ("NVRM: GPU0 tmrGetTimeEx_GH100: Consistently Bad TimeLo value ffffffff", "lost"),
+        ("NVRM: kbifPollDeviceOnBus_IMPL: Timeout polling GPU back on bus", "lost"),
+        ("NVRM: osInitNvMapping: *** Cannot attach gpu", "start"),
+        ("NVRM: RmInitAdapter: osInitNvMapping failed, bailing out of RmInitAdapter", "start"),
+        ("NVRM: gpuHandleSecFault_GH100: SEC_FAULT lockdown detected. This is fatal. RM will now shut down.", "start"),
+        ("NVRM: GPU0 kgspBootstrap_GH100: Timeout waiting for lockdown release. It's also possible that bootrom may have failed.", "reset"),
+        ("NVRM: GPU0 kgspWaitForGfwBootOk_TU102: failed to wait for GFW boot complete: 0x55 VBIOS version 90.17.99.00.01", "reset"),
+        ("NVRM: GPU0 kgspExecuteBooterLoad_TU102: failed to execute Booter Load: 0x62", "reset"),
+        ("NVRM: kfspPollForQueueEmpty_IMPL: Timed out waiting for FSP command queue to be empty.", "reset"),
+        ("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM", "reset"),
+        ("nvidia-peermem nv_dma_map:263 ERROR nv_dma_map -- error -22 while calling nvidia_p2p_dma_map_pages()", "peer"),
+        ("NVRM: GPU0 kbusBindBar2_TU102: timed out waiting for bar2 binding to complete", "hung"),
+        ("NVRM: memmgrMemUtilsMemCopy: Timed Out waiting for CE semaphore", "hung"),
         ("nvidia 0000:01:00.0: not ready 65535ms after bus reset; giving up", "lost"),
         ("amdgpu 0000:03:00.0: not ready 65535ms after FLR; giving up", "lost"),
         ("amdgpu 0000:03:00.0: amdgpu: MES(1) failed to respond to msg=INVALIDATE_TLBS", "hung"),
@@ -190,6 +243,15 @@ def test_a_sentence_has_a_kind_and_names_its_gpu(line: str, kind: str | None) ->
         "nvidia_uvm: module uses symbols nvUvmInterfaceDisableAccessCntr from proprietary module nvidia, inheriting taint.",
         "nvidia-nvlink: Nvlink Core is being initialized, major device number 234",
         "nvidia-nvswitch0: open (major=235)",
+        "nvidia-nvswitch0: using MSI",
+        "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de, Device Id = 0x1af1, Class = 0x68000",
+        "NVRM: Persistence mode is deprecated and will be removed in a future release. Please use nvidia-persistenced instead.",
+        "NVRM: GPU 0000:01:00.0: RmInitAdapter succeeded!",
+        "NVRM: Failed to load gsp_log_*.bin, no GSP-RM logs will be printed (non-fatal)",
+        "NVRM: _kgspProcessRpcEvent: Attempted to process RPC event from GPU0: 0x1003 (GSP_INIT_DONE) during bootup without API lock",
+        "NVRM: ccCleanup: CC secret cleanup successful!",
+        "NVRM: BAR resize resource not supported.",
+        "nvidia-nvlink: Unregistered Nvlink Core, major device number 234",
         "nvme 0000:28:00.0: Unable to change power state from D3cold to D0, device inaccessible",
         "mlx5_core 0000:28:00.0: probe with driver mlx5_core failed with error -5",
     ],
@@ -310,6 +372,38 @@ def test_a_gpu_that_was_given_up_is_not_said_beside_the_firmware_that_did_not_st
     ]
 
 
+def test_what_failed_before_a_start_is_said_of_the_gpu_that_did_not_start() -> None:
+    """The driver names the GPU in the last line only."""
+    found = read(
+        "NVRM: kgspWaitForGfwBootOk_TU102: failed to wait for GFW boot complete: 0x55 VBIOS version 90.17.99.00.01",
+        "NVRM: kgspWaitForGfwBootOk_TU102: (the GPU may be in a bad state and may need to be reset)",
+        "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",
+        "NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x62:0x55:1860)",
+        "NVRM: GPU 0000:1b:00.0: rm_init_adapter failed, device minor number 0",
+    )
+
+    assert [(fault.kind, fault.bus_id) for fault in found] == [("reset", "0000:1b:00.0")]
+    assert "GFW boot complete" in found[0].text
+
+
+def test_of_two_gpus_that_did_not_start_a_line_without_an_address_is_of_neither() -> None:
+    found = read(
+        "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",
+        "NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x62:0x55:1860)",
+        "NVRM: GPU 0000:2b:00.0: RmInitAdapter failed! (0x24:0x1c:1603)",
+    )
+
+    assert [(fault.kind, fault.bus_id) for fault in found] == [("reset", None), ("start", "0000:1b:00.0"), ("start", "0000:2b:00.0")]
+
+
+def test_a_gpu_that_fell_off_the_bus_explains_what_its_firmware_does_not_answer() -> None:
+    silent = "NVRM: GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x0000000f for fn 78!"
+
+    assert [fault.kind for fault in read("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", silent)] == ["lost"]
+    assert read("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", silent) == []
+    assert [fault.kind for fault in read(silent)] == ["firmware"]
+
+
 def test_an_xid_of_another_gpu_explains_nothing() -> None:
     fallen = "NVRM: GPU 0000:02:00.0: GPU has fallen off the bus."
 
@@ -321,5 +415,5 @@ def test_each_kind_has_advice_or_a_rule_of_its_own() -> None:
     """A kind that no rule knows would be read and never said."""
     tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
-    kinds = {*log_faults.NVIDIA, *OTHERS, *log_faults.ALL}
+    kinds = {*NVIDIA, *OTHERS, *log_faults.ALL}
     assert kinds - set(log_faults.GOES_ON) == tables["fault_advice"].keys()

@@ -1,8 +1,6 @@
 """What drivers and the kernel write about GPUs that are ill where no Xid says it.
 
 Reads    the kernel log
-NVIDIA   https://github.com/NVIDIA/open-gpu-kernel-modules: kernel-open/nvidia/{nv.c,nv-pci.c}, src/nvidia/arch/nvalloc/unix/src/osinit.c
-         src/nvidia/src/kernel/gpu/gsp/kernel_gsp.c, kernel-open/nvidia-uvm/uvm_global.c, src/nvidia-modeset/src/nvkms-evo1.c
 Linux    drivers/gpu/drm/{drm_drv.c,amd,xe,i915}  drivers/base/dd.c  drivers/pci/pci.c  drivers/iommu/amd/iommu.c
 """
 
@@ -13,6 +11,9 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Annotated
 
+from msgspec.structs import replace
+
+from sysperf.collect.gpu.nvidia_sentences import NVIDIA
 from sysperf.collect.gpu.other_sentences import OTHERS
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
@@ -21,10 +22,12 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "throttled", "queues", "slow-interrupt", "page-list")
+GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "peer", "throttled", "queues", "slow-interrupt", "page-list")
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
+BEFORE_START = ("reset", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware")
+"""Kinds whose lines name no GPU, or its number only, before the line that its start failed."""
 FALLEN, FIRMWARE = 79, (119, 120)
 """Xids that say what the kinds `lost` and `firmware` say."""
 ALL = {
@@ -34,31 +37,6 @@ ALL = {
     "wedged": r"device wedged, needs recovery",
     "hung": r"device wedged, but recovered through reset",
     "iommu": r"AMD-Vi: Event logged \[[A-Z]",
-}
-NVIDIA = {
-    "power-cable": r"GPU does not have the necessary power cables connected",
-    "region": r"PCI I/O region assigned to your NVIDIA device is invalid",
-    "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card",
-    "module": r"version magic '.{1,80}' should be|disagrees about version of symbol|Unknown symbol \S",
-    "mismatch": r"API mismatch: the client",
-    "taken": r"probe routine was not called|request_mem_region failed|is already bound to",
-    "open-module": r"requires use of the NVIDIA open kernel modules",
-    "closed-module": r"not supported by open\b",
-    "unsupported": r"installed in this system is not supported by the\b|supported through the NVIDIA .{1,40} Legacy drivers",
-    "firmware-file": r"Direct firmware load for nvidia/\S{1,60} failed",
-    "firmware": r"\*{3,80} (?:GSP Timeout|GSP-CrashCat Report|LibOS Task Watchdog Report)|rpcRecvPoll timedout",
-    "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image",
-    "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map",
-    "memory": r"\[NV_ERR_(?:ECC_ERROR|MEMORY_TRAINING_FAILED)\]",
-    "link": r"\[NV_ERR_NVLINK_[A-Z_]{3,40}\]",
-    "full": r"\[NV_ERR_NO_MEMORY\]",
-    "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]|API_GPU_ATTACHED_SANITY_CHECK failed",
-    "start": r"RmInitAdapter failed|rm_init_adapter\S{0,6} failed|rm_init_adapter .{1,60} failed",
-    "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
-    "reset": r"\[NV_ERR_RESET_REQUIRED\]|unexpected WPR2 already up",
-    "uvm": r"Encountered a global fatal error",
-    "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress"
-    r"|Idling display engine timed out",
 }
 OTHER_DRIVERS = ("amdgpu", "xe ", "i915", "Fence ")
 MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA", "pcieport", "Fence fallback")
@@ -133,15 +111,22 @@ def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
 
 def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fault, ...]:
     """Leave out what an Xid says, too, what names no GPU beside one that does, and what follows from another line."""
-    xids = set(xids)
-    said = {"firmware": any(code in FIRMWARE for _, code in xids)}
+    xids, faults = set(xids), _placed(tuple(faults))
     fallen = {bus_id for bus_id, code in xids if code == FALLEN}
-    kept = [
-        fault
-        for fault in faults
-        if not said.get(fault.kind, fault.kind == "lost" and (fault.bus_id in fallen or (fault.bus_id is None and bool(fallen))))
-    ]
+    gone = {*fallen, *(fault.bus_id for fault in faults if fault.kind == "lost")}
+    silent = {*gone, *(bus_id for bus_id, code in xids if code in FIRMWARE)}
+    said: dict[str, Collection[str | None]] = {"firmware": silent, "lost": fallen, "interrupt": gone}
+    kept = [fault for fault in faults if not (where := said.get(fault.kind)) or not (fault.bus_id is None or fault.bus_id in where)]
     return tuple(fault for fault in kept if not any(_explains(cause, fault) for cause in kept))
+
+
+def _placed(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Say which GPU it is where a line about a start names none, and only one GPU failed to start."""
+    failed = {fault.bus_id for fault in faults if fault.kind == "start" and fault.bus_id}
+    if len(failed) != 1:
+        return faults
+    (place,) = failed
+    return tuple(replace(fault, name=place, bus_id=place) if fault.kind in BEFORE_START and not fault.bus_id else fault for fault in faults)
 
 
 def _explains(cause: Fault, fault: Fault) -> bool:
