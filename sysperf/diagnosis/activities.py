@@ -32,7 +32,12 @@ class Call(NamedTuple):
         path = "/" + frame.file
         if self.path not in path or (self.path.endswith(".py") and not path.endswith(self.path)):
             return False
-        return not self.functions or frame.function.rpartition(".")[2] in self.functions
+        function = frame.function.rpartition(".")[2]
+        return function in self.functions if self.functions else function not in HANDING_ON
+
+
+HANDING_ON = frozenset(("__iter__", "__next__", "track"))
+"""Functions that hand on what they iterate over, as `for batch in tqdm(loader)`: what is waited for there is not the library's own work."""
 
 
 class Activity(NamedTuple):
@@ -90,7 +95,8 @@ class Stacks(Record, kw_only=True):
         ),
     ] = 0.0  # fmt: skip
     syncing: Annotated[
-        float, activity("a line that waits until a file is on disk, for neither a checkpoint nor a log", line=r"\bf(?:data)?sync\(")
+        float,
+        activity("a line that waits until a file is on disk, for neither a checkpoint nor a log", line=r"\bf(?:data)?sync\(|\.commit\(\)"),
     ] = 0.0
     logging: Annotated[
         float,
@@ -99,7 +105,9 @@ class Stacks(Record, kw_only=True):
             "/logging/__init__.py", "/logging/handlers.py", "/torch/utils/tensorboard/", "/tensorboardX/", "/wandb/", "/mlflow/",
             "/torch/_tensor_str.py", "/tqdm/", "/rich/", "/comet_ml/", "/neptune/", "/matplotlib/", "/lightning/pytorch/loggers/",
             "/pytorch_lightning/loggers/", "/json/__init__.py: dump", "/yaml/__init__.py: dump safe_dump", "/csv.py: writerow writerows",
+            "/warnings.py: warn _showwarnmsg _showwarnmsg_impl _formatwarnmsg _formatwarnmsg_impl showwarning formatwarning",
             line=r"\bprint\(|\.(?:write|writelines|writerow|flush|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("
+            r"|\bwarnings\.warn\("
             r"|(?<!\btorch)(?<!\bnp)(?<!\bnumpy)(?<!\bmath)\.log\((?!\))",  # a tensor's logarithm is no line of a log
         ),
     ] = 0.0  # fmt: skip
@@ -192,7 +200,37 @@ class Stacks(Record, kw_only=True):
         activity(
             "a profiler or tracer of Python is at work",
             "/torch/profiler/profiler.py", "/torch/autograd/profiler.py: _parse_kineto_results start_trace", "/cProfile.py",
-            "/tracemalloc.py",
+            "/tracemalloc.py", "/coverage/", "/trace.py: runctx runfunc", "/memory_profiler.py", "/line_profiler/", "/pyinstrument/",
+            "/yappi.py", "/viztracer/", "/scalene/", "/hunter/", "/pysnooper/", "/snoop/",
+        ),
+    ] = 0.0  # fmt: skip
+    profiled: Annotated[float, activity("a profiler or a tracer of Python calls the program's own code")] = 0.0
+    preparing: Annotated[
+        float,
+        activity(
+            "decodes, parses, tokenises or selects data, outside of a loader",
+            "/PIL/", "/cv2/", "/imageio/", "/skimage/", "/torchvision/transforms/", "/torchvision/io/", "/albumentations/",
+            "/kornia/augmentation/", "/pandas/", "/polars/", "/pyarrow/", "/h5py/", "/zarr/", "/lmdb/", "/tarfile.py: read next",
+            "/zipfile.py: read open", "/gzip.py: read read1 readinto readline", "/csv.py: __next__", "/json/decoder.py",
+            "/datasets/arrow_dataset.py", "/datasets/formatting/", "/tokenizers/",
+            "/transformers/tokenization", "/librosa/", "/soundfile.py", "/torchaudio/", "/scipy/io/", "/scipy/ndimage/", "/scipy/signal/",
+            "/webdataset/", "/nibabel/", "/pydicom/", "/rasterio/",
+            line=r"\btok(?:eniz\w*)?(?:\.encode\w*)?\(|\.encode_batch\w*\(|\bImage\.(?:open|fromarray)\(|\bcv2\.\w"
+            r"|\b(?:json|pickle|msgpack|zlib|lz4|zstd)\.\w*(?:loads?|decompress|unpackb)\(|\bdecode_(?:jpeg|image|png)\(",
+        ),
+    ] = 0.0  # fmt: skip
+    converting: Annotated[
+        float,
+        activity(
+            "a line that makes a tensor or an array of Python objects, outside of a loader",
+            line=r"\btorch\.(?:tensor|as_tensor|(?:[a-z]\w*\.)?\w*Tensor)\(|\bnp\.(?:array|asarray)\(",
+        ),
+    ] = 0.0  # fmt: skip
+    making: Annotated[
+        float,
+        activity(
+            "makes layers and fills their weights",
+            "/torch/nn/init.py", "/torch/nn/modules/: __init__ reset_parameters _reset_parameters",
         ),
     ] = 0.0  # fmt: skip
     locking: Annotated[
@@ -214,7 +252,9 @@ class Stacks(Record, kw_only=True):
     statistics: Annotated[
         float,
         activity(
-            "a line that computes a mean, a norm or their like only to make a Python number of it",
+            "computes metrics, or in one line a mean, a norm or their like only to make a Python number of it",
+            "/sklearn/metrics/", "/torchmetrics/", "/torcheval/metrics/", "/ignite/metrics/", "/seqeval/", "/sacrebleu/", "/rouge_score/",
+            "/pycocotools/", "/nltk/translate/", "/scipy/stats/",
             line=r"\.(?:mean|std|var|norm|sum|quantile|histc|median|amax|amin|count_nonzero)\([^()]*\)(?:\.\w+\(\))*\.(?:item|tolist)\(\)",
         ),
     ] = 0.0  # fmt: skip

@@ -54,6 +54,8 @@ class Traced(Record, kw_only=True):
     matmul: float | None = None
     readbacks_per_step: Annotated[float | None, fact("values read from tensors into Python, a step")] = None
     double: Annotated[float | None, fact("time of operators on float64, of those that compute on floats")] = None
+    half: Annotated[float | None, fact("the same for float16")] = None
+    zero_gradients: Annotated[float | None, fact("time that fills gradients of embeddings next to none of whose rows was looked up")] = None
     unused_graph: Annotated[float | None, fact("operators that were recorded for a backward pass that never came")] = None
     reductions_per_step: Annotated[float | None, fact("all-reductions of gradients in which a wrapper's forward pass ended, a step")] = None
     backwards_per_step: Annotated[float | None, fact("backward passes for each step of the optimizer")] = None
@@ -260,6 +262,7 @@ class Machine(Record, kw_only=True):
     available_growth_bytes_per_s: Annotated[float | None, fact("by how much the memory left to all grew", "/proc/meminfo")] = None
     remote_pages: Annotated[float | None, fact("of the pages taken, those on another node than the CPU", "/proc/vmstat")] = None
     governor: str | None = None
+    float16: Annotated[bool | None, fact("whether its CPUs have instructions for float16; null: not known", "/proc/cpuinfo")] = None
 
 
 class Ranks(Record, kw_only=True):

@@ -129,7 +129,14 @@ def _is_below(window: Window, pid: int, program: int) -> bool:
 
 
 def machine(
-    window: Window, cpus: CpuSet | None, *, torch: Sequence[int], other_programs: int, governor: str | None, shares: tuple[Share, ...] = ()
+    window: Window,
+    cpus: CpuSet | None,
+    *,
+    torch: Sequence[int],
+    other_programs: int,
+    governor: str | None,
+    shares: tuple[Share, ...] = (),
+    float16: bool | None = None,
 ) -> Machine:
     """What was left of the machine, and what others took; `torch` are the PyTorch programs outside of the job."""
     busy, idle = rates.busy_cpus(window, cpus), rates.idle_cpus(window, cpus)
@@ -147,7 +154,7 @@ def machine(
         other_programs=other_programs, shares=shares,
         cpu_pressure=rates.pressure(window, "cpu"), io_pressure=rates.pressure(window, "io"),
         memory_pressure=rates.pressure(window, "memory"), swapped_per_s=rates.swapped_per_s(window),
-        refaulted_per_s=rates.refaulted_per_s(window), governor=governor,
+        refaulted_per_s=rates.refaulted_per_s(window), governor=governor, float16=float16,
         available_growth_bytes_per_s=rates.available_growth_per_s(window), remote_pages=rates.remote_share(window),
     )  # fmt: skip
 

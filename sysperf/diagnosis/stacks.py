@@ -46,6 +46,9 @@ _CHECKPOINTING = ("/torch/utils/checkpoint.py", "/activation_checkpointing/check
 """Of PyTorch, DeepSpeed and fairscale. The innermost of these calls and of a backward pass tells what is done."""
 _RECOMPUTES = frozenset(("recompute_fn", "unpack_hook", "backward"))
 _BACKWARD = Call.of("/torch/autograd/__init__.py: backward")
+_DEEPCOPY = Call.of("/copy.py: deepcopy")
+MIN_OF_TENSORS = 0.05
+"""Share of the samples of deep copies that call PyTorch, below which no weights are copied."""
 _GETS = Call.of("/multiprocessing/queues.py: get")
 """Of a loader's queue. What it receives is made again in C, which leaves no frame below `get`."""
 _RECEIVES = Call.of("/multiprocessing/connection.py"), Call.of("/torch/multiprocessing/reductions.py")
@@ -61,22 +64,30 @@ _LOGS = lazy(
     r"(?:^|\.)(?:add_(?:scalars?|histogram|images?|text|figure|video|audio|embedding|pr_curve|hparams)|emit"
     r"|(?:write|log|record|track|report)(?:_(?:to_\w+|\w*(?:steps?|metrics?|scalars?|stats|statistics|hist\w*|summar\w+|gradients?|grads?"
     r"|weights|params|parameters|images?|values|loss(?:es)?|all|everything|progress|row|line|event)))?)$"
-    r"|\w*(?:Logger|SummaryWriter|Tracker|EventWriter)\."
+    r"|\w*(?:Logger|SummaryWriter|Tracker|EventWriter|Reporter|Experiment|Telemetry)\."
 )
 """Names of the functions and classes of a program's own logger."""
 _LOGARITHM = lazy(
-    r"(?:[^.]*(?<!Logger)(?<!SummaryWriter)(?<!Tracker)(?<!EventWriter)\.)?log(?:_(?:loss(?:es)?|weights|values|params|parameters|grad\w*))?$"
+    r"(?:[^.]*(?<!Logger)(?<!SummaryWriter)(?<!Tracker)(?<!EventWriter)(?<!Reporter)(?<!Experiment)(?<!Telemetry)\.)?log(?:_(?:loss(?:es)?|weights|values|params|parameters|grad\w*))?$"
 )
 """Names among them that may be those of a logarithm: what these only compute is none of a logger's work."""
+_OF_LOGGERS = frozenset(
+    ("syncing", "readback", "computed_readback", "statistics", "elements", "opening", "preparing", "converting", "serving")
+)
+"""What loggers do, too: values are read, written to a file, a database or a service, and waited for."""
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
 _CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anomal")
 """Names of the functions of a program that look through tensors for what is no number."""
+_METRICS = lazy(r"(?:^|_)(?:metrics?|accuracy|f1(?:_score)?|auc|auroc|m?iou|bleu|rouge|[wc]er|perplexity|confusion(?:_matrix)?)(?:_|$)")
+"""Names of the functions of a program that compute metrics; one with a loss in its name may be part of training."""
 _EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|val)(?:_|$)")
 """Names of the functions of a program that evaluate; `evaluate_actions` of PPO is a forward pass of training."""
 _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
 _FUNCTION = lazy(r"(?:async )?def |class |@")
 MAX_BODY_LINES = 60
 _IMPORT = "<frozen importlib._bootstrap"
+_IN_OWN_CODE = frozenset(("loader_start", "evaluation", "preparing", "converting"))
+"""Activities that are the program's own time, too."""
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
 
@@ -88,9 +99,12 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
         return None
     counts: Counter[str] = Counter()
     lines: dict[str, Counter[Frame]] = {}
+    other_copies = _copies_of_no_tensors(main)
     evaluating = _functions_in(main, rules, (FORWARD,)) - _functions_in(main, rules, TRAINING)
     for sample in main:
         user, found = rules.user_frame(sample.frames), kinds(sample, rules, read_line)
+        if "weights" in found and sample in other_copies:
+            found = {*found - {"weights"}, "python"}
         if _evaluates(sample.frames, rules, evaluating, read_line):
             found.add("evaluation")
         if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
@@ -105,6 +119,19 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
     shares = {kind: count / total for kind, count in counts.items()}
     others = {sample.tid for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)}
     return Stacks(samples=total, **shares, other_threads=len(others), lines=_hottest(lines, total, read_line))
+
+
+def _copies_of_no_tensors(samples: Iterable[Sample]) -> list[Sample]:
+    """Deep copies, where next to none of them calls PyTorch: what is copied are no weights."""
+    copies = [sample for sample in samples if any(map(_DEEPCOPY.is_of, sample.frames))]
+    of_tensors = sum(sample.count for sample in copies if _copies_a_tensor(sample.frames))
+    return [] if of_tensors >= MIN_OF_TENSORS * sum(sample.count for sample in copies) else copies
+
+
+def _copies_a_tensor(frames: Sequence[Frame]) -> bool:
+    """Whether PyTorch is called within the outermost deep copy."""
+    outermost = max(number for number, frame in enumerate(frames) if _DEEPCOPY.is_of(frame))
+    return any("-packages/torch/" in frame.file for frame in frames[:outermost])
 
 
 def recomputes(frames: Sequence[Frame]) -> bool:
@@ -135,9 +162,15 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
         names.add("collate")
-    if not names - {"loader_start", "evaluation"} - set(PHASES.values()) and _in_own_code(sample.frames, rules):
+    if not names - _IN_OWN_CODE - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
+    if "profiling" not in names and _profiles(sample.frames):
+        names.add("profiled")
     return names
+
+
+def _profiles(frames: Iterable[Frame]) -> bool:
+    return any(call.is_of(frame) for frame in frames for call in ACTIVITIES["profiling"].calls)
 
 
 def _work_in_loader(frames: Sequence[Frame], rules: Rules) -> str:
@@ -200,6 +233,8 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     if _imports(frames, rules):
         return {"importing"}
     names = {name for name, told_by in ACTIVITIES.items() if any(call.is_of(frame) for call in told_by.calls for frame in frames)}
+    if "profiling" in names and not _profiles(_below_user(frames, rules)):
+        names -= {"profiling"}
     innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
     if innermost is not None and (text := read_line(innermost)):
         names |= {name for name, told_by in ACTIVITIES.items() if told_by.line and told_by.line.search(text)}
@@ -227,23 +262,32 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
     if "children" in names and (loads or names & {"loader_start", "compiling"}):
         return names - {"children"}
     if rules.phase(frames) != "other" or names & {"checkpoint", "children"}:
-        return names - {"weights"}
+        return names - {"weights", "preparing", "converting"}
     functions = [frame.function for frame in frames if rules.user_frame([frame]) is not None]
     if not names and any(_CHECKS.search(function) for function in functions):
         return {"checking"}
-    if names & {"syncing", "weights", "readback", "computed_readback", "opening", "logging"} or not names:
+    if names & {*_OF_LOGGERS, "weights", "logging"} or not names:
         loggers = [function for function in functions[:-1] if _LOGS.search(function)]  # the outermost one is the program itself
         if loggers and (names or not all(map(_LOGARITHM.fullmatch, loggers))):
-            return {*names - {"syncing", "readback", "computed_readback", "statistics", "elements", "opening"}, "logging"}
+            return {*names - _OF_LOGGERS, "logging"}
         if names & {"syncing", "weights"} and any(_SAVES.search(function) for function in functions):
             return {*names - {"syncing", "weights"}, "checkpoint"}
-    return names
+    of_metrics = not names - {"readback", "computed_readback"} and any(map(_computes_metrics, functions[:-1]))
+    return {*names, "statistics"} if of_metrics else names
+
+
+def _computes_metrics(function: str) -> bool:
+    return "loss" not in function.lower() and _METRICS.search(function.rpartition(".")[2]) is not None
 
 
 def _imports(frames: Sequence[Frame], rules: Rules) -> bool:
     """Whether the user's line imports a module. The line itself may be in one that is being imported, which may be all of a program."""
-    called = itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, frames)
-    return any(frame.file.startswith(_IMPORT) for frame in called)
+    return any(frame.file.startswith(_IMPORT) for frame in _below_user(frames, rules))
+
+
+def _below_user(frames: Sequence[Frame], rules: Rules) -> Iterable[Frame]:
+    """The calls that the user's innermost line made."""
+    return itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, frames)
 
 
 def _in_collate(frames: Sequence[Frame], rules: Rules) -> bool:

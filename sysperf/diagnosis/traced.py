@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from typing import NamedTuple
@@ -17,6 +18,9 @@ MIN_RECORDED = 40
 """Operators recorded for a backward pass; with fewer, the share is unknown."""
 _READBACK = frozenset(("aten::_local_scalar_dense",))
 _FLOATS = frozenset(("float", "double", "c10::Half", "c10::BFloat16"))
+_LOOKUP = "aten::embedding_dense_backward"
+FEW_ROWS, MIN_ROWS = 0.05, 20_000
+"""What a batch looks up at most of a table's rows, and how many these are at least, where its gradient is next to all zeros."""
 _REDUCTIONS = ("gloo:all_reduce", "nccl:all_reduce", "c10d::allreduce_")
 
 
@@ -49,6 +53,13 @@ class _Args(msgspec.Struct):
     forward_thread: Json = msgspec.field(name="Fwd thread id", default=None)
 
 
+class _Lookup(msgspec.Struct):
+    """The gradient of a lookup: (gradient, indices, number of rows, …)."""
+
+    shapes: list[list[int]] = msgspec.field(name="Input Dims", default_factory=list)
+    values: list[str] = msgspec.field(name="Concrete Inputs", default_factory=list)
+
+
 def details(path: str) -> Traced:
     """What the events of a trace with shapes tell. Raises TraceError."""
     try:
@@ -63,7 +74,7 @@ def details(path: str) -> Traced:
 
 def _details(events: list[_Event]) -> Traced:
     names: Counter[str] = Counter()
-    by_type: Counter[bool] = Counter()
+    by_type: Counter[str] = Counter()
     recorded: list[_Recorded] = []
     spent = number = 0.0
     for event in events:
@@ -71,11 +82,14 @@ def _details(events: list[_Event]) -> Traced:
         if event.cat == "cpu_op":
             spent, number = spent + event.dur, number + 1
             _look_at(event, by_type, recorded)
+    zeros = sum(event.dur for event in events if event.name == _LOOKUP and _fills_with_zeros(event))
     steps, passes = names["Optimizer.step"], names["DistributedDataParallel.forward"]
     reductions = max((names[name] for name in _REDUCTIONS), default=0)
     typed = sum(by_type.values())
     return Traced(
-        double=by_type[True] / typed if typed else None,
+        double=by_type["double"] / typed if typed else None,
+        half=by_type["c10::Half"] / typed if typed else None,
+        zero_gradients=zeros / _window_us(events) if number else None,
         unused_graph=_unused(recorded),
         readbacks_per_step=names["readback"] / steps if steps else None,
         reductions_per_step=reductions / passes if passes else None,
@@ -110,13 +124,27 @@ def _unused(recorded: list[_Recorded]) -> float | None:
     return len(forward - backward) / len(forward) if len(forward) >= MIN_RECORDED else None
 
 
-def _look_at(event: _Event, by_type: Counter[bool], recorded: list[_Recorded]) -> None:
+def _window_us(events: list[_Event]) -> float:
+    return max(1.0, max(event.ts + event.dur for event in events) - min(event.ts for event in events))
+
+
+def _fills_with_zeros(event: _Event) -> bool:
+    """Whether a table's gradient is made of which next to no row was looked up."""
+    try:
+        lookup = from_json(event.args, _Lookup)
+        rows, looked_up = int(lookup.values[2]), math.prod(lookup.shapes[1])
+    except (ValueError, IndexError):
+        return False
+    return rows >= MIN_ROWS and looked_up <= FEW_ROWS * rows
+
+
+def _look_at(event: _Event, by_type: Counter[str], recorded: list[_Recorded]) -> None:
     try:
         args = from_json(event.args, _Args)
     except ValueError:
         return
     if types := _float_types(args):
-        by_type["double" in types] += round(event.dur * 1_000)
+        by_type[next((kind for kind in ("double", "c10::Half") if kind in types), "float")] += round(event.dur * 1_000)
     if isinstance(args.sequence, int):
         recorded.append(_Recorded(event.ts, event.ts + event.dur, args.sequence, bool(args.forward_thread)))
 

@@ -229,6 +229,68 @@ def test_copies_of_weights_are_told_from_checkpoints(frames: tuple[Frame, ...], 
     assert described.weights == float(activity == "weights")
 
 
+def test_a_copy_of_a_board_is_none_of_weights() -> None:
+    """A deep copy that calls PyTorch next to never copies Python objects; a small model's own copies are mostly in `copy`, too."""
+    board = ((*COPIES, Frame("Board.copy", "/home/me/train.py", 9), USER), 90)
+    model = ((Frame("Parameter.__deepcopy__", f"{TORCH}/nn/parameter.py", 60), *COPIES, USER), 10)
+
+    assert (seen(board).weights, seen(board).python) == (0.0, 1.0)
+    assert seen(board, model).weights == 1.0
+
+
+SITE = "/env/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("inner", "activity"),
+    [
+        ((Frame("sample", f"{SITE}/pandas/core/generic.py", 9), Frame("make_batch", "/home/me/train.py", 20)), "preparing"),
+        ((Frame("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 9),), "preparing"),
+        (
+            (Frame("roc_auc_score", f"{SITE}/sklearn/metrics/_ranking.py", 9), Frame("Callback.on_batch_end", "/home/me/train.py", 20)),
+            "statistics",
+        ),
+        ((Frame("compute_metrics", "/home/me/train.py", 20),), "statistics"),
+        ((Frame("kaiming_uniform_", f"{TORCH}/nn/init.py", 9), Frame("Linear.__init__", f"{TORCH}/nn/modules/linear.py", 9)), "making"),
+        ((Frame("_showwarnmsg_impl", "/usr/lib/python3.11/warnings.py", 30),), "logging"),
+        ((Frame("do_open", "/usr/lib/python3.11/urllib/request.py", 9), Frame("Experiment.send", "/home/me/train.py", 14)), "logging"),
+        ((Frame("read", f"{SITE}/tqdm/std.py", 1), Frame("tqdm.update", f"{SITE}/tqdm/std.py", 1)), "logging"),
+    ],
+)
+def test_what_a_library_is_for_is_told_by_its_name(inner: tuple[Frame, ...], activity: str) -> None:
+    """Data are prepared, metrics computed, layers made, warnings printed, in the main thread and outside of a loader."""
+    assert getattr(seen(((*inner, USER), 10)), activity) == 1.0
+
+
+@pytest.mark.parametrize("text", ["x = torch.tensor(batch.state)", "y = torch.FloatTensor(rows)", "a = np.array(observations)"])
+def test_a_tensor_that_is_made_of_python_objects_is_told_by_its_line(text: str) -> None:
+    """In the loop; in a data set it belongs to making the batch."""
+    fetch = Frame("fetch", f"{TORCH}/utils/data/_utils/fetch.py", 52)
+
+    assert seen(((USER,), 10), text=text).converting == 1.0
+    assert seen(((Frame("Rows.__getitem__", "/home/me/data.py", 3), fetch, USER), 10), text=text).converting == 0.0
+
+
+@pytest.mark.parametrize("library", ["tqdm/std.py", "rich/progress.py"])
+def test_a_loop_over_a_progress_bar_logs_nothing(library: str) -> None:
+    """The bar is on the stack of whatever its loop waits for."""
+    bar = Frame("__iter__" if library.startswith("tqdm") else "track", f"{SITE}/{library}", 1181)
+    described = seen(((RECEIVES, QUEUE, LOADER[0], bar, USER), 10))
+
+    assert (described.loader_wait, described.logging) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "profiler", [Frame("runctx", "/usr/lib/python3.11/cProfile.py", 100), Frame("run", f"{SITE}/coverage/execfile.py", 9)]
+)
+def test_a_program_below_a_profiler_is_told_from_a_profilers_own_work(profiler: Frame) -> None:
+    """What a profiler in C takes of each call leaves no frame: that it runs is all that stacks tell."""
+    below, own = seen(((USER, profiler), 10)), seen(((profiler, USER), 10))
+
+    assert (below.profiled, below.profiling, below.python) == (1.0, 0.0, 1.0)
+    assert (own.profiled, own.profiling) == (0.0, 1.0)
+
+
 QUEUE = Frame("Queue.get", "/usr/lib/python3.11/multiprocessing/queues.py", 122)
 RECEIVES = Frame("Connection._poll", "/usr/lib/python3.11/multiprocessing/connection.py", 440)
 LOADER = Frame("_MultiProcessingDataLoaderIter._try_get_data", f"{TORCH}/utils/data/dataloader.py", 1135), USER
@@ -488,6 +550,22 @@ def test_details_of_a_trace(tmp_path: Path) -> None:
     details = traced.details(str(path))
 
     assert (details.double, details.unused_graph, details.readbacks_per_step) == (1.0, 0.75, 20.0)
+
+
+def test_a_trace_tells_float16_and_gradients_of_zeros(tmp_path: Path) -> None:
+    """A table of 300,000 rows of which 1,024 were looked up; one of 2,000 words; half of the operators' time on float16."""
+    lookup = {"Input Dims": [[1024, 64], [1024], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"]}
+    events: list[dict[str, Any]] = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 30, "args": {"Input type": ["c10::Half"], "Input Dims": [[9, 9]]}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::embedding_dense_backward", "ts": 40, "dur": 20, "args": {**lookup, "Concrete Inputs": ["", "", "300000"]}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::embedding_dense_backward", "ts": 90, "dur": 10, "args": {**lookup, "Concrete Inputs": ["", "", "2000"]}},
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    details = traced.details(str(path))
+
+    assert (details.half, details.zero_gradients) == (0.5, 0.2)
 
 
 def test_a_number_of_python_makes_no_operator_float64(tmp_path: Path) -> None:

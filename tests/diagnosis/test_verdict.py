@@ -480,6 +480,19 @@ def test_neighbours_of_both_kinds_share_what_is_lost() -> None:
     assert gains == {"threads.programs-compete": 25.0, "threads.neighbour": 25.0}
 
 
+def test_the_programs_own_illness_is_said_beside_its_neighbours() -> None:
+    """Others take its CPUs, and it makes tensors of lists: the first is not the last word on a crowded machine."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.8, others_steady=1.0)
+    ill = program(
+        threads={"used_cpus": 0.2, "waited_share": 0.8}, stacks=Stacks(samples=300, converting=0.2, python=0.2, backward=0.4, other=0.4)
+    )
+
+    sentence = judged(ill, machine=around).sentence
+
+    assert sentence.startswith("Confirmed: programs without PyTorch take the CPUs")
+    assert sentence.endswith("; in the program itself: tensors are made of Python objects in each step.")
+
+
 def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
     """Without stacks, what would let them be seen is the next step; without a trace, a start that allows one."""
     unseen, untraced = judged(program()), judged(program(stacks=Stacks(samples=300, other=1.0)))

@@ -183,7 +183,7 @@ class _Diagnoser:
         around = programs.machine(
             self._window, cpus, torch=[process.pid for process in known.processes(after) if process.pid not in self._window.processes],
             other_programs=len(others), governor=power.governors[0] if power and power.governors else None,
-            shares=shares.shares(self._host, after, job, others) if cpus else (),
+            shares=shares.shares(self._host, after, job, others) if cpus else (), float16=_computes_float16(MachineFacts(after.areas)),
         )  # fmt: skip
         return msgspec.structs.replace(facts, machine=around, ranks=programs.ranks(facts.programs))
 
@@ -263,6 +263,12 @@ class _Diagnoser:
             took_s=round(time.monotonic() - self._start, 1),
             facts=facts,
         )
+
+
+def _computes_float16(machine: MachineFacts) -> bool | None:
+    """Whether the CPUs have instructions for float16; None where that is not known, as of ARM's."""
+    isa = machine.cpu.isa if machine.cpu is not None else None
+    return None if isa is None or not isa.avx2 else isa.avx512_fp16 or isa.amx_fp16
 
 
 def is_open(verdict: Verdict) -> bool:

@@ -144,12 +144,22 @@ def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
 
 def _slowed(facts: Diagnosis, causes: Sequence[Finding]) -> str:
     first = causes[0]
-    beside = "" if any(cause.rule not in OTHERS_DOING for cause in causes) else _beside(_busiest(facts.programs))
+    own = next((cause for cause in causes if cause.rule not in OTHERS_DOING), None)
+    beside = _beside(_busiest(facts.programs)) if own is None else _in_itself(own) if first.rule in OTHERS_DOING else ""
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
-    where = f", at {first.place.file}:{first.place.line}" if first.place else ""
+    where = _at(first)
     low, middle, high = first.gain.low or 0.0, first.gain.middle or 0.0, first.gain.high or 0.0
     gain = f"; mending it could save {middle:.0f} % of each step ({low:.0f} to {high:.0f})" if middle >= 1 else ""
     return f"{sure}: {within_a_sentence(first.title)}{where}{gain}{beside}."
+
+
+def _in_itself(cause: Finding) -> str:
+    """What is to be mended in the job itself, where others are said first."""
+    return f"; in the program itself: {within_a_sentence(cause.title)}{_at(cause)}"
+
+
+def _at(cause: Finding) -> str:
+    return f", at {cause.place.file}:{cause.place.line}" if cause.place else ""
 
 
 def _computes(program: Program) -> str:
