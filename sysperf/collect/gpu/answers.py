@@ -70,7 +70,8 @@ class Answers:
 
     def troubles(self) -> tuple[str, ...]:
         """What single answers say of an ill GPU: its own memory or its power in any call, no value at all of a sensor."""
-        grave = ((name, reason) for name, reason in self.failed.items() if reason in _ILL or (name in _SENSORS and reason in _NO_VALUE))
+        values = (*_SENSORS, *_MEMORY)
+        grave = ((name, reason) for name, reason in self.failed.items() if reason in _ILL or (name in values and reason in _NO_VALUE))
         return tuple(f"{name.removeprefix('Device').removeprefix('Get')}: {reason}" for name, reason in grave)
 
     def problem(self) -> str | None:
@@ -92,6 +93,7 @@ class Answers:
 _IDENTITY = frozenset(("DeviceGetPciInfo", "DeviceGetUUID", "DeviceGetName"))
 _ILL = ("Insufficient External Power", "Interrupt Request Issue", "Corrupted infoROM", "GPU requires restart")
 _SENSORS = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo", "DeviceGetPowerUsage", "DeviceGetFanSpeed")
+_MEMORY = ("DeviceGetMemoryInfo", "DeviceGetRemappedRows", "DeviceGetTotalEccErrors")
 _NO_VALUE = ("Unknown Error", "Timeout")
 _VITAL = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo")
 

@@ -32,6 +32,8 @@ ADDRESSING = {0: "none", 1: "hmm", 2: "ats"}
 FIELDS = (91, 38, 45, 52, 59, 82, 147)
 # NVML_FI_DEV_*: recovery action; nanoseconds at lower clocks: power limit, sync boost, heat (driver), heat, power brake; C2C links
 HEALTH_FIELDS = (230, 74, 76, 269, 270, 271, 170)
+RESET_FIELDS = (226, 227)
+"""NVML_FI_DEV_*: RESET_STATUS, DRAIN_AND_RESET_STATUS."""
 RECOVERY = {
     0: "none", 1: "reset", 2: "reboot", 3: "drain-p2p", 4: "drain-and-reset", 5: "recover-imex-domain", 6: "bus-reset", 7: "system-reboot",
 }  # fmt: skip
@@ -67,10 +69,10 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
         vbios=gpu.text("DeviceGetVbiosVersion"),
         mobile=is_mobile(name),
-        memory_total_bytes=key(memory, "total"),
+        memory_total_bytes=key(memory, "total") or None,
         memory_used_bytes=key(memory, "used"),
         memory_reserved_bytes=key(memory, "reserved"),
-        bar1_total_bytes=key(gpu.ask("DeviceGetBAR1MemoryInfo"), "bar1Total"),
+        bar1_total_bytes=key(gpu.ask("DeviceGetBAR1MemoryInfo"), "bar1Total") or None,
         utilization_percent=percent(key(utilization, "gpu")),
         memory_utilization_percent=percent(key(utilization, "memory")),
         performance_state=state if state is not None and state <= _MAX_STATE else None,
@@ -82,7 +84,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         display_active=gpu.truth("DeviceGetDisplayActive", absent=False),
         virtualization=virtualization,
         licensed=_licensed(gpu) if virtualization == "vgpu" else None,
-        recovery_action=RECOVERY.get(key(health, "230", -1)),
+        recovery_action=_recovery(gpu, health),
         addressing_mode=gpu.one_of(ADDRESSING, "DeviceGetAddressingMode", absent="none"),
         gpm_supported=truth(key(gpu.ask("GpmQueryDeviceSupport", absent={"isSupportedDevice": 0}), "isSupportedDevice")),
         numa_node=numa_node(gpu, node),
@@ -146,15 +148,31 @@ def _clocks(gpu: Answers, health: Json) -> Clocks:
         sm_max_mhz=gpu.number("DeviceGetMaxClockInfo", sm),
         memory_mhz=gpu.number("DeviceGetClockInfo", memory),
         memory_max_mhz=gpu.number("DeviceGetMaxClockInfo", memory),
-        app_mhz=gpu.number("DeviceGetApplicationsClock", graphics),
+        app_mhz=gpu.number("DeviceGetApplicationsClock", graphics) or None,
         app_default_mhz=gpu.number("DeviceGetDefaultApplicationsClock", graphics),
-        events=None if reasons is None else tuple(name for bit, name in CLOCK_EVENTS.items() if reasons & bit),
+        events=None if reasons is None else _events(reasons),
         power_capped_s=_seconds(health, "74"),
         sync_boost_s=_seconds(health, "76"),
         sw_thermal_s=_seconds(health, "269"),
         hw_thermal_s=_seconds(health, "270"),
         power_brake_s=_seconds(health, "271"),
     )
+
+
+def _events(reasons: int) -> tuple[str, ...]:
+    """Name the reasons; `other` stands for those that this table does not know, so that they are not none."""
+    named = tuple(name for bit, name in CLOCK_EVENTS.items() if reasons & bit)
+    return (*named, "other") if reasons & ~sum(CLOCK_EVENTS) else named
+
+
+def _recovery(gpu: Answers, health: Json) -> str | None:
+    """What would mend the GPU. Drivers before 570 say only whether it needs a reset, or its programs to end first."""
+    action = key(health, "230")
+    if action is not None:
+        return RECOVERY.get(action)
+    fields = gpu.ask("DeviceGetFieldValues", *RESET_FIELDS)
+    reset, drain = (key(fields, str(field)) for field in RESET_FIELDS)
+    return "reset" if reset else "drain-and-reset" if drain else None if reset is None else "none"
 
 
 def _seconds(fields: Json, name: str) -> float | None:
@@ -186,7 +204,7 @@ def _processes(gpu: Answers) -> tuple[Process, ...] | None:
     """Each process once; a compute process that is listed as graphics too counts as compute."""
     processes: dict[int, Process] = {}
     for kind, name in (("compute", "Compute"), ("graphics", "Graphics"), ("mps", "MPSCompute")):
-        listed = gpu.ask(f"DeviceGet{name}RunningProcesses_v3", absent=[])
+        listed = gpu.ask(f"DeviceGet{name}RunningProcesses_v3", absent=None if kind == "compute" else [])
         if not isinstance(listed, list | tuple):
             if kind == "compute":
                 return None

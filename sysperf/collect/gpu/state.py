@@ -58,7 +58,7 @@ class Clocks(Record):
     events: Annotated[
         tuple[str, ...] | None,
         of_drivers(
-            f"why the clocks are not at their highest: {', '.join(CLOCK_EVENTS.values())}",
+            f"why the clocks are not at their highest: {', '.join((*CLOCK_EVENTS.values(), 'other'))}",
             "DeviceGetCurrentClocksEventReasons DeviceGetCurrentClocksThrottleReasons",
             f"{CARD}/gpu_metrics",
             f"{FREQ}/throttle/*",
