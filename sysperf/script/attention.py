@@ -73,9 +73,15 @@ def _is_multiplied_once(file: File, call: ast.Call, function: Function) -> bool:
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.lineno > call.lineno and part.id in names:
             multiplied = any(_is_product(parent) for parent in file.tree.ancestors(part) if isinstance(parent, ast.expr))
             products += multiplied
-            if isinstance(file.tree.statement_of(part), ast.Return) and not multiplied:
+            if not multiplied and (isinstance(file.tree.statement_of(part), ast.Return) or _is_kept_or_scaled(file, part)):
                 return False
     return products == 1 and not any(name.startswith("self.") for name in names)
+
+
+def _is_kept_or_scaled(file: File, weights: ast.Name) -> bool:
+    """Whether weights are put into a tuple, or multiplied by a mask of heads."""
+    parent = file.tree.parents.get(weights)
+    return isinstance(parent, ast.Tuple) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult))
 
 
 def _argument(file: File, call: ast.Call) -> ast.expr | None:

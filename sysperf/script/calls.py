@@ -119,8 +119,10 @@ def calls(file: File) -> Iterator[Call]:
                 reading.add(key)
             if what in (".set_format", ".with_format") and file.words & {"set_transform", "with_transform"}:
                 continue
-            if what.endswith(".DataParallel") and _is_asked_for(file, call):
-                continue
+            if what.endswith(".DataParallel"):  # the parts of one model are one matter
+                if _is_asked_for(file, call) or (key := (what, False)) in reading:
+                    continue
+                reading.add(key)
             if what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call):
                 continue
             arguments = tuple(file.text(given) for given in call.args[:6])

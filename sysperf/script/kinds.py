@@ -65,6 +65,8 @@ MADE_ON_CPU = frozenset(
     ).split()
 )
 """What makes a tensor in the host's memory, unless a device is given."""
+ARRAYS = lazy(r"(\w+_)?([XY]|y)(_?\w+)?|x_(train|test|val)\w*")
+"""Names of features and targets that lie in memory, as arrays or tensors."""
 LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
-from sysperf.script.kinds import LOADERS
+from sysperf.script.kinds import ARRAYS, LOADERS
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
-from sysperf.script.nodes import last_name
+from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Loop, within
 from sysperf.script.transfers import is_to_device, prepared
 from sysperf.script.values import device_text
@@ -27,10 +27,16 @@ def loaders(file: File) -> Iterator[Loader]:
     moved = _moved(file)
     for call in file.tree.of(ast.Call):
         name = file.names.qualified(call.func)
-        if name in LOADERS:
+        if name in LOADERS and not _gives_a_part(file, call):
             yield _loader(file, call, name, TIMM if last_name(call.func) == "create_loader" else DATALOADER, moved)
         elif name.startswith("transformers.") and name.endswith("TrainingArguments"):
             yield _loader(file, call, name, TRANSFORMERS, {call})
+
+
+def _gives_a_part(file: File, call: ast.Call) -> bool:
+    """``DataLoader(data).batch_sampler``: what goes through that makes no batches."""
+    parent = file.tree.parents.get(call)
+    return isinstance(parent, ast.Attribute) and parent.attr in ("batch_sampler", "sampler", "dataset")
 
 
 def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.AST]) -> Loader:
@@ -94,7 +100,16 @@ def _dataset(file: File, call: ast.Call) -> str:
     if isinstance(given, ast.Call) and last_name(given.func) == "range":
         return "memory-dataset"
     kinds = file.values.kinds(given) if given is not None else set()
+    if given is not None and _is_made_of_arrays(file, given):
+        return "memory-dataset"
     return next((kind for kind in _DATASETS if kind in kinds), "")
+
+
+def _is_made_of_arrays(file: File, dataset: ast.expr) -> bool:
+    """``Data(X_train, y_train)``: all that it is given are features and targets."""
+    values = [binding.value for binding in file.names.lookup(dataset, dotted(dataset))] if dotted(dataset) else [dataset]
+    made = [value for value in values if isinstance(value, ast.Call) and len(value.args) > 1 and not value.keywords]
+    return bool(made) and len(made) == len(values) and all(ARRAYS.fullmatch(last_name(given)) for call in made for given in call.args)
 
 
 def _loops_over(file: File, call: ast.Call) -> list[ast.For | ast.AsyncFor]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 from sysperf.script.conditions import Conditions
+from sysperf.script.kinds import OPTIMIZER_CLASSES
 from sysperf.script.names import Names
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, Loop, Tree, children_of, within
@@ -24,6 +25,8 @@ _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _EVALUATES = lazy(
     r"(?i)(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?"
 )
+_GENERATES = lazy(r"(?i)(\w+_)?(generate|sample)(_\w+)?")
+"""Functions whose rounds give one word or picture after the other: each needs the one before."""
 _HELD_OUT = lazy(r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)")
 """Loaders of data that nothing is trained on."""
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
@@ -127,7 +130,11 @@ class Loops:
     def _in_autograd(self, call: ast.Call) -> bool:
         """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
         function = self._tree.function_of(call)
-        return function is not None and function.name in ("backward", "manual_backward", "step", "closure")
+        if function is None or function.name != "step":
+            return function is not None and function.name in ("backward", "manual_backward", "closure")
+        owner = self._tree.parents.get(function)
+        names = [owner.name, *map(last_name, owner.bases)] if isinstance(owner, ast.ClassDef) else []
+        return any(OPTIMIZER_CLASSES.fullmatch(name) for name in names) or any(given.arg == "closure" for given in function.args.args)
 
     def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
         """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
@@ -232,15 +239,24 @@ class Loops:
         if named or (function is not None and _EVALUATES.fullmatch(function.name)):
             return True
         body: list[ast.stmt] = function.body if function is not None else self._tree.module.body
-        calls = (part for statement in body for part in within(statement) if isinstance(part, ast.Call))
-        before = (call for call in calls if call.lineno <= loop.lineno)
-        modes = [last_name(call.func) for call in before if last_name(call.func) in ("eval", "train") and not call.args]
-        return bool(modes) and modes[-1] == "eval"
+        calls = [part for statement in body for part in within(statement) if isinstance(part, ast.Call)]
+        inside = [part for statement in loop.body for part in within(statement) if isinstance(part, ast.Call)]
+        modes = _modes(inside) or _modes(call for call in calls if call.lineno <= loop.lineno)
+        return modes[-1:] == ["eval"] and not (function is not None and any(self._trains_in_a_hook(call, function) for call in calls))
+
+    def _trains_in_a_hook(self, call: ast.Call, function: Function) -> bool:
+        """Whether a function within another makes a backward pass: the model that it is registered with calls it."""
+        return last_name(call.func) == "backward" and self._tree.function_of(call) is not function
 
     def _evaluates_parts(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
         """A loop that calls a model, or over parts of data in memory, of a function that says it evaluates and calls `eval()`."""
         outer = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in self._tree.ancestors(loop))
-        if outer or not _EVALUATES.fullmatch(function.name) or self._values.is_a(loop.iter, "loaders"):
+        if (
+            outer
+            or not _EVALUATES.fullmatch(function.name)
+            or _GENERATES.fullmatch(function.name)
+            or self._values.is_a(loop.iter, "loaders")
+        ):
             return False
         calls = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call))
         counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
@@ -368,6 +384,11 @@ class Loops:
         return self._left.get(child, False)
 
 
+def _modes(calls: Iterable[ast.Call]) -> list[str]:
+    """The switches between training and evaluation."""
+    return [last_name(call.func) for call in calls if last_name(call.func) in ("eval", "train") and not call.args]
+
+
 def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
     """The parts of a statement that run once where it does."""
     if not isinstance(statement, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -391,7 +412,10 @@ def _missing(test: ast.expr) -> str:
     """The name that a condition says is not there yet."""
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
         return dotted(test.left)
-    return dotted(test.operand) if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else ""
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
+    if isinstance(asked, ast.Call) and last_name(asked.func) == "isinstance" and asked.args:
+        return dotted(asked.args[0])  # it is converted, and then is what it has to be
+    return dotted(asked) if asked is not None else ""
 
 
 def _leaves(statement: ast.If) -> bool:

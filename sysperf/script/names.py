@@ -47,6 +47,8 @@ class Names:
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
         self.differentiated: set[str] = set()
         """Names of what a backward pass begins at."""
+        self.parameterized: set[str] = set()
+        """Names of what has parameters that somebody asks for: models."""
         self.read: set[tuple[ast.AST, str]] = set()
         """Names of which `item` is called, in their scope: tensors, at least there."""
         self._read_imports()
@@ -117,6 +119,8 @@ class Names:
                 known.append(call)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
                 self._read_backward(call, call.func)
+            if name in ("parameters", "named_parameters") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
+                self.parameterized.add(owner)
             if name == "item" and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
                 self.read.add((self.scope(call, owner), owner))
             if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
@@ -167,6 +171,8 @@ class Names:
         owner = self._tree.parents.get(function)
         is_method = isinstance(owner, ast.ClassDef)
         sites = [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
+        if isinstance(owner, ast.ClassDef):  # an agent that acts lets its networks act
+            sites = [site for site in sites if not (_is_of_a_part(site.func) and self._tree.class_of(site) is owner)]
         if len(self.functions[function.name]) == 1:
             return sites
         if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
@@ -188,6 +194,8 @@ class Names:
 
     def constant(self, node: ast.expr | None, depth: int = 6) -> Constant:
         """The value of a constant, of a name that has one value only, or of an option by default. None: unknown."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
+            node = node.args[0]
         if isinstance(node, ast.Constant):
             return node.value
         if node is None or depth == 0:
@@ -341,6 +349,11 @@ _OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FL
 
 def _key(given: ast.keyword) -> ast.expr | None:
     return ast.Constant(given.arg) if given.arg is not None else None
+
+
+def _is_of_a_part(called: ast.expr) -> bool:
+    """``self.actor.act``: a method of what an object holds, which has the same name as one of its own."""
+    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Attribute) and dotted(called).startswith("self.")
 
 
 def _may_call(called: ast.expr, is_method: bool) -> bool:

@@ -48,10 +48,19 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     if not isinstance(index, ast.Name) or index.id != counter or not _is_size(file, rounds):
         return False
     values = file.values.of(part.value)
-    bound = [binding.value for binding in file.names.lookup(part, dotted(part.value)) if dotted(part.value)]
+    bound = list(_bound(file, part.value))
     if any(value is not None and _makes_list(value) for value in bound) or any(value.kind == "array" for value in values):
         return False
     return any(value.kind in ("output", "tensor") for value in values)
+
+
+def _bound(file: File, node: ast.expr) -> Iterator[ast.expr | None]:
+    """What a name is given, here and by the callers of a function whose parameter it is."""
+    for binding in file.names.lookup(node, dotted(node)) if dotted(node) else ():
+        yield binding.value
+        for given in file.names.arguments(binding.parameter) if binding.parameter is not None else ():
+            yield given
+            yield from (other.value for other in (file.names.lookup(given, dotted(given)) if dotted(given) else ()))
 
 
 def _is_size(file: File, node: ast.expr) -> bool:

@@ -9,7 +9,7 @@ import ast
 
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, span
 from sysperf.script.file import File
-from sysperf.script.kinds import FACTORIES, LOADERS
+from sysperf.script.kinds import ARRAYS, FACTORIES, LOADERS
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
@@ -117,6 +117,8 @@ def _may_be_tensor(file: File, node: ast.expr) -> bool:
     """Whether an argument of a data set may be a tensor, or something that a model has made."""
     if isinstance(node, ast.Constant | ast.Lambda | ast.JoinedStr):
         return False
+    if ARRAYS.fullmatch(last_name(node)) and not file.values.is_a(node, "array"):
+        return True
     for part in within(node):
         if isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda", "encode", "forward", "predict", "embed"):
             return True

@@ -55,10 +55,21 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
 
 
 def _shown(file: File) -> Iterator[tuple[ast.expr, str, str]]:
-    """A loss in a formatted text."""
-    for shown in file.tree.of(ast.FormattedValue):
-        if isinstance(shown.value, ast.Name | ast.Attribute) and _tensor(file, shown.value, sure=True) == "loss":
-            yield shown.value, "print", "loss"
+    """A loss in a formatted text: ``f"{loss}"``, ``"{}".format(loss)``, ``"%f" % loss``."""
+    shown = [each.value for each in file.tree.of(ast.FormattedValue)]
+    for call in file.tree.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "format" and _is_text(call.func.value):
+            shown += [*call.args, *(given.value for given in call.keywords)]
+    for formatted in file.tree.of(ast.BinOp):
+        if isinstance(formatted.op, ast.Mod) and _is_text(formatted.left):
+            shown += formatted.right.elts if isinstance(formatted.right, ast.Tuple) else [formatted.right]
+    for value in shown:
+        if isinstance(value, ast.Name | ast.Attribute) and _tensor(file, value, sure=True) == "loss":
+            yield value, "print", "loss"
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
@@ -73,9 +84,15 @@ def _is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     """False where the program may go on without a value; None where it checks an input, or ranks agreed on a number of the host."""
     asked = file.tree.statement_of(node)
     raises = isinstance(asked, ast.If) and isinstance(asked.body[-1], ast.Raise)
-    if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]):
+    if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_of_the_host(file, node):
         return None
     return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
+
+
+def _is_of_the_host(file: File, node: ast.expr) -> bool:
+    """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
+    around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
+    return "CPU" in file.function_name(node) or any("priorit" in last_name(call.func) for call in around)
 
 
 def _is_agreed(file: File, name: ast.Name) -> bool:
@@ -143,7 +160,11 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):
         return of if "cpu" in chain and not _is_drawn(file, owner) else _moved_tensor(file, owner)
-    if "number" in kinds and (method.attr != "item" or kinds == {"number"}) and dotted(owner) not in file.names.augmented:
+    if (
+        "number" in kinds
+        and (method.attr != "item" or kinds == {"number"} or _is_asked(file, call, owner))
+        and dotted(owner) not in file.names.augmented
+    ):
         return ""  # of what is a number elsewhere only, `item` reads a tensor
     if kinds & {"array", "host", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
         return ""
@@ -151,6 +172,15 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
     )
     return "tensor" if evident and file.uses_torch and not call.args else ""
+
+
+def _is_asked(file: File, call: ast.Call, owner: ast.expr) -> bool:
+    """``x.item() if isinstance(x, torch.Tensor) else x``, where some of its values are numbers."""
+    choice = file.tree.parents.get(call)
+    test = choice.test if isinstance(choice, ast.IfExp) else None
+    if not isinstance(test, ast.Call) or last_name(test.func) != "isinstance" or not test.args:
+        return False
+    return dotted(test.args[0]) == dotted(owner)
 
 
 def _moved_tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
@@ -236,7 +266,7 @@ def _compared(file: File, test: ast.expr) -> str:
         return _compared(file, test.func.value)
     if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKS:
         return _tensor(file, test.args[0])
-    return ""
+    return "tensor" if isinstance(test, ast.Name) and _is_read_elsewhere(file, test) else ""
 
 
 def _is_computed(file: File, node: ast.expr) -> bool:

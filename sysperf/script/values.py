@@ -151,9 +151,11 @@ class Values:
             return [Value("loss")]
         if HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and SETTINGS.fullmatch(name.rpartition(".")[0])):
             return []
-        kinds = (kind for kind, pattern in BY_NAME if pattern.fullmatch(last))
+        kinds = [kind for kind, pattern in BY_NAME if pattern.fullmatch(last)]
+        if not kinds and name in self._names.parameterized and name != "self":
+            kinds = ["model"]
         called = DOES.fullmatch(last) and isinstance(call := self._tree.parents.get(node), ast.Call) and call.func is node
-        return [] if called else next(([Value(kind, guess=True)] for kind in kinds), [])
+        return [] if called else [Value(kind, guess=True) for kind in kinds[:1]]
 
     def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
         if binding.parameter is not None:
@@ -303,8 +305,15 @@ def _alternatives(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.ListComp):
         return [node.elt]
     if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
+        return [node.body] if _asks_for_tensor(node.test, node.orelse) else [node.body, node.orelse]
     return node.elts if isinstance(node, ast.Tuple | ast.List) and len(node.elts) <= MAX_VALUES else []
+
+
+def _asks_for_tensor(test: ast.expr, otherwise: ast.expr) -> bool:
+    """``x.item() if isinstance(x, torch.Tensor) else x``: what is left as it is, is no tensor."""
+    if not isinstance(test, ast.Call) or last_name(test.func) != "isinstance" or len(test.args) != 2:
+        return False
+    return "Tensor" in last_name(test.args[1]) and bool(dotted(otherwise)) and dotted(test.args[0]) == dotted(otherwise)
 
 
 def _is_abstract(function: Function) -> bool:

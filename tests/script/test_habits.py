@@ -1,0 +1,239 @@
+"""Habits of public code that made a hit needless, or hid a place: each as it was met, in a few lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.script.scripts import hits
+from tests.script.test_codemods import fixed
+from tests.script.test_evidence import sure
+
+STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
+LOADER = "import torch\nfrom torch.utils.data import DataLoader\ndevice = torch.device('cuda')\n"
+AGENT = """\
+import torch
+class Agent:
+    def act(self, state):
+        return self.actor(state.to('cuda')).argmax().item()
+    def learn(self, batch):
+        with torch.no_grad():
+            following = {call}(batch.states)
+        loss = self.criterion(self.actor(batch.states), following)
+        loss.backward()
+        self.optimizer.step()
+"""
+ATTENTION = """\
+import torch
+class Attention(torch.nn.Module):
+    def forward(self, q, k, v):
+        weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+        {line}
+"""
+
+
+@pytest.mark.parametrize(("call", "shown"), [("self.target.act", False), ("self.act", True)])
+def test_a_network_that_acts_is_not_its_agent(call: str, shown: bool) -> None:
+    """`self.target.act` is a method of the network, not of the class around it."""
+    assert ("sync.per-step" in hits(AGENT.format(call=call))) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("loss.item() if isinstance(loss, torch.Tensor) else loss", False),
+        ("loss", True),
+    ],
+)
+def test_a_sum_of_what_is_no_tensor_keeps_no_graph(value: str, shown: bool) -> None:
+    """What is no tensor is left as it is, and has no graph."""
+    text = f"import torch\ntotal = 0\nfor x, y in loader:\n    loss = criterion(model(x), y)\n    part = {value}\n    total += part / 2\n"
+    assert ("program.loss-keeps-graph" in hits(text + "    loss.backward()\n    optimizer.step()\n")) == shown
+
+
+@pytest.mark.parametrize(("part", "shown"), [("", True), (".batch_sampler", False), (".sampler", False)])
+def test_a_sampler_makes_no_batches(part: str, shown: bool) -> None:
+    """A loader that is made for its sampler reads nothing."""
+    text = f"{LOADER}train_loader = DataLoader(train_set, shuffle=True){part}\n"
+    assert ("dataloader.inline" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("CPUBackend", False), ("Backend", True)])
+def test_a_class_for_cpus_waits_for_none(name: str, shown: bool) -> None:
+    """Its name says where it computes."""
+    text = f"import torch\nclass {name}:\n    def fit(self):\n        for x, y in loader:\n            x = x.to(device)\n"
+    steps = STEP.replace("    ", "            ") + "            print(loss.item())\n"
+    assert ("sync.per-step" in sure(text + steps)) == shown
+
+
+@pytest.mark.parametrize(("method", "shown"), [("update_priorities", False), ("append", True)])
+def test_priorities_are_kept_on_the_host(method: str, shown: bool) -> None:
+    """A buffer of samples draws by them."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.to('cuda')\n{STEP}    buffer.{method}(loss.detach().cpu().numpy())\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("return weights @ v", True),
+        ("outputs = (weights @ v,)\n        return outputs + (weights,)", False),
+        ("weights = weights * self.head_mask\n        return weights @ v", False),
+    ],
+)
+def test_a_fused_kernel_gives_no_weights(line: str, shown: bool) -> None:
+    """Weights that are given back, or multiplied by a mask of heads, must be computed."""
+    assert ("attention.unfused" in hits(ATTENTION.format(line=line))) == shown
+
+
+def test_what_is_converted_once_is_seldom() -> None:
+    """After the first forward pass it is what it has to be."""
+    text = """\
+    import torch
+    class Loss(torch.nn.Module):
+        def forward(self, x):
+            if self.weights is not None and not isinstance(self.weights, torch.Tensor):
+                self.weights = torch.tensor(self.weights, device=x.device)
+            return (x * self.weights).sum()
+    """
+    assert "transfer.tensor-from-python" not in hits(text)
+    assert "transfer.tensor-from-python" in hits(text.replace("not isinstance(self.weights, torch.Tensor)", "self.uses_weights"))
+
+
+@pytest.mark.parametrize(("made", "shown"), [("[x]", False), ("self.net(x)", True)])
+def test_a_caller_says_that_a_parameter_is_a_list(made: str, shown: bool) -> None:
+    """Outputs of layers in a list cost nothing to go through."""
+    text = f"""\
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        outputs = {made}
+        return self.cut(outputs)
+    def cut(self, outputs):
+        made = []
+        for i in range(len(outputs)):
+            made.append(outputs[i] * 2)
+        return made
+"""
+    assert ("program.element-loop" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("Data(X_train, y_train)", False), ("Data(root, y_train)", True), ("Data(args.path)", True)])
+def test_features_and_targets_lie_in_memory(made: str, shown: bool) -> None:
+    """Workers would only copy them."""
+    text = f"{LOADER}train_set = {made}\nloader = DataLoader(train_set, batch_size=8)\nfor epoch in range(9):\n    for x, y in loader:\n"
+    assert ("dataloader.inline" in hits(text + STEP.replace("    ", "        "))) == shown
+
+
+def test_the_parts_of_a_model_are_one_place() -> None:
+    """What is told of each part of a model is done once for all."""
+    text = "import torch\nwide = torch.nn.DataParallel(wide)\ndeep = torch.nn.DataParallel(deep)\n"
+    assert hits(text)["ddp.dataparallel"] == [2]
+    assert "ddp.dataparallel" not in hits("import torch\ndef predict(model):\n    model = torch.nn.DataParallel(model)\n    return model\n")
+
+
+def test_a_hook_trains() -> None:
+    """A backward pass in a hook of the model: nothing is evaluated."""
+    text = f"""\
+{LOADER}
+def train(self, data):
+    self.model.eval()
+    loader = DataLoader(data)
+    def hook(module, given, output):
+        loss = criterion(self.coder(output), output)
+        {{line}}
+    self.layer.register_forward_hook(hook)
+    for batch in loader:
+        self.model(batch.to(device))
+"""
+    assert "program.gradients-in-evaluation" not in hits(text.format(line="loss.backward()"))
+    assert "program.gradients-in-evaluation" in hits(text.format(line="self.losses.append(loss)"))
+
+
+@pytest.mark.parametrize(("name", "shown"), [("evaluate", True), ("generate_text", False)])
+def test_each_word_needs_the_one_before(name: str, shown: bool) -> None:
+    """Who generates must read each word."""
+    text = f"""\
+import torch
+def {name}(model, words):
+    model.eval()
+    words = words.to("cuda")
+    for i in range(100):
+        words = model(words)
+        found.append(words.argmax().item())
+"""
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize("name", ["classifier", "backbone"])
+def test_what_has_parameters_is_a_model(name: str) -> None:
+    """Its `eval()` may stand in the loop that evaluates."""
+    text = f"""\
+{LOADER}
+optimizer = torch.optim.Adam({name}.parameters(), fused=True)
+loader = DataLoader(data)
+for x, y in loader:
+    {name} = {name}.eval()
+    predicted = {name}(x.cuda())
+"""
+    assert "program.gradients-in-evaluation" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("print('{:.4}'.format(loss))", True),
+        ("bar.set_description('loss %f' % loss)", True),
+        ("bar.set_description('loss %f of %d' % (loss, 3))", True),
+        ("bar.set_description('step {}'.format(3))", False),
+        ("print('%d' % len(x))", False),
+    ],
+)
+def test_a_formatted_loss_is_read(line: str, shown: bool) -> None:
+    """As in an f-string."""
+    assert ("sync.per-step" in hits(f"import torch\nfor x, y in loader:\n    x = x.cuda()\n{STEP}    {line}\n")) == shown
+
+
+@pytest.mark.parametrize(("given", "shown"), [("extra", True), ("extra is not None", False), ("len(extra)", False)])
+def test_the_truth_of_a_tensor_is_read(given: str, shown: bool) -> None:
+    """`if extra:` needs its value."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n    out = model(x)\n    out, extra = out\n    if {given}:\n        total += extra.item()\n{STEP}"
+    assert ("sync.branch-on-loss" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("base", "shown"), [("", True), ("(torch.optim.Optimizer)", False)])
+def test_a_method_named_step_may_be_one(base: str, shown: bool) -> None:
+    """A class that has an optimizer makes a step of training; an optimizer itself does not."""
+    text = f"""\
+import torch
+class Manager{base}:
+    def step(self, batch):
+        loss = self.criterion(self.model(batch.to("cuda")))
+        if self.training:
+            loss.backward()
+            self.optimizer.step()
+        return loss.detach().item()
+"""
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_a_number_of_workers_may_be_converted() -> None:
+    """``int(args.workers)`` is the default of the option."""
+    text = f"""\
+import argparse
+{LOADER}
+parser = argparse.ArgumentParser()
+parser.add_argument("--workers", type=int, default=4)
+args = parser.parse_args()
+loader = DataLoader(data, num_workers=int(args.workers), pin_memory=True)
+for epoch in range(90):
+    for x, y in loader:
+"""
+    assert "dataloader.workers-made-again" in hits(text + STEP.replace("    ", "        "))
+
+
+def test_fix_leaves_features_alone_that_may_be_on_a_device() -> None:
+    """Tensors of a device cannot be pinned, and a caller may give some."""
+    text = f"{LOADER}def fit(X, y, path):\n    loader = DataLoader(Data(X=X, y=y), num_workers=2)\n    for x, y in loader:\n        x, y = x.to(device), y.to(device)\n"
+    text += STEP.replace("    ", "        ")
+    assert "pin_memory" not in fixed(text)
+    assert "pin_memory" in fixed(text.replace("Data(X=X, y=y)", "Data(path)"))
