@@ -14,6 +14,7 @@ from sysperf.evaluate.ruleset import load
 from sysperf.model.finding import Report
 from sysperf.report.words import verdict
 from tests.collect.environments import python_at, site_of, torch_in
+from tests.collect.programs import LIBTORCH, VERSION, process
 from tests.conftest import Files, make_machine
 from tests.gpus import RTX
 from tests.gpus import calls as nvml_calls
@@ -348,3 +349,64 @@ def test_a_container_with_one_arc_of_two_has_one() -> None:
         ["0000:03:00.0"],
         ["0000:03:00.0", "0000:04:00.0"],
     ]
+
+
+# ---------------------------------------------------------------------- what a program was started with
+
+SITE = "/venv/lib/python3.12/site-packages"
+
+
+def running(variables: str, torch: str) -> Files:
+    """A program that computes with this build, an hour old."""
+    given = {**VERSION, f"{SITE}/torch/version.py": torch, "/proc/uptime": "100000.0 1\n", "/proc/stat": "btime 1700000000\n"}
+    return {**given, **process(2121, argv="/venv/bin/python train.py", env=f"PATH=/bin {variables}", mapped=(LIBTORCH,))}
+
+
+FOR_ROCM = "__version__ = '2.13.0+rocm7.1'\ncuda: Optional[str] = None\nhip: Optional[str] = '7.1.0'\nxpu: Optional[str] = None\n"
+FOR_XPU = "__version__ = '2.13.0+xpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\nxpu: Optional[str] = '20250302'\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "rules"),
+    [
+        ("HIP_VISIBLE_DEVICES=1", {"gpu.chosen-absent"}),
+        ("ROCR_VISIBLE_DEVICES=0 HIP_VISIBLE_DEVICES=0", set()),
+        ("CUDA_VISIBLE_DEVICES=3", {"gpu.chosen-absent"}),
+        ("HSA_OVERRIDE_GFX_VERSION=10.3.0", {"gpu.target-overridden"}),
+        ("HSA_OVERRIDE_GFX_VERSION=11.0.0", set()),
+        ("AMD_SERIALIZE_KERNEL=3", {"environment.device-debugging"}),
+        ("AMD_LOG_LEVEL=1 LD_LIBRARY_PATH=/opt/intel/oneapi/compiler/2025.1/lib", set()),
+    ],
+)
+def test_variables_that_harm_a_program_on_a_radeon(variables: str, rules: set[str]) -> None:
+    assert _of_programs(amd(RX7900), running(variables, FOR_ROCM)) == rules
+
+
+@pytest.mark.parametrize(
+    ("variables", "rules"),
+    [
+        ("ZE_AFFINITY_MASK=0", set()),
+        ("ZE_AFFINITY_MASK=5", {"gpu.chosen-absent"}),
+        ("ONEAPI_DEVICE_SELECTOR=opencl:gpu", {"gpu.selector-without-level-zero"}),
+        ("ONEAPI_DEVICE_SELECTOR=level_zero:gpu", set()),
+        ("SYCL_UR_TRACE=-1", {"environment.device-debugging"}),
+        ("HIP_VISIBLE_DEVICES=9", set()),
+    ],
+)
+def test_variables_that_harm_a_program_on_an_arc(variables: str, rules: set[str]) -> None:
+    assert _of_programs(intel(), running(variables, FOR_XPU)) == rules
+
+
+def _of_programs(machine: tuple[Files, dict[str, str]], program: Files) -> set[str]:
+    """The rules about processes that find something."""
+    files, links = machine
+    names = ("gpu", "driver", "environment", "torch", "xids", "releases")
+    rules = [path for path in judging.rule_files() if Path(path).stem in names]
+    answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **OPEN}
+    host = make_machine({**BASE, **files, **program}, links, answers)
+    report = audit(host, judging.Terms(load(rules, judging.schema())), areas=AREAS)
+    return {
+        finding.rule
+        for finding in report.findings()
+        if finding.about.startswith(("PID", "pid", "python", "process")) or "2121" in finding.about
+    }
