@@ -108,6 +108,14 @@ CASES = {
     "fed_by_a_socket": Case("program.waits-for-data", env=KEPT_MEMORY, cured_env=KEPT_MEMORY, follows=("ahead",)),
     "checks_each_step": Case("program.checks-in-step", follows=("every",)),
     "computed_again": Case("program.recomputes-without-need", follows=("kept",)),
+    "metrics_each_step": Case("program.statistics-in-step", follows=("every",)),
+    "decodes_in_the_loop": Case("program.prepares-data", follows=("once",)),
+    "tensors_of_lists": Case("program.tensors-from-python", follows=("stacked",)),
+    "layers_in_forward": Case("program.modules-made-again", env=KEPT_MEMORY, cured_env=KEPT_MEMORY, follows=("layers_once",)),
+    "float16_on_a_cpu": Case("precision.float16-emulated", follows=("float32",)),
+    "dense_embeddings": Case("optimizer.dense-gradients", follows=("sparse",)),
+    "below_a_profiler": Case("program.debugging-on", follows=("unprofiled",)),
+    "reports_each_step": Case("program.logging", env=KEPT_MEMORY, cured_env=KEPT_MEMORY, follows=("every",)),
     "evaluates_often": Case("program.evaluation-share", follows=("seldom",)),
     "optimizer_each_step": Case("optimizer.made-again", follows=("optimizer_once",)),
     "command_each_step": Case("program.processes-made-again", follows=("in_process",)),
@@ -118,7 +126,7 @@ CASES = {
 HEALTHY = (
     "plain_training", "idle_server", "prompt", "pinned_on_purpose", "full_cores", "hidden_loader", "sleeping_workers",
     "seldom_checkpoint", "quiet_logging", "large_memory", "busy_server", "cache_fills", "at_a_debugger", "empty_queue",
-    "waits_for_checkpoint", "asyncio_server", "batches_accumulated",
+    "waits_for_checkpoint", "asyncio_server", "batches_accumulated", "progress_bar", "attention",
 )  # fmt: skip
 """Programs that look suspicious, and are not ill."""
 
@@ -182,6 +190,12 @@ _TEXTS = {
     "unlocked": re.compile(r"let workers read beside each other()"),
     "ahead": re.compile(r"take the next batch in a thread()"),
     "kept": re.compile(r"no checkpoint\(\) around as many blocks()"),
+    "once": re.compile(r"prepare once, before the loop()"),
+    "stacked": re.compile(r"torch\.from_numpy\(np\.stack\(arrays\)\)()"),
+    "layers_once": re.compile(r"make layers once()"),
+    "float32": re.compile(r"float32 on this CPU()"),
+    "sparse": re.compile(r"nn\.Embedding\(\.\.\., sparse=True\)()"),
+    "unprofiled": re.compile(r"start it without the profiler()"),
     "seldom": re.compile(r"evaluate ten times less often()"),
     "optimizer_once": re.compile(r"make the optimizer and its schedule once()"),
     "in_process": re.compile(r"do in this process what takes less than starting one()"),

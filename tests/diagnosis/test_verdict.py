@@ -259,8 +259,8 @@ def test_the_users_line_and_the_proof_are_named() -> None:
     assert verdict.causes[0].verify.startswith("cd /home/me && sysperf verify ")
 
 
-@pytest.mark.parametrize(("left", "count", "gain"), [(1.0, 2, 50.0), (0.5, 2, 25.0), (0.0, 2, 0.0), (1.0, 8, 0.0), (None, 2, 50.0)])
-def test_exchanges_of_ranks_that_wait_for_a_cpu_gain_nothing(left: float | None, count: int, gain: float) -> None:
+@pytest.mark.parametrize(("left", "count", "gain"), [(1.0, 2, 50.0), (0.5, 2, 25.0), (0.0, 2, None), (1.0, 8, None), (None, 2, 50.0)])
+def test_exchanges_of_ranks_that_wait_for_a_cpu_are_no_cause(left: float | None, count: int, gain: float | None) -> None:
     """Measured beside others at a load of 13: gradients in 16 bits lost 5 % of the step. Eight ranks on two CPUs are each other's others."""
     ranks = [
         program(
@@ -269,9 +269,9 @@ def test_exchanges_of_ranks_that_wait_for_a_cpu_gain_nothing(left: float | None,
         for pid in (0, 1)
     ]
     around = Machine(cpus=2, idle_cpus=0.1, others_cpus=0.0, torch_cpus=0.0, left_share=left, other_programs=0)
-    (cause, *_) = judged(*ranks, machine=around, ranks=Ranks(count=count)).causes
+    causes = judged(*ranks, machine=around, ranks=Ranks(count=count)).causes
 
-    assert (cause.rule, cause.cost_pct, cause.gain.middle) == ("ddp.communication", 50.0, gain)
+    assert [cause.gain.middle for cause in causes if cause.rule == "ddp.communication"] == ([] if gain is None else [gain])
 
 
 def test_objects_that_ranks_need_not_exchange_gain_their_time_where_others_have_the_cpus_too() -> None:

@@ -24,6 +24,7 @@ if NAME == "pinned_on_purpose":
 import torch  # noqa: E402 - what stands above must come before it
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from tqdm import tqdm  # noqa: E402
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -214,6 +215,23 @@ def batches_accumulated() -> None:
         if time.monotonic() > NEXT[0]:
             print(f"step {STEPS[0]} {time.monotonic():.3f}", flush=True)
             NEXT[0] += 1
+
+
+def progress_bar() -> None:
+    """Its loop goes over a progress bar, which is on the stack while it waits a little for its worker."""
+    torch.set_num_threads(1)
+    for x in tqdm(DataLoader(Samples(0.0004), batch_size=64, num_workers=1, persistent_workers=True), file=open(os.devnull, "w")):  # noqa: SIM115
+        step(x.repeat(4, 1))
+
+
+def attention() -> None:
+    """PyTorch's own layers copy between layouts; no line of this program could change that."""
+    layer = nn.TransformerEncoderLayer(160, 4, 640, batch_first=True, dropout=0.0)
+    x = torch.randn(8, 128, 160)
+    while True:
+        layer(x).square().mean().backward()
+        layer.zero_grad()
+        step(torch.randn(64, 256))
 
 
 def prompt() -> None:

@@ -5,9 +5,11 @@ Each function is one program. Once a second it prints how many steps it has made
 
 from __future__ import annotations
 
+import cProfile
 import ctypes
 import gc
 import http.server
+import io
 import itertools
 import json
 import logging
@@ -23,6 +25,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,7 +36,9 @@ SICK = STATE == "sick"
 if ILLNESS == "bound_to_one_cpu" and SICK:
     os.environ["OMP_PROC_BIND"] = "true"
 
-import torch  # noqa: E402 - what stands above must come before it
+import numpy  # noqa: E402 - what stands above must come before it
+import torch  # noqa: E402
+from PIL import Image  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils import data  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -797,6 +802,165 @@ def checks_each_step() -> None:
                     raise ValueError(name)
                 if values.grad is not None and not torch.isfinite(values.grad).all():
                     raise ValueError(name)
+
+
+def compute_metrics(scores: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    """Area under the curve and accuracy of each class, by sorting."""
+    found = {}
+    for index in range(scores.shape[1]):
+        order = scores[:, index].argsort(descending=True)
+        hits = (labels[order] == index).double()
+        found[f"auc/{index}"] = (hits.cumsum(0) * (1 - hits)).sum().div(hits.sum() * (1 - hits).sum()).item()
+    found["accuracy"] = (scores.argmax(1) == labels).double().mean().item()
+    return found
+
+
+def metrics_each_step() -> None:
+    torch.set_num_threads(1)
+    trainer, kept = Trainer(Net(256, 2)), deque[tuple[torch.Tensor, torch.Tensor]](maxlen=20)
+    for number, (x, y) in enumerate(batches(128)):
+        trainer.step(x, y)
+        with torch.no_grad():
+            kept.append((trainer.model(x), y))
+        if number % EVERY == 0:
+            compute_metrics(torch.cat([scores for scores, _ in kept]), torch.cat([labels for _, labels in kept]))
+
+
+def pictures(number: int) -> list[bytes]:
+    """Some pictures, as they lie in a database."""
+    encoded_as = []
+    for index in range(number):
+        buffer = io.BytesIO()
+        Image.effect_noise((128, 128), index + 1).convert("RGB").save(buffer, "JPEG")
+        encoded_as.append(buffer.getvalue())
+    return encoded_as
+
+
+def decoded_picture(data: bytes) -> torch.Tensor:
+    picture = Image.open(io.BytesIO(data)).convert("RGB").resize((16, 16))
+    return torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)[:64].float()
+
+
+def decodes_in_the_loop() -> None:
+    """Pictures are decoded in the loop, without a DataLoader; or they were, once."""
+    torch.set_num_threads(1)
+    stored, trainer, y = pictures(256), Trainer(Net(512, 2)), torch.randint(0, 10, (16,))
+    kept = [decoded_picture(data) for data in stored]
+    while True:
+        chosen = random.choices(range(256), k=16)
+        trainer.step(torch.stack([decoded_picture(stored[index]) if ill("once") else kept[index] for index in chosen]), y)
+
+
+def tensors_of_lists() -> None:
+    """A replay memory holds NumPy arrays."""
+    torch.set_num_threads(1)
+    memory, trainer = [numpy.random.rand(64).astype("float32") for _ in range(4096)], Trainer(Net(64, 1))
+    while True:
+        states = random.sample(memory, 128)
+        x = torch.tensor(states) if ill("stacked") else torch.from_numpy(numpy.stack(states))
+        trainer.step(x, torch.randint(0, 10, (128,)))
+
+
+class Adapted(Net):
+    """Has an adapter, made when it is needed or kept."""
+
+    def __init__(self) -> None:
+        super().__init__(256, 2)
+        self.adapter = self.fresh()
+
+    def fresh(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 4096), nn.GELU(), nn.Linear(4096, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        adapter = self.fresh() if ill("layers_once") else self.adapter
+        return super().forward(x + adapter(x))
+
+
+def layers_in_forward() -> None:
+    torch.set_num_threads(1)
+    train_on(batches(8), Trainer(Adapted()))
+
+
+def float16_on_a_cpu() -> None:
+    """Autocast is left over from a machine with a GPU."""
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(256, 2))
+    for x, y in batches(128):
+        with torch.autocast("cpu", dtype=torch.float16, enabled=ill("float32")):
+            loss = nn.functional.cross_entropy(trainer.model(x).float(), y)
+        trainer.optimizer.zero_grad()
+        loss.backward()
+        trainer.optimizer.step()
+        SPEED.step()
+
+
+def dense_embeddings() -> None:
+    """Each step looks up a few hundred of 200,000 rows."""
+    torch.set_num_threads(1)
+    table = nn.Embedding(200_000, 64, sparse=not ill("sparse"))
+    optimizer = (torch.optim.Adam if ill("sparse") else torch.optim.SparseAdam)(table.parameters())
+    trainer = Trainer()
+    while True:
+        optimizer.zero_grad()
+        trainer.step(table(torch.randint(200_000, (512,))), torch.randint(0, 10, (512,)))
+        optimizer.step()
+
+
+def below_a_profiler() -> None:
+    """Somebody looked for a slow function, and left the profiler on."""
+    torch.set_num_threads(1)
+    trainer = Trainer(Net(64, 1))
+
+    def turn(value: int) -> int:
+        return (value * 31 + 7) % 1009
+
+    def loop() -> None:
+        for x, y in batches(32):
+            values = [0] * 64
+            for index in range(64):
+                for _ in range(40):
+                    values[index] = turn(values[index] + index)
+            trainer.step(x + sum(values), y)
+
+    if ill("unprofiled"):
+        cProfile.Profile().runcall(loop)
+    loop()
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """Takes metrics, as a tracking server at some distance does."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(0.01)
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Experiment:
+    """Sends what it is told."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/metrics"
+
+    def send(self, **values: float) -> None:
+        request = urllib.request.Request(self.url, json.dumps(values).encode())  # noqa: S310
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            answer.read()
+
+
+def reports_each_step() -> None:
+    torch.set_num_threads(1)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    multiprocessing.get_context("fork").Process(target=server.serve_forever, daemon=True).start()
+    experiment, trainer = Experiment(server.server_address[1]), Trainer(Net(512, 2))
+    for number, (x, y) in enumerate(batches(256)):
+        loss = trainer.step(x, y)
+        if number % EVERY == 0:
+            experiment.send(loss=float(loss.detach()), step=number)
 
 
 def validate(model: nn.Module, held_back: list[torch.Tensor]) -> torch.Tensor:
