@@ -96,6 +96,7 @@ METHODS = frozenset(
         "flatten_indices",
     )
 )
+_CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer", "time.process_time")
 _VERSION = lazy(r"\d+\.\d+[\w.]*")
 _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
 _WRITES_ROWS = frozenset(("map", "flatten_indices", "to_iterable_dataset", "save_to_disk", "train_test_split", "filter", "set_transform"))
@@ -110,21 +111,12 @@ _VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_",
 
 def calls(file: File) -> Iterator[Call]:
     """All calls that rules look at."""
-    reading: set[tuple[str, bool]] = set()
+    told: set[tuple[str, bool]] = set()
     for call in file.tree.of(ast.Call):
-        if what := _watched(file, call):
-            if what in READERS or what in LISTERS:  # a function that reads ten files per sample is one matter
-                if file.loops.where(call).often != "sample" or (key := (file.function_name(call), what in LISTERS)) in reading:
-                    continue
-                reading.add(key)
-            if what in (".set_format", ".with_format") and file.words & {"set_transform", "with_transform"}:
+        if (what := _watched(file, call)) and not _is_meant(file, call, what):
+            if (matter := _matter(file, call, what)) in told:
                 continue
-            if what.endswith(".DataParallel"):  # the parts of one model are one matter
-                if _is_asked_for(file, call) or (key := (what, False)) in reading:
-                    continue
-                reading.add(key)
-            if what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call):
-                continue
+            told |= {matter} if matter is not None else set()
             arguments = tuple(file.text(given) for given in call.args[:6])
             yield Call(
                 **file.site(call),
@@ -137,6 +129,28 @@ def calls(file: File) -> Iterator[Call]:
             )
 
 
+def _is_meant(file: File, call: ast.Call, what: str) -> bool:
+    """Whether a call is no matter: somebody asked for it, or its place makes it harmless."""
+    if what in READERS or what in LISTERS:
+        return file.loops.where(call).often != "sample"
+    if what in (".set_format", ".with_format"):
+        return bool(file.words & {"set_transform", "with_transform"})
+    if what.endswith(".DataParallel"):
+        return _is_asked_for(file, call)
+    if what == "torch.tensor":
+        return _is_broadcast(file, call)
+    if what == "torch.cuda.synchronize":
+        return _is_timed(file, call)
+    return what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call)
+
+
+def _matter(file: File, call: ast.Call, what: str) -> tuple[str, bool] | None:
+    """What is told once: a function that reads ten files per sample, a model whose parts are wrapped."""
+    if what in READERS or what in LISTERS:
+        return file.function_name(call), what in LISTERS
+    return ("", True) if what.endswith(".DataParallel") else None
+
+
 def _repeats_by_tensor(file: File, call: ast.Call) -> bool:
     """Whether the numbers of repetitions are a tensor, whose sum decides on the size of the result."""
     by_function = file.names.qualified(call.func) == "torch.repeat_interleave"
@@ -144,6 +158,28 @@ def _repeats_by_tensor(file: File, call: ast.Call) -> bool:
     if isinstance(given, ast.Call) and file.names.qualified(given.func) in FACTORIES and keyword(given, "device") is None:
         return False  # on the CPU, where nobody waits
     return given is not None and file.values.is_a(given, "tensor", "output", "batch")
+
+
+def _is_broadcast(file: File, call: ast.Call) -> bool:
+    """Whether a number becomes a tensor for all ranks: ``rate = torch.tensor(lr, device=d)``, ``broadcast(rate, src=0)``."""
+    statement, function = file.tree.statement_of(call), file.tree.function_of(call)
+    names = {dotted(target) for target in statement.targets} - {""} if isinstance(statement, ast.Assign) else set()
+    parts = (part for part in within(function) if isinstance(part, ast.Call)) if function is not None and names else ()
+    return any(last_name(other.func) == "broadcast" and other.args and dotted(other.args[0]) in names for other in parts)
+
+
+def _is_timed(file: File, call: ast.Call) -> bool:
+    """Whether a clock is read in a statement beside a call, or beside the condition around it."""
+    statement = file.tree.statement_of(call)
+    around = file.tree.parents.get(statement)
+    places = [statement, around] if isinstance(around, ast.If) else [statement]
+    for place in places:
+        block = file.tree.block_of(place)
+        number = block.index(place)
+        beside = (part for each in block[max(0, number - 1) : number + 2] for part in within(each) if isinstance(part, ast.Call))
+        if any(file.names.qualified(other.func) in _CLOCKS for other in beside):
+            return True
+    return False
 
 
 def _is_asked_for(file: File, call: ast.Call) -> bool:

@@ -27,6 +27,7 @@ class Loader(Site, kw_only=True):
 
     made_by: str | None = None
     workers: Annotated[int | None, fact("num_workers, where the source says it; 0 is the default of DataLoader")] = None
+    optional: Annotated[bool | None, fact("whoever makes its owner gives num_workers")] = None
     batches: Annotated[bool | None, fact("it puts samples together: with batch_size=None, the data set does")] = None
     pin_memory: bool | None = None
     persistent: Annotated[bool | None, fact("persistent_workers")] = None

@@ -48,6 +48,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         **file.site(call),
         made_by=name,
         workers=_number(file, call, *maker.workers),
+        optional=_is_parameter(file, call, *maker.workers),
         batches=file.text(file.names.argument(call, "batch_size", 1)) != "None",
         pin_memory=truth(file, call, *maker.pin),
         persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
@@ -93,6 +94,13 @@ def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> 
         return None if file.names.is_open(call) else default
     value = file.names.constant(given)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_parameter(file: File, call: ast.Call, name: str, place: int, _: int) -> bool:
+    """Whether whoever makes an object of a class gives an option: ``self.workers``, which a base class keeps."""
+    given = file.names.argument(call, name, place)
+    owner, _dot, option = dotted(given).rpartition(".") if given is not None else ("", "", "")
+    return given is not None and owner == "self" and file.names.passed_on(given, option) is not None
 
 
 def _dataset(file: File, call: ast.Call) -> str:

@@ -38,7 +38,7 @@ _UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|m
 _PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
 """What a step may have several of."""
 _MEASURES = lazy(
-    r"(?i)\w*(probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find)\w*"
+    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find)\w*"
 )
 """Functions and classes that run some steps to learn something about them."""
 FEW = 10
@@ -152,17 +152,22 @@ class Loops:
                 if inside is not None or parent.name.startswith("test_"):
                     return
                 inside, sites = parent, self._names.call_sites(parent)
-                if sites or parent.name in STEP_HOOKS or self._is_step(parent):
+                if sites or parent.name in STEP_HOOKS or self._is_step(parent, through=node is not call):
                     self.step_functions.add(parent)
                     for site in sites if depth else ():
                         self._mark_step(site, call, depth - 1)
                     return
 
-    def _is_step(self, function: Function) -> bool:
-        """A function that nobody here calls, with a backward pass and an optimizer's step in no loop: whoever calls it repeats it."""
+    def _is_step(self, function: Function, *, through: bool) -> bool:
+        """A function that nobody here calls, with a backward pass and an optimizer's step in no loop: whoever calls it repeats it.
+
+        `through`: another function makes them for it.
+        """
         arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
         if not arguments or (_WHOLE_RUNS.fullmatch(function.name) and not (function.name == "train" and arguments[0] == "self")):
             return False
+        if through and _UPDATES.fullmatch(function.name):
+            return True
         parts = [part for statement in function.body for part in _outside_loops(statement)]
         few = (loop for loop in within(function) if isinstance(loop, ast.For | ast.AsyncFor) and self._over_few(loop))
         calls = [part for part in (*parts, *(part for loop in few for part in within(loop))) if isinstance(part, ast.Call)]

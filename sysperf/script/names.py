@@ -212,7 +212,7 @@ class Names:
             return self.constant(bindings[0].value, depth - 1)
         return self._default(bindings, name, depth, node)
 
-    def _passed_on(self, node: ast.expr, name: str) -> tuple[Function, int] | None:
+    def passed_on(self, node: ast.expr, name: str) -> tuple[Function, int] | None:
         """The parameter of `__init__` that a base class keeps under its name, which nobody here gives: ``super().__init__(n=n)``."""
         owner = self._tree.class_of(node)
         inits = [part for part in owner.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"] if owner is not None else []
@@ -224,7 +224,7 @@ class Names:
         """The default of an option (``args.workers``), or the one value that callers give to a parameter."""
         if not bindings:
             owner, _, option = name.rpartition(".")
-            if owner == "self" and node is not None and (kept := self._passed_on(node, option)) is not None:
+            if owner == "self" and node is not None and (kept := self.passed_on(node, option)) is not None:
                 return self.constant(_default_of(kept), depth - 1)
             return self.options.get(option) if _OPTIONS.fullmatch(owner) or owner in self.classes or self._is_parsed(owner) else None
         if len(bindings) > 1 or bindings[0].parameter is None:

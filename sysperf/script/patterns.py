@@ -9,6 +9,7 @@ from sysperf.script import attention, masks
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
+from sysperf.script.names import Binding
 from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.syntax import within
 
@@ -49,7 +50,11 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
         return False
     values = file.values.of(part.value)
     bound = list(_bound(file, part.value))
-    if any(value is not None and _makes_list(value) for value in bound) or any(value.kind == "array" for value in values):
+    if (
+        last_name(part.value).endswith("list")
+        or any(value is not None and _makes_list(value) for value in bound)
+        or any(value.kind == "array" for value in values)
+    ):
         return False
     return any(value.kind in ("output", "tensor") for value in values)
 
@@ -57,10 +62,19 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
 def _bound(file: File, node: ast.expr) -> Iterator[ast.expr | None]:
     """What a name is given, here and by the callers of a function whose parameter it is."""
     for binding in file.names.lookup(node, dotted(node)) if dotted(node) else ():
-        yield binding.value
+        yield _said_to_be(binding) if binding.parameter is not None else binding.value
         for given in file.names.arguments(binding.parameter) if binding.parameter is not None else ():
             yield given
             yield from (other.value for other in (file.names.lookup(given, dotted(given)) if dotted(given) else ()))
+
+
+def _said_to_be(binding: Binding) -> ast.expr | None:
+    """An empty list for a parameter that an annotation calls one."""
+    function, index = binding.parameter or (None, -1)
+    arguments = [*function.args.posonlyargs, *function.args.args] if function is not None else []
+    annotation = arguments[index].annotation if index >= 0 else None
+    words = [last_name(part) for part in within(annotation)] if annotation is not None else []
+    return ast.List([]) if {"list", "List", "Sequence", "tuple", "Tuple"} & set(words) else None
 
 
 def _is_size(file: File, node: ast.expr) -> bool:

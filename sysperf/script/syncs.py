@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Sync
 from sysperf.script.file import File
 from sysperf.script.kinds import MADE_ON_CPU
+from sysperf.script.names import Binding
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
@@ -212,8 +213,16 @@ def _is_drawn(file: File, node: ast.expr) -> bool:
     """Whether a loop gives a part of an expression its value, or what it unpacks: as the loader made it."""
     names = (part for part in within(node) if isinstance(part, ast.Name))
     bindings = [binding for name in names for binding in file.names.lookup(name, name.id)]
-    unpacked = (binding.value for binding in bindings if binding.path and isinstance(binding.value, ast.Name))
+    unpacked = (part for binding in bindings if (part := _unpacked(binding)) is not None)
     return any(binding.element for binding in bindings) or any(_is_drawn(file, value) for value in unpacked if value is not node)
+
+
+def _unpacked(binding: Binding) -> ast.expr | None:
+    """What a name is given out of a batch: ``x, y = batch``, ``x = batch[0]``, ``x, y = batch[0], batch[1]``."""
+    value, path = binding.value, binding.path
+    if path and isinstance(value, ast.Tuple) and path[0] < len(value.elts):
+        value = value.elts[path[0]]
+    return value if isinstance(value, ast.Subscript) or (path and isinstance(value, ast.Name)) else None
 
 
 def _is_of_numpy(file: File, node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Transfer
 from sysperf.script.file import File
-from sysperf.script.kinds import MADE_ON_CPU
+from sysperf.script.kinds import MADE_ON_CPU, SETTINGS
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
@@ -31,7 +31,16 @@ def target(file: File, call: ast.Call) -> str:
     given = argument(call, "device", 0)
     if given is not None and dotted(given) and file.values.is_a(given, "batch", "output"):
         return "device"  # that of another tensor
+    if isinstance(given, ast.Name) and _was_moved(file, given):
+        return "device"
     return device_text(file.names, given)
+
+
+def _was_moved(file: File, name: ast.Name) -> bool:
+    """Whether a name stands for what was copied to a device."""
+    values = (binding.value for binding in file.names.lookup(name, name.id) if not binding.path and not binding.element)
+    moved = (value for value in values if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute))
+    return any(last_name(value.func) in ("to", "cuda") and device_text(file.names, argument(value, "device", 0)) for value in moved)
 
 
 def prepared(file: File) -> set[ast.AST]:
@@ -73,7 +82,11 @@ def _is_constant(made: ast.Call | None) -> bool | None:
     copies = made is not None and last_name(made.func) in _COPYING and bool(made.args)
     return (
         None
-        if copies and made is not None and not isinstance(made.args[0], _WRITTEN) and not dotted(made.args[0]).startswith("self.")
+        if copies
+        and made is not None
+        and not isinstance(made.args[0], _WRITTEN)
+        and not dotted(made.args[0]).startswith("self.")
+        and not SETTINGS.fullmatch(dotted(made.args[0]).rpartition(".")[0])
         else True
     )
 

@@ -237,3 +237,128 @@ def test_fix_leaves_features_alone_that_may_be_on_a_device() -> None:
     text += STEP.replace("    ", "        ")
     assert "pin_memory" not in fixed(text)
     assert "pin_memory" in fixed(text.replace("Data(X=X, y=y)", "Data(path)"))
+
+
+@pytest.mark.parametrize(
+    ("beside", "shown"), [("start = time.time()", False), ("start = time.perf_counter()", False), ("seen += len(x)", True)]
+)
+def test_who_takes_times_must_wait(beside: str, shown: bool) -> None:
+    """A clock beside a synchronization measures."""
+    text = f"import time, torch\nfor x, y in loader:\n{STEP}    if torch.cuda.is_available():\n        torch.cuda.synchronize()\n    {beside}\n"
+    assert ("sync.explicit" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("path", "shown"), [("data/transforms.py", False), ("augmentations.py", False), ("models/net.py", True)])
+def test_samples_are_transformed_on_the_cpu(path: str, shown: bool) -> None:
+    """A module of transforms runs where samples are read."""
+    text = """\
+    import torch
+    class Crop(torch.nn.Module):
+        def forward(self, image):
+            fill = torch.tensor([0.5], device=image.device)
+            return image + fill + torch.zeros(3).to(image.device)
+    """
+    expected = {"transfer.tensor-from-python", "transfer.tensor-made-on-cpu"} if shown else set()
+    assert hits(text, path).keys() & {"transfer.tensor-from-python", "transfer.tensor-made-on-cpu"} == expected
+
+
+@pytest.mark.parametrize(("exchange", "shown"), [("broadcast(rate, src=0)", False), ("all_reduce(rate)", True)])
+def test_a_number_that_all_ranks_must_have_is_copied(exchange: str, shown: bool) -> None:
+    """It is known to one rank only."""
+    text = f"import torch\ndef update(self, batch):\n    rate = torch.tensor(self.rate, device='cuda')\n    torch.distributed.{exchange}\n"
+    assert ("transfer.tensor-from-python" in hits(text + "    self.model(batch).mean().backward()\n    self.optimizer.step()\n")) == shown
+
+
+@pytest.mark.parametrize(("annotation", "shown"), [(": list[torch.Tensor]", False), ("", True)])
+def test_an_annotation_says_what_is_a_list(annotation: str, shown: bool) -> None:
+    """The features of several layers cost nothing to go through."""
+    text = f"""\
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x{annotation}):
+        for i in range(len(x)):
+            x[i] = torch.zeros_like(x[i])
+        return x
+"""
+    assert ("program.element-loop" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("workers", "shown"), [("self.num_workers", False), ("0", True)])
+def test_whoever_makes_a_trainer_gives_its_workers(workers: str, shown: bool) -> None:
+    """An option of a class, which a base class keeps, is the caller's."""
+    text = f"""\
+{LOADER}
+class Net(Base):
+    def __init__(self, num_workers=0):
+        super().__init__(num_workers=num_workers)
+    def fit(self, data):
+        loader = DataLoader(data, num_workers={workers}, pin_memory=True)
+        for epoch in range(9):
+            for x, y in loader:
+"""
+    assert ("dataloader.inline" in hits(text + STEP.replace("    ", "                "))) == shown
+
+
+@pytest.mark.parametrize(("size", "shown"), [("batch_size=None", False), ("batch_size=8", True)])
+def test_a_data_set_that_makes_batches_may_make_them_anywhere(size: str, shown: bool) -> None:
+    """A buffer of samples may lie on the device."""
+    text = f"{LOADER}loader = DataLoader(ReplayData(memory), {size}, num_workers=2)\nfor epoch in range(9):\n    for x, y in loader:\n"
+    text += "        x, y = x.to(device), y.to(device)\n" + STEP.replace("    ", "        ")
+    assert ("dataloader.pin-memory-off" in hits(text)) == shown
+
+
+def test_what_was_never_moved_is_not_waited_for() -> None:
+    """Labels stay where the loader made them."""
+    text = f"""\
+{LOADER}
+def predict(net, data):
+    net.eval()
+    loader = DataLoader(data)
+    with torch.no_grad():
+        for batch in loader:
+            x, y = batch[0], batch[1]
+            x = x.to(device)
+            found.append(net(x))
+            labels.extend({{read}})
+"""
+    assert "sync.per-step" not in hits(text.format(read="y.cpu().numpy()"))
+    assert "sync.per-step" in hits(text.format(read="net(x).sum().item()"))
+
+
+def test_a_tensor_of_an_option_is_the_same_in_each_step() -> None:
+    """It may be made once, wherever `to` copies it."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.to(device)\n    weights = torch.tensor(args.weights).to(x)\n{STEP}"
+    assert "transfer.tensor-made-on-cpu" in sure(text)
+    assert "transfer.tensor-made-on-cpu" not in sure(text.replace("args.weights", "weights_of(y)").replace("to(x)\n", "to(names)\n"))
+
+
+@pytest.mark.parametrize(("name", "shown"), [("learn", True), ("save", False)])
+def test_a_method_that_learns_may_let_another_do_it(name: str, shown: bool) -> None:
+    """Whoever calls it repeats it."""
+    text = f"""\
+import torch
+class Agent:
+    def {name}(self, batch):
+        loss = self._update(batch.to("cuda"))
+        return loss.item()
+    def _update(self, batch):
+        loss = self.criterion(self.net(batch))
+        loss.backward()
+        self.optimizer.step()
+        return loss
+"""
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_who_asks_for_data_parallel_by_name_wants_it() -> None:
+    """An engine of that name is one among others."""
+    text = "import torch\nclass {name}:\n    def prepare(self, model):\n        return torch.nn.DataParallel(model)\n"
+    assert "ddp.dataparallel" not in hits(text.format(name="DataParallelEngine"))
+    assert "ddp.dataparallel" in hits(text.format(name="Engine"))
+
+
+def test_whether_something_is_supported_is_asked_once() -> None:
+    """A backward pass in it trains nothing."""
+    text = "import torch\ndef {name}(device):\n    sizes = torch.tensor([5, 8], device=device)\n    net(sizes).sum().backward()\n    optimizer.step()\n"
+    assert "transfer.tensor-from-python" not in hits(text.format(name="grouped_mm_supported"))
+    assert "transfer.tensor-from-python" in hits(text.format(name="update"))
