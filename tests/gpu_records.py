@@ -194,7 +194,13 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
 def _torch(facts: dict[str, Any]) -> Files:
     """A shell in an environment with this build, whose library has code for these targets."""
     shell: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", "/usr/include/python3.11/Python.h": "", "/usr/bin/gcc": ""}
-    return {**shell, **python_at(VENV), **torch_in(site_of(VENV), facts["version"], facts.get("cuda", ""), facts.get("hip", ""))}
+    files = {**shell, **python_at(VENV), **torch_in(site_of(VENV), facts["version"], facts.get("cuda", ""), facts.get("hip", ""))}
+    version = f"{site_of(VENV)}/torch/version.py"
+    return (
+        files | {version: str(files[version]).replace("xpu: Optional[str] = None", f"xpu: Optional[str] = '{facts['xpu']}'")}
+        if "xpu" in facts
+        else files
+    )
 
 
 def _log(lines: str, places: Any) -> str:

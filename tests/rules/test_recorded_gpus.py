@@ -16,7 +16,23 @@ from tests.gpu_records import Machine, build, records
 from tests.rules.test_gpu_rules import AREAS, BASE
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("container", "driver", "gpu", "pcie", "releases", "torch", "xids")]
-DRAWS = ("draw1", "draw2", "draw3", "draw4", "draw5", "draw6", "draw7", "draw8", "draw9", "draw10", "draw11", "draw12", "draw13", "draw14")
+DRAWS = (
+    "draw1",
+    "draw2",
+    "draw3",
+    "draw4",
+    "draw5",
+    "draw6",
+    "draw7",
+    "draw8",
+    "draw9",
+    "draw10",
+    "draw11",
+    "draw12",
+    "draw13",
+    "draw14",
+    "draw17",
+)
 MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in records(draw).items()}
 
 

@@ -28,6 +28,7 @@ from sysperf.procfs.pci import addresses_in, hex_id
 from sysperf.startup import lazy
 
 PCI_LIST = "/proc/bus/pci/devices"
+ROCM = "/opt/rocm"
 
 MAX_GPUS = 128
 MAX_P2P_GPUS = 16
@@ -211,9 +212,10 @@ def _ready(host: Host) -> bool | None:
 def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, nvidia: bool) -> Log:
     """The drivers' errors. Reading the kernel log takes --deep and often root.
 
-    Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen.
+    Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen,
+    unless ROCm is installed for it.
     """
-    any_gpu = nvidia or bool(devices or functions)
+    any_gpu = nvidia or bool(devices or functions) or host.exists(ROCM) is True
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())

@@ -50,7 +50,7 @@ OTHERS = {
     r"|GuC init failed with|GuC PC (?:Start|reset) failed|SLPC (?:reset action failed|not enabled)",
     "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state"
     r"|SMU: (?:No response|response:0xFFFFFFFF)|SMU is in hanged state|No response from smu|SMU still servicing msg"
-    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: no (?:response|reply)|G2H channel broken"
+    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: (?:no response|no reply|failure 0x|unexpected reply)|G2H channel broken"
     r"|No forward process on H2G|reached retry limit"
     r"|CT: (?:No response for request|Communication stalled|Corrupted descriptor)|CT (?:read|write): non-zero status"
     r"|(?:[Ee]arly |GUC: )(?:GuC )?(?:[Cc]rash dump|[Ee]xception) notification",
@@ -58,6 +58,7 @@ OTHERS = {
     r"|Kernel-submitted job timed out|VM job timed out|Got hung context|GT[0-9]{1,3}: reset started|reset request timed out"
     r"|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full|Fence expiration time out|Ring \S{1,40} reset fail"
     r"|failed to (?:write|read) reg[: ]\S{1,10}(?: wait reg|$)|guilty [1-9][0-9]{0,3}, banned"
+    r"|IP block:\S{1,20} is hung|suspend of IP block \S{1,40} failed"
     r"|Schedule (?:dis|en)able failed to respond|Suspend fence, guc_id=.{1,12}failed to respond|Engine reset request failed"
     r"|engine reset request failed|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang|resumed still in error"
     r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption"
