@@ -82,6 +82,15 @@ def content(path: str, limit: int = 4_096) -> bytes:
         os.close(handle)
 
 
+def is_file(pid: int, descriptor: bytes) -> bool:
+    """Whether a descriptor of a process, as the kernel writes it (``0x5``), is a file: no pipe, socket or device."""
+    try:
+        name = os.readlink(f"/proc/{pid}/fd/{int(descriptor, 16)}")
+    except (OSError, ValueError):
+        return False
+    return name.startswith("/") and not name.startswith("/dev/")
+
+
 def process(pid: int, at: float) -> Reading | None:
     """A process with all its threads; None when it has ended."""
     stat = parse(content(f"/proc/{pid}/stat"))

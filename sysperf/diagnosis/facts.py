@@ -99,7 +99,10 @@ class MainThread(Record, kw_only=True):
     sleeping: Annotated[float | None, fact("samples in which it was in a call that sleeps for a time", SYSCALL)] = None
     futex: Annotated[float | None, fact("samples in which it waited for a lock, a queue or a thread of its program", SYSCALL)] = None
     polling: Annotated[float | None, fact("samples in which it waited for sockets or pipes", SYSCALL)] = None
-    timed: Annotated[float | None, fact("of them, in an event loop that wakes within a tenth of a second", SYSCALL)] = None
+    reading: Annotated[float | None, fact("samples in which it waited for a file to be opened or read, asleep or not", SYSCALL)] = None
+    timed: Annotated[
+        float | None, fact("of those for sockets or pipes, in an event loop that wakes within a tenth of a second", SYSCALL)
+    ] = None
 
 
 class Threads(Record, kw_only=True):
@@ -153,6 +156,7 @@ class Workers(Record, kw_only=True):
     ran: Annotated[float | None, fact("share of the window in which a worker ran, mean", SCHEDSTAT)] = None
     waited: Annotated[float | None, fact("share of the window in which a worker was ready and had no CPU, mean", SCHEDSTAT)] = None
     blocked: Annotated[float | None, fact("samples in which a worker waited for a disk, mean", STAT)] = None
+    reading: Annotated[float | None, fact("samples in which a worker waited for a file to be opened or read, mean", SYSCALL)] = None
     system: Annotated[float | None, fact("share of their CPU time in the kernel", STAT)] = None
     major_faults_per_s: Annotated[float | None, fact("page faults with I/O of all workers", STAT)] = None
     threads: Annotated[int | None, fact("most threads of one worker that computed", SCHEDSTAT)] = None
@@ -205,6 +209,7 @@ class Program(Record, kw_only=True):
     workers: Workers = Workers()
     env: Annotated[dict[str, str] | None, fact("performance variables at its start", "/proc/[0-9]*/environ")] = None
     debug: Annotated[tuple[str, ...] | None, fact("variables for debugging that are on")] = None
+    tracer: Annotated[str, fact("the program that traces it by ptrace; empty: none", "/proc/[0-9]*/status")] = ""
     openmp: Annotated[tuple[str, ...], fact("libraries of OpenMP runtimes that it maps, copies too")] = ()
     allocator: str = ""
     binds_threads: Annotated[bool | None, fact("OpenMP bound its main thread")] = None

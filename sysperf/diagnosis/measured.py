@@ -72,7 +72,7 @@ def _main_thread(watched: Watched, main: _Thread) -> MainThread:
         ran=min(1.0, main.ran), waited=min(1.0, main.waited), slept=max(0.0, 1 - main.ran - main.waited),
         blocked=_seen(looks, "looks", "D"), suspended=_seen(looks, "looks", "T", "t"), syncing=_seen(looks, "asked", "syncing"),
         locked=_seen(looks, "asked", "locked"), sleeping=_seen(looks, "asked", "sleeping"), futex=_seen(looks, "asked", "futex"),
-        polling=_seen(looks, "asked", "polling"), timed=_seen(looks, "asked", "timed"),
+        polling=_seen(looks, "asked", "polling"), reading=_seen(looks, "asked", "reading"), timed=_seen(looks, "asked", "timed"),
     )  # fmt: skip
 
 
@@ -185,12 +185,13 @@ def workers(window: Window, pid: int) -> Workers:
     kept = [worker for worker in mine if worker.last is not worker.first]
     threads = [_threads(worker) for worker in kept]
     count = len(kept) or len([worker for worker in mine if worker.from_start])
+    looks = sum((worker.looks for worker in kept), Counter[str]())
     systems = [share for worker in kept if (share := _system_share(worker)) is not None]
     return Workers(
         count=count, started=sum(not worker.from_start for worker in mine),
         ran=sum(thread.ran for each in threads for thread in each) / count if kept else None,
         waited=sum(thread.waited for each in threads for thread in each) / count if kept else None,
-        blocked=_seen(sum((worker.looks for worker in kept), Counter()), "looks", "D"),
+        blocked=_seen(looks, "looks", "D"), reading=_seen(looks, "asked", "reading"),
         system=sum(systems) / len(systems) if systems else None, major_faults_per_s=sum(map(_major_faults, kept)) if kept else None,
         threads=max(map(_computing, threads), default=None), cpus=_cpus(worker.pid for worker in kept), io=io(kept),
     )  # fmt: skip

@@ -9,11 +9,12 @@ import msgspec
 
 from sysperf.diagnosis import measured, neighbours, rates
 from sysperf.diagnosis.activities import Stacks
-from sysperf.diagnosis.counters import PAGE_BYTES
+from sysperf.diagnosis.counters import PAGE_BYTES, content
 from sysperf.diagnosis.facts import Machine, Program, Ranks, Share
 from sysperf.diagnosis.measured import MIN_TICKS, WORKER
 from sysperf.diagnosis.window import COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet
+from sysperf.procfs.status import Status
 
 MIN_OTHERS = 0.25
 """CPUs that others use: of less, a neighbour is not steady."""
@@ -88,7 +89,14 @@ def _program(window: Window, known: Program) -> Program:
         memory=measured.memory(watched, known.age_s, known.memory.limit_bytes), children_started=_children_started(window, pid),
         compilers=window.compilers[pid], idle_compilers_bytes=_idle_compilers_bytes(window, pid),
         clock=sum(watched.clocks) / len(watched.clocks) if watched.clocks else None, workers=measured.workers(window, pid),
+        tracer=tracer(pid),
     )  # fmt: skip
+
+
+def tracer(pid: int) -> str:
+    """Return the name of the program that traces this one by ptrace; empty without one."""
+    number = Status(content(f"/proc/{pid}/status", 16_384).decode("utf-8", "replace")).get("TracerPid") or "0"
+    return "" if number == "0" else content(f"/proc/{number}/comm", 64).decode("utf-8", "replace").strip()
 
 
 def debug(env: dict[str, str], command: str) -> tuple[str, ...]:

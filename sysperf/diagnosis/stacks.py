@@ -99,16 +99,11 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
         return None
     counts: Counter[str] = Counter()
     lines: dict[str, Counter[Frame]] = {}
-    other_copies = _copies_of_no_tensors(main)
-    evaluating = _functions_in(main, rules, (FORWARD,)) - _functions_in(main, rules, TRAINING)
-    for sample in main:
-        user, found = rules.user_frame(sample.frames), kinds(sample, rules, read_line)
-        if "weights" in found and sample in other_copies:
-            found = {*found - {"weights"}, "python"}
-        if _evaluates(sample.frames, rules, evaluating, read_line):
-            found.add("evaluation")
+    for sample, found in zip(main, _kinds_in_their_program(main, rules, read_line), strict=True):
+        user = rules.user_frame(sample.frames)
         if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
-            found = {*found - {"locking"}, "collective"}
+            found -= {"locking"}
+            found |= {"collective"}
         for kind in found:
             counts[kind] += sample.count
             if user is not None:
@@ -119,6 +114,24 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
     shares = {kind: count / total for kind, count in counts.items()}
     others = {sample.tid for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)}
     return Stacks(samples=total, **shares, other_threads=len(others), lines=_hottest(lines, total, read_line))
+
+
+def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine) -> list[set[str]]:
+    """What each sample does, as far as the others tell what its functions are for."""
+    every = [kinds(sample, rules, read_line) for sample in samples]
+    evaluating = _functions_in(samples, rules, (FORWARD,)) - _functions_in(samples, rules, TRAINING)
+    saving, other_copies = _functions_that_save(samples, every, rules), _copies_of_no_tensors(samples)
+    for sample, found in zip(samples, every, strict=True):
+        user = rules.user_frame(sample.frames)
+        if user is not None and _function(user) in saving and "other" in found:
+            found &= {"other"}
+            found |= {"checkpoint"}
+        if "weights" in found and sample in other_copies:
+            found -= {"weights"}
+            found |= {"python"}
+        if _evaluates(sample.frames, rules, evaluating, read_line):
+            found.add("evaluation")
+    return every
 
 
 def _copies_of_no_tensors(samples: Iterable[Sample]) -> list[Sample]:
@@ -185,6 +198,12 @@ def _work_in_loader(frames: Sequence[Frame], rules: Rules) -> str:
 def _functions_in(samples: Iterable[Sample], rules: Rules, phases: Collection[str]) -> set[tuple[str, str]]:
     """The functions on the stacks of these phases."""
     return {_function(frame) for sample in samples if rules.phase(sample.frames) in phases for frame in sample.frames}
+
+
+def _functions_that_save(samples: Sequence[Sample], kinds_of: Iterable[set[str]], rules: Rules) -> set[tuple[str, str]]:
+    """The program's functions that write checkpoints and call no model: what else they do, as to compress and to copy, is for these."""
+    users = (rules.user_frame(sample.frames) for sample, found in zip(samples, kinds_of, strict=True) if "checkpoint" in found)
+    return {_function(user) for user in users if user is not None} - _functions_in(samples, rules, (FORWARD, *TRAINING))
 
 
 def _evaluates(frames: Sequence[Frame], rules: Rules, evaluating: Collection[tuple[str, str]], read_line: ReadLine) -> bool:

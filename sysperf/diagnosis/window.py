@@ -40,6 +40,9 @@ SELECT = frozenset((23, 270) if _X86 else (72,))
 """Of no file: how Python up to 3.10 sleeps."""
 POLLING = frozenset((0, 7, 23, 45, 47, 232, 270, 271, 281, 441) if _X86 else (22, 63, 72, 73, 207, 212, 441))
 
+READ = frozenset((0, 17, 19, 295) if _X86 else (63, 65, 67, 69))
+OPEN = frozenset((2, 4, 5, 6, 21, 257, 262, 269, 332, 437, 439, 78, 217) if _X86 else (48, 56, 61, 79, 80, 291, 437, 439))
+"""Opening of files, and asking for what they and their folders are."""
 EPOLL = frozenset((232, 281) if _X86 else (22,))
 MAX_TIMER_MS = 100
 """An event loop that wakes that soon waits for a timer, such as asyncio.sleep, and not only for what others send."""
@@ -192,13 +195,21 @@ class Window:
             looks["syncing"] += number in SYNCING
             looks["locked"] += with_limit
             sleeps = number in SLEEPING or (number in SELECT and words[1] == b"0x0")  # of no file: how Python 3.10 sleeps
-            looks["polling"] += number in POLLING and not sleeps
+            reads = number in OPEN or (number in READ and counters.is_file(watched.pid, words[1]))
+            looks["reading"] += reads
+            looks["polling"] += number in POLLING and not sleeps and not reads
             looks["sleeping"] += sleeps
             looks["timed"] += number in EPOLL and 0 < int(words[4], 16) <= MAX_TIMER_MS
             looks["futex"] += number in FUTEX
 
 
-_DOING = {"syncing": "waits for the disk", "polling": "waits for a pipe or socket", "futex": "waits for a thread", "sleeping": "sleeps"}
+_DOING = {
+    "syncing": "waits for the disk",
+    "reading": "waits for a file",
+    "polling": "waits for a pipe or socket",
+    "futex": "waits for a thread",
+    "sleeping": "sleeps",
+}
 
 
 def _doing(state: str, calls: Counter[str]) -> str:

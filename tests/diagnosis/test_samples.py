@@ -238,6 +238,16 @@ def test_a_copy_of_a_board_is_none_of_weights() -> None:
     assert seen(board, model).weights == 1.0
 
 
+def test_what_a_function_does_with_a_checkpoint_is_the_checkpoint() -> None:
+    """It compresses what `torch.save` wrote; a loop that saves and trains is none of it."""
+    keep = Frame("KeepLast.on_batch_end", "/home/me/train.py", 12)
+    save, packs = Frame("_save", f"{TORCH}/serialization.py", 9), Frame("write", "/usr/lib/python3.11/gzip.py", 289)
+    step = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3)
+
+    assert seen(((save, keep, USER), 10), ((packs, keep, USER), 30), ((step, USER), 60)).checkpoint == 0.4
+    assert seen(((save, USER), 10), ((packs, USER), 30), ((step, USER), 60)).checkpoint == 0.1
+
+
 SITE = "/env/lib/python3.11/site-packages"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -584,3 +585,30 @@ def test_a_number_that_another_process_has_now_is_not_the_program() -> None:
     looked.processes[os.getpid()].first.stat.start_ticks -= 1
 
     assert not looked.alive()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
+def test_who_stops_a_program_at_its_system_calls_is_named() -> None:
+    """The kernel says who traces a process."""
+    script = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    command = ("strace", "-f", "-o", os.devnull, sys.executable, "-c", script)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        names = programs.tracer(pid), programs.tracer(os.getpid())
+        os.killpg(started.pid, signal.SIGKILL)
+
+    assert names == ("strace", "")
+
+
+@needs_system_calls
+def test_a_thread_that_sleeps_in_a_call_of_a_file_waits_for_no_pipe(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A file system of a program answers late while the thread sleeps, in no state D; here a file that nobody opens to write."""
+    os.mkfifo(tmp_path / "late")
+    pid = start(f"open({str(tmp_path / 'late')!r})")
+    window = Window(pid)
+    window.run(1.0)
+
+    main, _ = measured.scheduling(window.processes[pid])
+
+    assert (main.reading, main.polling, main.blocked) == (1.0, 0.0, 0.0)
