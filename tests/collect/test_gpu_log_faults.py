@@ -404,6 +404,44 @@ def test_a_gpu_that_fell_off_the_bus_explains_what_its_firmware_does_not_answer(
     assert [fault.kind for fault in read(silent)] == ["firmware"]
 
 
+CRASH = (
+    "BUG: unable to handle kernel NULL pointer dereference at 00000000000000b1",
+    "PGD 5c9846d067 P4D 5c9846d067 PUD 5c9847f067 PMD 0",
+    "Oops: 0000 [#1] SMP NOPTI",
+    "CPU: 33 PID: 4564 Comm: sbatchd Kdump: loaded Tainted: P OE 4.18.0 #1",
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("RIP: 0010:_nv031695rm+0x79/0x940 [nvidia]", "nvidia crashed in _nv031695rm: BUG: unable"),
+        ("IP: [<ffffffffc075549f>] _nv011745rm+0x1f/0x170 [nvidia]", "nvidia crashed in _nv011745rm: BUG: unable"),
+        ("RIP: 0010:uvm_hmm_unregister_gpu+0x40/0xb0 [nvidia_uvm a327008b008e]", "nvidia_uvm crashed in uvm_hmm_unregister_gpu"),
+        ("RIP: 0010:amdgpu_bo_list_set+0x196/0x3d0 [amdgpu]", "amdgpu crashed in amdgpu_bo_list_set"),
+        ("pc : xe_sched_job_create+0x4c/0x200 [xe]", "xe crashed in xe_sched_job_create"),
+    ],
+)
+def test_a_crash_of_the_kernel_is_of_the_driver_in_whose_code_it_is(place: str, text: str) -> None:
+    (fault,) = read(*CRASH, place, "Code: 0f 1f 44 00", place)
+
+    assert fault.kind == "crash"
+    assert fault.text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (*CRASH, "RIP: 0010:ext4_find_entry+0x10/0x20 [ext4]", "RIP: 0010:nvidia_ioctl+0x10/0x20 [nvidia]"),
+        (*CRASH, "RIP: 0010:__list_del+0x10/0x20", "? nvidia_unlocked_ioctl+0x335/0x770 [nvidia]"),
+        ("WARNING: CPU: 2 PID: 812 at nvidia-drm/nvidia-drm-drv.c:604 nv_drm_dev_load", "RIP: 0010:nv_drm_dev_load+0x10/0x20 [nvidia_drm]"),
+        ("RIP: 0010:nv_drm_dev_load+0x10/0x20 [nvidia_drm]",),
+    ],
+)
+def test_a_crash_elsewhere_and_a_warning_are_no_crash_of_the_driver(lines: tuple[str, ...]) -> None:
+    assert read(*lines) == []
+
+
 def test_an_xid_of_another_gpu_explains_nothing() -> None:
     fallen = "NVRM: GPU 0000:02:00.0: GPU has fallen off the bus."
 

@@ -12,27 +12,11 @@ from sysperf.evaluate.ruleset import load
 from sysperf.model.finding import Report
 from sysperf.report.words import verdict
 from tests.conftest import make_machine
-from tests.gpu_records import Machine, build, records
+from tests.gpu_records import FOLDER, Machine, build, records
 from tests.rules.test_gpu_rules import AREAS, BASE
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("container", "driver", "gpu", "pcie", "releases", "torch", "xids")]
-DRAWS = (
-    "draw1",
-    "draw2",
-    "draw3",
-    "draw4",
-    "draw5",
-    "draw6",
-    "draw7",
-    "draw8",
-    "draw9",
-    "draw10",
-    "draw11",
-    "draw12",
-    "draw13",
-    "draw14",
-    "draw17",
-)
+DRAWS = sorted((path.stem for path in FOLDER.glob("draw*.toml")), key=lambda name: int(name.removeprefix("draw")))
 MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in records(draw).items()}
 
 

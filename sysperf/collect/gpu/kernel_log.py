@@ -14,6 +14,7 @@ from typing import Annotated
 from msgspec import structs
 
 from sysperf.collect.gpu import log_faults
+from sysperf.collect.gpu.crashes import crashes
 from sysperf.collect.gpu.log_faults import Fault
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
@@ -77,6 +78,8 @@ def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], b
             _add(sxids, "SXid", match)
         elif (fault := log_faults.read_fault(line, places)) and counts(fault):
             log_faults.add(faults, fault)
+    for fault in filter(counts, crashes(log)):
+        log_faults.add(faults, fault)
     return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 
 

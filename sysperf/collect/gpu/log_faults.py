@@ -22,7 +22,7 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "peer", "throttled", "queues", "slow-interrupt", "page-list")
+GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer", "throttled", "queues", "slow-interrupt", "page-list")
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
@@ -68,7 +68,7 @@ class Fault(Record):
 
     name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
-    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus')))}", "run:dmesg")] = ""
+    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus', 'crash')))}", "run:dmesg")] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""

@@ -1,0 +1,35 @@
+"""Crashes of the kernel within the driver of a GPU.
+
+Reads   the kernel log
+Linux   Documentation/admin-guide/bug-hunting.rst, arch/x86/mm/fault.c, arch/x86/kernel/dumpstack.c, arch/arm64/kernel/traps.c
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sysperf.collect.gpu.log_faults import MAX_TEXT, Fault
+from sysperf.model.text import neutral
+from sysperf.startup import lazy
+
+BEGINNINGS = ("BUG: ", "Oops", "general protection fault", "kernel BUG at", "Unable to handle kernel")
+_BEGAN = lazy(r"^(\S{1,40}) .{0,120}?\b((?:BUG: |Oops|general protection fault|kernel BUG at|Unable to handle kernel).{0,120})")
+_WHERE = lazy(r"\b(?:RIP:|EIP:|IP:|pc :|NIP) .{0,60}?(?:\b(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(\w{1,30}))?|$)")
+_DRIVER = lazy(r"nvidia(?:_\w{2,12})?|amdgpu|xe|i915")
+
+
+def crashes(log: str) -> Iterator[Fault]:
+    """Each crash whose place, which the kernel prints some lines behind its reason, is in the driver of a GPU. A warning is none."""
+    if not any(words in log for words in BEGINNINGS):
+        return
+    began = None
+    for line in log.splitlines():
+        if "WARNING: " in line:
+            began = None
+        elif began is None:
+            began = _BEGAN.match(line) if any(words in line for words in BEGINNINGS) else None
+        elif where := _WHERE.search(line):
+            if where[2] and _DRIVER.fullmatch(where[2]):
+                text = neutral(f"{where[2]} crashed in {where[1]}: {began[2].strip()}", MAX_TEXT)
+                yield Fault("a GPU", text, "crash", None, 1, neutral(began[1], 40))
+            began = None
