@@ -78,8 +78,11 @@ _OF_LOGGERS = frozenset(
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
 _CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anomal")
 """Names of the functions of a program that look through tensors for what is no number."""
-_METRICS = lazy(r"(?:^|_)(?:metrics?|accuracy|f1(?:_score)?|auc|auroc|m?iou|bleu|rouge|[wc]er|perplexity|confusion(?:_matrix)?)(?:_|$)")
-"""Names of the functions of a program that compute metrics; one with a loss in its name may be part of training."""
+_METRICS = lazy(
+    r"(?:^|_)(?:metrics|(?:compute|update|get|calc\w*)_metric|accuracy|f1_score|auc|auroc|m_?iou|mean_iou|bleu|rouge|[wc]er"
+    r"|confusion_matrix)(?:_|$)"
+)
+"""Names of the functions of a program that compute metrics. One with a loss in its name may train, as the overlap of boxes does."""
 _EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|val)(?:_|$)")
 """Names of the functions of a program that evaluate; `evaluate_actions` of PPO is a forward pass of training."""
 _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")

@@ -272,6 +272,14 @@ def test_what_a_library_is_for_is_told_by_its_name(inner: tuple[Frame, ...], act
     assert getattr(seen(((*inner, USER), 10)), activity) == 1.0
 
 
+@pytest.mark.parametrize("function", ["bbox_iou", "accuracy_loss", "f1", "metric_distance", "answer"])
+def test_what_a_loss_needs_is_no_metric(function: str) -> None:
+    """Names that only look like those of a metric."""
+    described = seen(((Frame(function, "/home/me/train.py", 12), USER), 10))
+
+    assert (described.statistics, described.python) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("text", ["x = torch.tensor(batch.state)", "y = torch.FloatTensor(rows)", "a = np.array(observations)"])
 def test_a_tensor_that_is_made_of_python_objects_is_told_by_its_line(text: str) -> None:
     """In the loop; in a data set it belongs to making the batch."""

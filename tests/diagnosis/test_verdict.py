@@ -480,6 +480,13 @@ def test_neighbours_of_both_kinds_share_what_is_lost() -> None:
     assert gains == {"threads.programs-compete": 25.0, "threads.neighbour": 25.0}
 
 
+def test_who_waits_for_a_service_that_it_reports_to_is_seen_by_the_kernel_too() -> None:
+    """Stacks name the logger, and the kernel the wait for its socket: two sources."""
+    reports = program(main={"polling": 0.4}, stacks=Stacks(samples=300, logging=0.44, other=0.5, backward=0.3))
+
+    assert states(judged(reports)) == {"program.logging": "confirmed"}
+
+
 def test_the_programs_own_illness_is_said_beside_its_neighbours() -> None:
     """Others take its CPUs, and it makes tensors of lists: the first is not the last word on a crowded machine."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.8, others_steady=1.0)
