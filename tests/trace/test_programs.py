@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
+from sysperf.model.errors import TraceError
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.facts import Rank
@@ -663,13 +664,12 @@ def test_operations_without_launches_leave_the_cause_open(tmp_path: Path) -> Non
     assert "host" not in text.render(result.analysis).partition("Cannot")[0].replace(str(tmp_path), "")
 
 
-def test_a_trace_of_another_program_is_said_to_be_unknown(tmp_path: Path) -> None:
-    """XLA and browsers write the same form without categories that say what an event is."""
+def test_a_trace_without_categories_is_one_of_another_program(tmp_path: Path) -> None:
+    """XLA writes the same form without categories that say what an event is."""
     events = [{"ph": "X", "pid": 7, "tid": 1, "name": f"fusion.{number}", "ts": 1000 + number * 10, "dur": 8} for number in range(300)]
-    result = analyzed(tmp_path, {"traceEvents": events})
 
-    assert rank(result).verdict == "cannot-tell"
-    assert "knows" in rank(result).why
+    with pytest.raises(TraceError, match="another program than PyTorch"):
+        analyzed(tmp_path, {"traceEvents": events})
 
 
 def test_what_lightning_names_itself_is_no_part_of_the_users_program(tmp_path: Path) -> None:

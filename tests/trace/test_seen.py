@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -672,16 +673,91 @@ def test_ranks_are_a_table_and_their_findings_one_line_a_rule(tmp_path: Path) ->
     assert "4 of 4 ranks" in text
 
 
+JAX = """{"traceEvents":[{"ph":"M","pid":701,"name":"process_name","args":{"name":"/host:CPU"}},
+{"ph":"X","pid":701,"tid":5,"ts":7.06,"dur":44.026,"name":"PjitFunction"}]}"""
+ASCEND = """[{"name":"process_name","pid":3,"tid":0,"ph":"M","args":{"name":"Overlap Analysis"}},
+{"name":"Computing","pid":3,"tid":2,"ts":"1773285899055563.748","dur":53.301,"ph":"X","args":{}},]"""
+"""What the profilers of JAX and of torch_npu (trace_view.json) write."""
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ('{"traceEvents":[{"ph":"X","cat":"devtools.timeline","name":"x","pid":1,"tid":1,"ts":1,"dur":2}]}', "a browser's trace"),
         ('{"traceEvents":[{"ph":"X","cat":"tokio","name":"x","pid":1,"tid":1,"ts":1,"dur":2}]}', "another program"),
+        (JAX, "XLA.* its processes are /host:CPU"),
+        (ASCEND, "Ascend"),
+        ('{"traceEvents":[{"ph":"X","name":"x","pid":1,"tid":1,"ts":1,"dur":2}]}', "another program"),
+        ('{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 2, "inputs": {"values": []}}]}', "execution trace"),
+        ('{"$schema":"https://www.speedscope.app/file-format-schema.json","profiles":[{"type":"sampled"}]}', "speedscope"),
+        ("[[1795549221128681, 1795549221139494], [[0, 262144], [0, 1024]]]", "memory timeline"),
     ],
 )
 def test_a_trace_of_another_program_is_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(TraceError, match=says):
         analyze([written(tmp_path, text)], rules())
+
+
+def test_a_snapshot_of_memory_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]]}))
+    with pytest.raises(TraceError, match="snapshot of memory"):
+        analyze([str(path)], rules())
+
+
+def test_a_profile_that_recorded_nothing_is_one_of_pytorch(tmp_path: Path) -> None:
+    """torch 2.13 writes its own span, and nothing else."""
+    text = (
+        '{"schemaVersion":1,"traceEvents":[{"ph":"X","cat":"Trace","name":"PyTorch Profiler (0)","pid":"Spans","tid":"P","ts":1,"dur":9}]}'
+    )
+    rank = analyze([written(tmp_path, text)], rules()).analysis.trace.ranks[0]
+
+    assert (rank.verdict, "no operator" in rank.why) == ("cannot-tell", True)
+
+
+def test_marks_that_old_versions_call_operators_are_none(tmp_path: Path) -> None:
+    """Before torch 1.10 steps, loaders and optimizers were of the category of operators: what is between operators counts."""
+    machine = Machine()
+
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            machine.event("Operator", "aten::mm", machine.now, 200)
+            machine.think(500)
+
+    steps(machine, 6, step)
+    for event in machine.events:
+        event["cat"] = "Operator"
+    rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
+
+    assert rank.verdict == "host-bound"
+    assert rank.cpu is not None
+    assert rank.cpu.operator_pct == pytest.approx(40, abs=1)
+    assert [site.what for site in rank.cpu.top] == ["aten::mm"]
+
+
+def test_time_between_two_windows_of_a_schedule_belongs_to_none(tmp_path: Path) -> None:
+    """With repeat=2 the profiler stops for five seconds, and its steps' numbers leap."""
+    machine = steps(Machine(), 3, lambda machine: (busy(machine), machine.synchronize()))
+    machine.think(5_000_000)
+    for number in (10, 11, 12, 13):
+        start = machine.now
+        busy(machine)
+        machine.synchronize()
+        machine.range(f"ProfilerStep#{number}", start)
+    rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
+
+    assert rank.verdict in ("compute-bound", "healthy")
+    assert (rank.steps.count, rank.step_count) == (3, 7)
+    assert rank.window_ms == pytest.approx(3 * 4, rel=0.1)
+
+
+def test_a_step_that_is_missing_among_others_is_no_pause(tmp_path: Path) -> None:
+    """A mark that was lost leaves a leap of the number, and a gap as long as one step."""
+    machine = steps(Machine(), 8, lambda machine: (busy(machine), machine.synchronize()))
+    machine.events = [event for event in machine.events if event["name"] != "ProfilerStep#4"]
+    rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
+
+    assert rank.steps.count == 6
 
 
 def test_a_file_in_utf_16_is_named(tmp_path: Path) -> None:

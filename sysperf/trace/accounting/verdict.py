@@ -73,7 +73,7 @@ def without_window(rank: Rank, calls: int) -> str:
     if rank.trust.device_missing:
         return _missing(rank.trust.device_use, is_call=rank.trust.calls_recorded)
     if calls:
-        return f"the host made {calls} call{'' if calls == 1 else 's'} and launched nothing: no step ran while this was recorded"
+        return f"the host made {_number(calls, 'call')} and launched nothing: no step ran while this was recorded"
     return "no operator, call or device's work of a kind that sysperf knows is in it"
 
 
@@ -124,7 +124,7 @@ def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
     if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:
         return f"what the device waited for in {unexplained:.0f} % of the time is unknown: {_not_there(rank)}"
     if share < MIN_EXPOSED_PCT and busy >= MIN_BUSY_PCT and not rank.steps.steady and _is_short(rank, busy):
-        return f"{_kernels(figures.kernels)} and no steps are too little to conclude from"
+        return f"{_kernels(figures.kernels)} and no steps: too little to conclude from"
     return ""
 
 
@@ -184,7 +184,7 @@ def _doubt(rank: Rank, verdict: str, share: float) -> str:
         return f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file"
     if short := _start_up(rank, share):
         return short
-    return f"{_kernels(figures.kernels)} in the window are too little to conclude from" if _has_few_kernels(rank) else ""
+    return f"{_kernels(figures.kernels)} in the window: too little to conclude from" if _has_few_kernels(rank) else ""
 
 
 def is_one_pass(did: HostWork, figures: Figures) -> bool:
@@ -223,7 +223,11 @@ def _has_few_kernels(rank: Rank) -> bool:
 
 
 def _kernels(number: float | None) -> str:
-    return "an unknown number of kernels" if number is None else f"{number:.0f} kernel{'' if number == 1 else 's'}"
+    return "an unknown number of kernels" if number is None else _number(number, "kernel")
+
+
+def _number(number: float, what: str) -> str:
+    return f"{number:.0f} {what}{'' if number == 1 else 's'}"
 
 
 def is_healthy(rank: Rank) -> bool:
@@ -241,7 +245,8 @@ def is_healthy(rank: Rank) -> bool:
 def _of_cpu(rank: Rank) -> Verdict:
     cpu = rank.cpu
     if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
-        return _cannot(f"{cpu.operators if cpu else 0} operators and no device: too little to conclude from; profile some whole steps")
+        few = _number(cpu.operators if cpu else 0, "operator")
+        return _cannot(f"{few} and no device: too little to conclude from; profile some whole steps")
     python = cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_pct
     causes = {
         "input-bound": (

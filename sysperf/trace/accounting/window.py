@@ -26,6 +26,7 @@ MAX_COMPARED = 8
 _ENDING = lazy(r"torch/(?:autograd/)?profiler|_disable_profiler|PyTorch Profiler|(?i:synchronize)")
 """What stops a recording: its own functions, and waiting for the devices."""
 BACKWARD = lazy(r"autograd::engine::|\w+Backward\d*$")
+_NUMBER = lazy(r"#(\d+)$")
 _LOADER = lazy(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 
 
@@ -75,6 +76,25 @@ def steps(timeline: Timeline) -> list[Interval]:
     return sorted(timeline.ranges.spans_of(timeline.marks(lambda name: name.startswith("ProfilerStep"))))
 
 
+def _recorded_steps(timeline: Timeline) -> list[Interval]:
+    """Return the most of these steps between which the profiler did not stop, of equally many the later ones.
+
+    Where it stopped, their numbers leap, and nothing of the time in between is in the file.
+    """
+    rows, texts = timeline.ranges, timeline.names.texts
+    marked = sorted(timeline.marks(lambda name: name.startswith("ProfilerStep")), key=rows.span)
+    usual = median(rows.end[index] - rows.start[index] for index in marked) if marked else 0.0
+    runs, last = [list[Interval]()], -1
+    for index in marked:
+        span, numbered = rows.span(index), _NUMBER.search(texts[rows.name[index]])
+        number = int(numbered[1]) if numbered else last
+        if runs[-1] and number not in (last, last + 1) and span[0] - runs[-1][-1][1] > usual:
+            runs.append([])
+        runs[-1].append(span)
+        last = number
+    return max(reversed(runs), key=len)
+
+
 def is_first_step(timeline: Timeline) -> bool:
     """Whether the profiler recorded a program's first step, or its own: it counts them from 0."""
     return bool(timeline.marks(lambda name: name == "ProfilerStep#0"))
@@ -104,7 +124,7 @@ def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list
 
 def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
-    marked, loads = _kept(steps(timeline), timeline.cut), _kept(loader_calls(timeline).spans, timeline.cut)
+    marked, loads = _kept(_recorded_steps(timeline), timeline.cut), _kept(loader_calls(timeline).spans, timeline.cut)
     window = _of_steps(marked)
     return _without_tail(window, timeline) if window else _of_loader(loads) or extent(timeline)
 
@@ -214,7 +234,7 @@ def extent(timeline: Timeline) -> Window | None:
 
 def all_steps(timeline: Timeline) -> Window | None:
     """The window of all steps, the first included."""
-    whole = _kept(steps(timeline), timeline.cut)
+    whole = _kept(_recorded_steps(timeline), timeline.cut)
     return Window("all_steps", whole[0][0], max(end for _, end in whole), len(whole), tuple(whole)) if whole else None
 
 

@@ -9,9 +9,22 @@ from collections.abc import Callable, Iterable
 from math import floor
 
 from sysperf.model.record import Json
-from sysperf.trace.reading.events import ACCELERATOR_EVENT, CALL, OPERATION, OVERHEAD, RANGE, Args, Event, kind_of, kind_of_process, number
+from sysperf.trace.accounting.window import STEP_MARKS
+from sysperf.trace.reading.events import (
+    ACCELERATOR_EVENT,
+    CALL,
+    OLD_RANGE,
+    OPERATION,
+    OVERHEAD,
+    RANGE,
+    Args,
+    Event,
+    kind_of,
+    kind_of_process,
+    number,
+)
 from sysperf.trace.reading.part import STEP, FirstPart
-from sysperf.trace.timeline import MAX_THREADS, PYTHON, Collective, Memory, Timeline
+from sysperf.trace.timeline import ANNOTATION, MAX_THREADS, PYTHON, Collective, Memory, Timeline
 
 MAX_TIME_US = 9e15
 MAX_SHAPE_BYTES = 400
@@ -42,6 +55,10 @@ class Adder:
         self.limit_us, self._shortest_ns = self._part.keep(), -1
         """Events that start later are not kept, those of the profiler's steps excepted."""
         self.seen = 0
+        self.has_unnamed_kinds = False
+        """Whether there are events without a category of which nobody knows what they are."""
+        self.processes = set[str]()
+        """The names of processes, which tell who wrote such events."""
 
     @property
     def has_steps(self) -> bool:
@@ -79,8 +96,12 @@ class Adder:
         """(what adds a row for events of this category, their kind); None: nothing does. Without a category, the process tells."""
         what, kind = kind_of(event.cat) if event.cat else kind_of_process(event.pid)
         rows = {RANGE: self._range, CALL: self._call, OPERATION: self._operation, OVERHEAD: self._overhead}
+        if event.cat and event.cat.lower() == OLD_RANGE:
+            rows[RANGE] = self._old_range
         handler = rows.get(what, self._accelerator if what == ACCELERATOR_EVENT else None), kind
-        if event.cat:
+        if not event.cat:
+            self.has_unnamed_kinds |= handler[0] is None
+        else:
             self._kinds[event.cat] = handler
             if handler[0] is None and len(self._timeline.unknown_kinds) < MAX_UNKNOWN:
                 self._timeline.unknown_kinds.add(event.cat[:60])
@@ -125,6 +146,10 @@ class Adder:
                 stack = self._stack(args.stack)
         rows.detail.append(detail)
         rows.stack.append(stack)
+
+    def _old_range(self, event: Event, kind: int, start: int, end: int, name: int) -> None:
+        """A range of a version that called all of them operators, also those that PyTorch marks its steps with."""
+        self._range(event, ANNOTATION if self._timeline.names.texts[name].startswith(STEP_MARKS) else kind, start, end, name)
 
     def _call(self, event: Event, _: int, start: int, end: int, name: int) -> None:
         rows, args = self._timeline.calls, event.args or _NO_ARGS
@@ -227,3 +252,5 @@ class Adder:
                 self._timeline.memory.append(Memory(int(event.ts * 1000), number(args.memory_device, 31, default=-1), allocated, reserved))
         elif event.ph == "M" and event.name == "thread_name" and isinstance(args.label, str):
             self._timeline.thread_names[self._thread(event)] = args.label[:200]
+        elif event.ph == "M" and event.name == "process_name" and isinstance(args.label, str) and len(self.processes) < MAX_UNKNOWN:
+            self.processes.add(args.label[:60])

@@ -11,9 +11,11 @@ _GPU = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": SET,
 _CALL = frozenset(
     ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime")
 )
+OLD_RANGE = "operator"
+"""The category of operators, and of all that PyTorch or the program marked, before it was `cpu_op` and `user_annotation`."""
 _RANGE = {
     "cpu_op": OPERATOR,
-    "operator": OPERATOR,
+    OLD_RANGE: OPERATOR,
     "user_annotation": ANNOTATION,
     "python_function": PYTHON,
     "fwd_bwd": OPERATOR,

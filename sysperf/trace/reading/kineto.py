@@ -32,9 +32,24 @@ from sysperf.trace.timeline import Timeline
 MAX_PIECE_BYTES = 64 << 20
 """A file without a place to cut for so long is no trace."""
 MAX_HEAD_BYTES = 32 << 20
+FORM_BYTES = 1 << 10
 _START = lazy(rb'"traceEvents"\s*:\s*\[')
 _GZIP = b"\x1f\x8b"
-_BROWSER = lazy(r"(?:^|,|\.)(?:devtools|blink|v8|toplevel|cc|loading|navigation|benchmark|renderer|ipc|viz)(?:$|,|\.)")
+_READS = "sysperf reads what torch.profiler writes (export_chrome_trace)"
+_OWN = frozenset(("Trace", "async", "ac2g", "fwdbwd", "cpu_instant_event"))
+"""Kinds that torch.profiler writes also where it recorded nothing."""
+_WRITERS = {
+    "a browser's trace": lazy(r"(?:^|,|\.)(?:devtools|blink|v8|toplevel|cc|loading|navigation|benchmark|renderer|ipc|viz)(?:$|,|\.)"),
+    "a trace of XLA, as of JAX or TensorFlow": lazy(r"/(?:host|device):"),
+    "a view of an Ascend NPU's trace": lazy(r"Ascend|CANN|Overlap Analysis"),
+}
+"""Who writes Chrome traces, too, by the kinds of its events or the names of its processes."""
+_FORMS = {
+    lazy(rb'\A[^\[]*"schema"\s*:\s*"[^"]*chakra'): "an execution trace (ExecutionTraceObserver), which has no times",
+    lazy(rb"speedscope\.app/file-format-schema"): "a profile for speedscope",
+    lazy(rb"\A\s*\[\s*\["): "lists of numbers, such as a memory timeline",
+}
+"""What other JSON people have, by how it begins."""
 _SECOND = lazy(rb'\A\s*\]\s*\[\s*\{|\A\s*\].*?"traceEvents"\s*:\s*\[', re.DOTALL)
 SECOND = "another trace follows the first one in it, and was left out"
 MAX_NAMED = 5
@@ -89,8 +104,11 @@ def _read(text: Text, path: str, cut: Cut | None) -> tuple[Timeline, bool]:
     describe(timeline, head[0], rest)
     if not adder.seen:
         raise _nothing(path, text, "no events in it")
-    if not any(map(len, (timeline.operations, timeline.calls, timeline.ranges, timeline.accelerator))) and timeline.unknown_kinds:
-        raise _foreign(path, timeline.unknown_kinds)
+    if not any(map(len, (timeline.operations, timeline.calls, timeline.ranges, timeline.accelerator))):
+        if adder.has_unnamed_kinds:
+            raise _foreign(path, "its processes are", adder.processes or {"without names"})
+        if kinds := timeline.unknown_kinds - _OWN:
+            raise _foreign(path, "its events are of the kinds", kinds)
     return timeline, adder.has_steps
 
 
@@ -122,6 +140,8 @@ def _head(pieces: _pieces, path: str, file: Text) -> tuple[bytes, bool]:
     """(what stands before the events, whether the file is an object). `pieces.rest` starts with the first event."""
     while pieces.more(len(pieces.rest) or 1):
         text = pieces.rest
+        if form := next((what for starts, what in _FORMS.items() if starts.search(text[:FORM_BYTES])), ""):
+            raise TraceError(f"{path}: {form}", _READS)
         if text.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
             pieces.rest = text[text.index(b"[") + 1 :]
             return b"", False
@@ -142,13 +162,11 @@ def _nothing(path: str, file: Text, what: str) -> TraceError:
     return TraceError(f"{path}: {what}", "is it a trace of torch.profiler (export_chrome_trace) or of Nsight Systems?")
 
 
-def _foreign(path: str, kinds: set[str]) -> TraceError:
+def _foreign(path: str, what: str, kinds: set[str]) -> TraceError:
     """The error of a Chrome trace that somebody else wrote."""
     named = ", ".join(sorted(kinds)[:MAX_NAMED])
-    who = "a browser's trace" if any(_BROWSER.search(kind) for kind in kinds) else "a trace of another program than PyTorch"
-    return TraceError(
-        f"{path}: {who}: its events are of the kinds {named}", "sysperf reads what torch.profiler writes (export_chrome_trace)"
-    )
+    who = next((who for who, tells in _WRITERS.items() if any(map(tells.search, kinds))), "a trace of another program than PyTorch")
+    return TraceError(f"{path}: {who}: {what} {named}", _READS)
 
 
 def _decode(pieces: _pieces, is_object: bool, adder: Adder, timeline: Timeline, latest_us: int) -> bytes:

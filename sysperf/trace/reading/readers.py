@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 FIRST_BYTES = 64
 _UTF16 = "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"
-_FOREIGN = {b"\xff\xfe": _UTF16, b"\xfe\xff": _UTF16, b"PK": ("a zip archive", "unpack it, and name the trace in it")}
+_PICKLE = "a pickle, such as a snapshot of memory", "open snapshots of memory at https://pytorch.org/memory_viz"
+_FOREIGN = {
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
+    b"PK": ("a zip archive", "unpack it, and name the trace in it"),
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), _PICKLE),
+}
 """What people have, by how it begins, and what to do with it."""
 
 
