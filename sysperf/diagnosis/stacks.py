@@ -5,6 +5,7 @@ What tells each activity is declared in `activities`; here is what calls and lin
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -186,7 +187,14 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
 
 
 def _profiles(frames: Iterable[Frame]) -> bool:
-    return any(call.is_of(frame) for frame in frames for call in ACTIVITIES["profiling"].calls)
+    return any("profiling" in _of_call(frame.file, frame.function) for frame in frames)
+
+
+@functools.lru_cache(maxsize=8_192)
+def _of_call(file: str, function: str) -> frozenset[str]:
+    """The activities that one call tells; the same calls are on many stacks."""
+    frame = Frame(function, file, None)
+    return frozenset(name for name, told_by in ACTIVITIES.items() if any(call.is_of(frame) for call in told_by.calls))
 
 
 def _work_in_loader(frames: Sequence[Frame], rules: Rules) -> str:
@@ -254,7 +262,7 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     """What a stack does: by the calls of libraries in it, or by the user's line where that is the innermost call."""
     if _imports(frames, rules):
         return {"importing"}
-    names = {name for name, told_by in ACTIVITIES.items() if any(call.is_of(frame) for call in told_by.calls for frame in frames)}
+    names = set[str]().union(*(_of_call(frame.file, frame.function) for frame in frames))
     if "profiling" in names and not _profiles(_below_user(frames, rules)):
         names -= {"profiling"}
     innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
