@@ -106,6 +106,7 @@ _NAMED = {
     "comet_ml.Experiment": "comet",
     "comet_ml.start": "comet",
     "timm.create_model": "model",
+    "torch.nn.utils.clip_grad_norm_": "tensor",
     **dict.fromkeys(("len", "int", "float", "round"), "number"),
     **_DATASETS,
     **dict.fromkeys(LOADERS, "loader"),

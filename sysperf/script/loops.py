@@ -127,6 +127,11 @@ class Loops:
             self._takes_loss_and_optimizer(call, last_name(call.func)) for call in calls
         )
 
+    def is_backward_alone(self, node: ast.AST) -> bool:
+        """Whether only a backward pass makes the code around a node a step: an explanation, an attack, or part of one."""
+        where = self.where(node)
+        return where.often == "step" and bool(self.steps or self.step_functions)
+
     def _in_autograd(self, call: ast.Call) -> bool:
         """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
         function = self._tree.function_of(call)

@@ -83,6 +83,8 @@ def _asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
 
 def _is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     """False where the program may go on without a value; None where it checks an input, or ranks agreed on a number of the host."""
+    if not file.loops.optimizes and file.loops.is_backward_alone(node):
+        return None
     asked = file.tree.statement_of(node)
     raises = isinstance(asked, ast.If) and isinstance(asked.body[-1], ast.Raise)
     if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_of_the_host(file, node):
@@ -201,6 +203,8 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if any(_is_moved(file, given, depth - 1) for given in callers):
                 return True
             value = binding.value if not binding.element else None
+            if value is not None and value.lineno > node.lineno:
+                continue  # it is moved only later
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
             if any(last_name(call.func) in ("to", "cuda") and is_to_device(file, call) for call in calls):
                 return True
@@ -250,7 +254,18 @@ def _values(file: File, node: ast.expr) -> tuple[Value, ...]:
     statement, name = file.tree.statement_of(node), dotted(node)
     if name and isinstance(statement, ast.Assign) and name in [dotted(target) for target in statement.targets]:
         return file.values.without(node, statement.value)
-    return file.values.of(node)
+    later = next((value for value in _conversions(file, node, name) if value.lineno > node.lineno), None) if name else None
+    return file.values.without(node, later) if later is not None else file.values.of(node)
+
+
+def _conversions(file: File, node: ast.expr, name: str) -> Iterator[ast.expr]:
+    """What makes a number of a name under the same name: ``loss = float(loss)``, ``loss = loss.item()``."""
+    for binding in file.names.lookup(node, name):
+        value = binding.value
+        if isinstance(value, ast.Call) and last_name(value.func) in ("float", "int", "item") and not binding.path and not binding.element:
+            given = value.args[0] if value.args else value.func.value if isinstance(value.func, ast.Attribute) else None
+            if given is not None and name in dotted(given):
+                yield value
 
 
 def _joined(test: ast.expr) -> list[ast.expr]:

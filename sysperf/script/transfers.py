@@ -15,7 +15,9 @@ from sysperf.script.values import device_text
 
 MAX_DEPTH = 3
 _COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
-_WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.Call, ast.UnaryOp, ast.BinOp)
+_WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
+_OF_ARRAYS = frozenset(("astype", "array", "asarray", "stack", "concatenate", "sample", "reshape", "copy"))
+"""Calls that give data of the host."""
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:
@@ -72,23 +74,26 @@ def transfers(file: File) -> Iterator[Transfer]:
                 to=to,
                 non_blocking=_non_blocking(file, call),
                 pinned=_pinned(file, owner),
-                constant=_is_constant(made_here(file, owner)),
+                constant=_is_constant(file, made_here(file, owner)),
                 pinned_here=pinned_here,
             )
 
 
-def _is_constant(made: ast.Call | None) -> bool | None:
+def _is_constant(file: File, made: ast.Call | None) -> bool | None:
     """Whether a tensor is made of sizes, of values that are written here, or of an attribute; None where others give its values."""
     copies = made is not None and last_name(made.func) in _COPYING and bool(made.args)
-    return (
-        None
-        if copies
-        and made is not None
-        and not isinstance(made.args[0], _WRITTEN)
-        and not dotted(made.args[0]).startswith("self.")
-        and not SETTINGS.fullmatch(dotted(made.args[0]).rpartition(".")[0])
-        else True
-    )
+    return None if copies and made is not None and not _is_written(file, made.args[0]) else True
+
+
+def _is_written(file: File, node: ast.expr) -> bool:
+    """``3``, ``[0, n]``, ``self.weights``, ``args.weights``, ``len(x) / 2``: no data that were read for this step."""
+    if isinstance(node, ast.BinOp):
+        sides = (node.left, node.right)
+        return any(isinstance(side, ast.List) for side in sides) or all(_is_written(file, side) for side in sides)
+    if isinstance(node, ast.Call):
+        return last_name(node.func) not in _OF_ARRAYS
+    owner = dotted(node).rpartition(".")[0]
+    return isinstance(node, _WRITTEN) or owner == "self" or bool(SETTINGS.fullmatch(owner)) or file.values.kinds(node) == {"number"}
 
 
 def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:

@@ -362,3 +362,64 @@ def test_whether_something_is_supported_is_asked_once() -> None:
     text = "import torch\ndef {name}(device):\n    sizes = torch.tensor([5, 8], device=device)\n    net(sizes).sum().backward()\n    optimizer.step()\n"
     assert "transfer.tensor-from-python" not in hits(text.format(name="grouped_mm_supported"))
     assert "transfer.tensor-from-python" in hits(text.format(name="update"))
+
+
+@pytest.mark.parametrize(("line", "shown"), [("optimizer.step()", True), ("attacked = attacked + 0.1 * x.grad", False)])
+def test_a_backward_pass_alone_trains_nothing(line: str, shown: bool) -> None:
+    """An attack or an explanation needs its values."""
+    text = "import torch\nfor x, y in loader:\n    x = x.to('cuda')\n    loss = criterion(model(x), y)\n    loss.backward()\n"
+    assert ("sync.per-step" in sure(f"{text}    {line}\n    found.append(loss.item())\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("torch.FloatTensor(1 - d)", False),
+        ("torch.LongTensor(memory[:, 3:4].astype(int))", False),
+        ("torch.tensor([0] * len(x))", True),
+        ("torch.tensor(len(x) / 2)", True),
+    ],
+)
+def test_arithmetic_on_data_of_the_host_gives_such_data(made: str, shown: bool) -> None:
+    """It must be copied."""
+    text = f"import torch\nfor x, d in loader:\n    x = x.to('cuda')\n    done = {made}.to('cuda')\n{STEP}"
+    assert ("transfer.tensor-made-on-cpu" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("read", "shown"), [("if torch.isnan(loss): raise ValueError", True), ("pass", False)])
+def test_a_loss_that_becomes_a_number_later_is_a_tensor_before(read: str, shown: bool) -> None:
+    """The name is given its own value at the end."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n{STEP}    {read}\n    loss = float(loss)\n"
+    assert ("sync.branch-on-loss" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("condition", "shown"), [("torch.isfinite(norm)", True), ("norm is not None", False)])
+def test_a_norm_of_gradients_lies_on_the_device(condition: str, shown: bool) -> None:
+    """What clipping gives back is a tensor."""
+    text = "import torch\nfor x, y in loader:\n    x = x.cuda()\n    criterion(model(x), y).backward()\n"
+    text += "    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    assert ("sync.branch-on-loss" in hits(f"{text}    if {condition}:\n        optimizer.step()\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("moved", "read", "shown"),
+    [
+        ("x, y = x.cuda(), y.cuda()", "targets.extend(y.tolist())", True),
+        ("x = x.cuda()", "targets.extend(y.tolist())", False),
+        ("x = x.cuda()", "targets.extend(y.tolist())\n            y = y.cuda()", False),
+        ("x = x.cuda()", "losses.append(criterion(net(x), y).cpu().numpy())", True),
+        ("x = x.cuda()", "found.append(net(x).cpu())", False),
+    ],
+)
+def test_what_an_evaluation_copies_back(moved: str, read: str, shown: bool) -> None:
+    """Labels that were copied there and the loss; results must be kept somewhere."""
+    text = f"""\
+{LOADER}
+def evaluate(net, loader):
+    net.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            {moved}
+            {read}
+"""
+    assert ("sync.per-step" in hits(text)) == shown
