@@ -14,7 +14,7 @@ import pytest
 from tests.clinic.clinic import CASES, HEALTHY, PYTHON, Case, Cure, Seen, examine, lacks, printed_cure
 
 LIMIT_S = 30.0
-OTHERS_DOING = {"threads.neighbour", "threads.programs-compete"}
+OTHERS_DOING = {"threads.neighbour", "threads.programs-compete", "threads.team-beside-others"}
 """True of any program on a machine that others keep busy."""
 NOISE_PCT = 5.0
 AGAIN = 2

@@ -276,7 +276,7 @@ def is_open(verdict: Verdict) -> bool:
     confirmed = [
         cause
         for cause in verdict.causes
-        if cause.state == "confirmed" and (cause.gain.middle or 0.0) >= MIN_OPEN_GAIN and cause.rule not in diagnose_verdict.OTHERS_DOING
+        if cause.state == "confirmed" and (cause.gain.middle or 0.0) >= MIN_OPEN_GAIN and cause.rule not in diagnose_verdict.BY_OTHERS
     ]
     return not confirmed and verdict.verdict != "idle"
 

@@ -18,6 +18,8 @@ from sysperf.model.rule import Scope
 
 OTHERS_DOING = frozenset(("threads.neighbour", "threads.programs-compete"))
 """What others do to a job says nothing about the job itself."""
+BY_OTHERS = OTHERS_DOING | {"threads.team-beside-others"}
+"""With what a job can do about them, which says no more of what it does itself."""
 HEALTHY_SHARE = 0.6
 MIN_STARTING = 0.1
 """Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
