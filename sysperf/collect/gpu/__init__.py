@@ -220,6 +220,8 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
     places = {*(device.bus_id or "" for device in devices or ()), *(function.bus_id for function in functions or ())} - {""}
+    if host.exists(ROCM):
+        places |= {card.bus_id for card in drm.cards(host) or () if card.vendor == "amd"}
     ports = {port for place in places for port in addresses_in(host.link(f"{PCI}/{place}") or "")}
     alone = nvidia and all(device.vendor == "nvidia" for device in devices or ())
 

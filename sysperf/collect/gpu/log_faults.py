@@ -55,7 +55,7 @@ _REFUSED = lazy(
 """What the IOMMU says of any device."""
 _ON_BUS = lazy(
     _AT + r"\b(?:pcieport|pci|nvidia|amdgpu|xe|i915) ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
-    r"(.{0,40}?(?:severity=Uncorrect|device recovery failed|containment event|Slot\(.{1,12}\): (?:Link Down|Card not present)).{0,120})"
+    r"(.{0,40}?(?:severity=Uncorrect|[Dd]evice recovery failed|containment event|Slot\(.{1,12}\): (?:Link Down|Card not present)).{0,120})"
 )
 """What the kernel says of any link of PCI Express that lost data, or went down."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")

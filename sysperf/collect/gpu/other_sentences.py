@@ -9,11 +9,11 @@ OTHERS = {
     "rom": r"Unable to locate a BIOS ROM|[Nn]o vBIOS found",
     "replace": r"RAS records:[0-9]{1,6} exceeds? (?:90% of )?threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold"
     r"|Replace this GPU|GPU is in BAD status",
-    "memory": r"(?<! 0 )(?<! 0 new )(?:uncorrectable|deferred) hardware errors?\b|[Pp]oison is consumed|reported (?:NON)?FATAL error"
-    r"|\[(?:Hardware Error|RAS)\]: (?!HEC FW).{1,80}\b[Uu]ncorrectable[- ][Ee]rror|Uncorrectable error detected in UMC"
-    r"|CP (?:EDC/)?ECC ERROR|CP EDC/ECC error detected|(?:GCEA|MMHUB EA) err detected|Mem Ecc Status: 0x"
-    r"|RLC \S{1,10} FED IRQ|RAS Intr triggered, device disabled|sq_intr: error.{1,120}[ _]type [03]\b|memory training failed"
-    r"|hbm (?:memory|bist) test failed|[Ff]ailed to (?:initialize|process) memory training"
+    "memory": r"(?<! 0 )(?<! 0 new )(?:uncorrectable|deferred) hardware errors?\b|[Pp]oison (?:is consumed|consumption, )"
+    r"|reported (?:NON)?FATAL error|\[(?:Hardware Error|RAS)\]: (?!HEC FW).{1,80}\b[Uu]ncorrectable[- ][Ee]rror"
+    r"|Uncorrectable error detected in UMC|CP (?:EDC/)?ECC ERROR|CP EDC/ECC error detected|(?:GCEA|MMHUB EA) err detected"
+    r"|Mem Ecc Status: 0x|RLC \S{1,10} FED IRQ|RAS Intr triggered, device disabled|sq_intr: error.{1,120}[ _]type [03]\b"
+    r"|memory training failed|hbm (?:memory|bist) test failed|[Ff]ailed to (?:initialize|process) memory training"
     r"|Memory training initialization failure|[Ss]end (?:long )?training msg failed",
     "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF|MMIO unreliable|Lost access to MMIO BAR|PCIe error recovery failed",
     "region": r"pci resource is not valid|Tile without any CPU visible VRAM",
@@ -23,8 +23,9 @@ OTHERS = {
     r"|amdgpu_device_ip_(?:late_)?init failed|ACK should not assert"
     r"|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}|ack|READY_TO_ACCESS_GPU) from pf|VF exclusive mode timeout"
     r"|asic (?:atom )?init failed|asic reset on init failed|atombios stuck|discovery failed: -[0-9]"
-    r"|invalid ip discovery binary|(?:K[CG]Q|kfq) enable failed|KIQ failed to set resources|failed to map compute queue"
-    r"|Error (?:initializing|starting) (?:queue manager|interrupts|KFD node)|Error adding device to topology"
+    r"|amdgpu_discovery_init failed|invalid ip discovery binary|(?:K[CG]Q|kfq) enable failed|KIQ failed to set resources"
+    r"|failed to map compute queue|Error (?:initializing|starting) (?:queue manager|interrupts|KFD node)"
+    r"|Error adding device to topology|Error (?:creating|parsing) VCRAT table for GPU"
     r"|KFD is disabled due to module initialization failure|Kernel queue test failed|Won't add GPU to topology"
     r"|Survivability Boot Status : Critical|fw_status: 0x\w{1,16}, (?:data abort exception|unknown boot time errors)",
     "survival": r"In Survivability Mode|Survivability mode enabled|Firmware flash required|HEC FW .{4,40} reported",
@@ -32,14 +33,14 @@ OTHERS = {
     r"|Failed to reset chip|GT[0-9]{1,3}: (?:reset|resume) failed|Failed to reset GuC"
     r"|Failed to initialise HW following reset|resume of IP block \S{1,40} failed|ASIC reset failed|GuC reset timed out"
     r"|GPU pre asic reset failed|amdgpu_device_ip_resume failed|failed to send mode2 (?:reset|message)"
-    r"|[Ff]ailed to mode2? reset|reinit gpus failure|ring test failed after ring|(?:load failed|reenable failed) after reset"
-    r"|Driver-FLR-\w{5,8} wait .{5,20} failed",
+    r"|[Ff]ailed to mode2? reset|reinit gpus failure|GPU reset retry is beyond|recover vram bo from shadow failed"
+    r"|ring test failed after ring|(?:load failed|reenable failed) after reset|Driver-FLR-\w{5,8} wait .{5,20} failed",
     "wedged": r"has declared device \S{7,16} as wedged|declaring (?:it )?wedged|timed out, cancelling all in-flight rendering",
     "heat": r"GPU over temperature range|Critical Temperature Fault|shutdown due to GPU [HS]W CTF",
     "firmware-file": r"GuC firmware \S{1,80}: fetch failed"
-    r"|Failed to load firmware \"?(?!\S*(?:_ta|_cap|_dmcu|isp|vcn|uvd|vce|jpeg|umsch|vpe))\S{1,60}\"?"
-    r"|(?<!IP block )[Ff]ailed to (?:load|init|get) (?!.{0,12}(?:vcn|uvd|vce|jpeg|umsch|vpe|isp|dmcu|HuC|GSC))\S{1,20} firmware\b"
-    r"|Unsupported GuC v|can't load firmware",
+    r"|Failed to (?:load|init) firmware \"?(?!\S*(?:_ta|_cap|_dmcu|isp|vcn|uvd|vce|jpeg|umsch|vpe))\S{1,60}\"?"
+    r"|(?<!IP block )[Ff]ailed to (?:load|init|get|validate) (?!.{0,12}(?:vcn|uvd|vce|jpeg|umsch|vpe|isp|dmcu|HuC|GSC))\S{1,20} firmware\b"
+    r"|amdgpu requires firmware installed|Unsupported GuC v|can't load firmware",
     "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}|tmr init|ring init|resume) failed|Failed to load toc"
     r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
     r"|Failed to initialize uC|PCODE initialization timed|firmware load failed at boot time"
@@ -50,28 +51,28 @@ OTHERS = {
     r"|GuC init failed with|GuC PC (?:Start|reset) failed|SLPC (?:reset action failed|not enabled)",
     "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state"
     r"|SMU: (?:No response|response:0xFFFFFFFF)|SMU is in hanged state|No response from smu|SMU still servicing msg"
-    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: (?:no response|no reply|failure 0x|unexpected reply)|G2H channel broken"
-    r"|No forward process on H2G|reached retry limit"
+    r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: (?:no response|no reply|failure 0x|unexpected reply)"
+    r"|G2H channel broken|No forward process on H2G|reached retry limit"
     r"|CT: (?:No response for request|Communication stalled|Corrupted descriptor)|CT (?:read|write): non-zero status"
-    r"|(?:[Ee]arly |GUC: )(?:GuC )?(?:[Cc]rash dump|[Ee]xception) notification",
+    r"|(?:[Ee]arly |GUC: |Received )(?:GuC )?(?:[Cc]rash dump|[Ee]xception) notification",
     "hung": r"GPU reset begin|GPU reset succeeded, trying to resume|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job"
     r"|Kernel-submitted job timed out|VM job timed out|Got hung context|GT[0-9]{1,3}: reset started|reset request timed out"
     r"|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full|Fence expiration time out|Ring \S{1,40} reset fail"
-    r"|failed to (?:write|read) reg[: ]\S{1,10}(?: wait reg|$)|guilty [1-9][0-9]{0,3}, banned"
-    r"|IP block:\S{1,20} is hung|suspend of IP block \S{1,40} failed"
-    r"|Schedule (?:dis|en)able failed to respond|Suspend fence, guc_id=.{1,12}failed to respond|Engine reset request failed"
-    r"|engine reset request failed|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang|resumed still in error"
+    r"|failed to (?:write|read) reg[: ]\S{1,10}(?: wait reg|$)|guilty [1-9][0-9]{0,3}, banned|IP block:\S{1,20} is hung"
+    r"|suspend of IP block \S{1,40} failed|Schedule (?:dis|en)able failed to respond"
+    r"|Suspend fence, guc_id=.{1,12}failed to respond|Engine reset request failed|engine reset request failed"
+    r"|Resetting (?:chip|[a-z]{2,4}[0-9]{1,2}) for|reset due to GPU hang|resumed still in error"
     r"|MES might be in unrecoverable state|fence wait loop timeout expired|unsuccessful queues preemption"
     r"|[Qq]ueue preemption (?:time ?out|failed)|preemption failed|dequeue request time out|Resetting wave fronts"
     r"|queue id \S{1,12} at pasid \S{1,12} is reset|Queues reset on process|failed to (?:add|remove) hardware queue"
     r"|failed to (?:suspend|resume) (?:all )?gangs|failed to (?:reset|unmap) (?:legacy|hardware) queue"
     r"|Failed to (?:evict|restore|suspend|resume) (?:process )?queues?\b|Failed to quiesce KFD|failed to execute runlist"
     r"|(?:Suspending|Resuming) all queues failed|fail(?:ed)? to wait on (?:gfx )?hqd deactiv|GFX Watchdog Timeout"
-    r"|Timeout waiting for (?:VM flush|sem acquire in VM flush)|timeout waiting for kiq fence|[Ee]rror flushing GPU TLB"
-    r"|TLB flush failed for PASID|TLB invalidation (?:fence timeout|response timed out|did not complete)"
-    r"|(?:TD flush|Global invalidation) timeout|timeout: rlcg (?:program|faled)|couldn't schedule ib on ring"
-    r"|(?:move|clear) memory with ring turned off|Force wake domain .{1,30} failed to ack"
-    r"|timed out waiting for forcewake ack",
+    r"|Timeout waiting for (?:VM flush|sem acquire in VM flush)|(?:timeout waiting|wait) for kiq fence"
+    r"|[Ee]rror flushing GPU TLB|TLB flush failed for PASID"
+    r"|TLB invalidation (?:fence timeout|response timed out|did not complete)|(?:TD flush|Global invalidation) timeout"
+    r"|timeout: rlcg (?:program|faled)|couldn't schedule ib on ring|(?:move|clear) memory with ring turned off"
+    r"|Force wake domain .{1,30} failed to ack|timed out waiting for forcewake ack",
     "link": r"XGMI: (?!.{0,20}create).{0,60}\b[Ff]ail|XGMI: .{1,60}can not match hive|(?:wafl|xgmi|usr [cd]p) link training failed",
     "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in (?:SDMA )?command stream|Engine memory CAT error"
     r"|Fault response: Unsuccessful|ACC: Unsuccessful|GPU fault detected: [0-9]|VM fault \(0x"
