@@ -16,7 +16,7 @@ from tests.gpu_records import FOLDER, Machine, build, records
 from tests.rules.test_gpu_rules import AREAS, BASE
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("container", "driver", "gpu", "pcie", "releases", "torch", "xids")]
-DRAWS = sorted(path.stem for path in FOLDER.glob("draw*.toml"))
+DRAWS = sorted((path.stem for path in FOLDER.glob("draw*.toml")), key=lambda name: int(name.removeprefix("draw")))
 MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in records(draw).items()}
 
 
