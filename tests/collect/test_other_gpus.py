@@ -208,6 +208,17 @@ def test_another_answer_of_intels_tool_says_nothing(answer: str) -> None:
     assert (card.memory_used_bytes, card.ecc.uncorrected) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("reason", "event"),
+    [("mem_thermal", "hw-thermal"), ("soc_avg_thermal", "sw-thermal"), ("psys_pl1", "sw-power-cap"), ("psys_crit", "hw-power-brake")],
+)
+def test_reasons_of_newer_gpus_have_the_same_names(reason: str, event: str) -> None:
+    """As Linux lists them in xe_gt_throttle.c; the highest clock itself slows nothing."""
+    (card,) = devices(*intel(**{f"tile0/gt0/freq0/throttle/reason_{reason}": "1\n", "tile0/gt0/freq0/throttle/reason_p0_freq": "1\n"}))
+
+    assert card.clocks.events == (event,)
+
+
 def test_reasons_of_a_throttled_arc_have_common_names() -> None:
     (card,) = devices(*intel(**{"tile0/gt0/freq0/throttle/reason_thermal": "1\n", "tile0/gt0/freq0/throttle/reason_pl1": "1\n"}))
 

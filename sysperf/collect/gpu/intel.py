@@ -35,6 +35,10 @@ HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
 REASONS = {
     "pl1": "sw-power-cap", "pl2": "sw-power-cap", "pl4": "sw-power-cap", "ratl": "sw-thermal", "thermal": "hw-thermal",
     "vr_thermalert": "hw-thermal", "vr_tdc": "sw-power-cap", "prochot": "hw-power-brake",
+    # of Crescent Island; p0_freq, which is the highest clock itself, is no reason
+    "soc_thermal": "hw-thermal", "mem_thermal": "hw-thermal", "vr_thermal": "hw-thermal", "soc_avg_thermal": "sw-thermal",
+    "iccmax": "sw-power-cap", "fastvmode": "sw-power-cap", "psys_pl1": "sw-power-cap", "psys_pl2": "sw-power-cap",
+    "psys_crit": "hw-power-brake",
 }  # fmt: skip
 
 
