@@ -287,6 +287,13 @@ class Stacks(Record, kw_only=True):
             line=r"\b(?:isnan|isinf|isfinite|check_(?:nans?|numerics|finite|inf))\(",
         ),
     ] = 0.0  # fmt: skip
+    spinning: Annotated[
+        float,
+        activity(
+            "a loop that looks again and again whether something is there",
+            line=r"^while (?:not )?[\w.\[\]]+(?:\(\))?(?: [<>=!]+ [\w.]+)?: *(?:pass)?$|^(?:pass|continue)$",
+        ),
+    ] = 0.0  # fmt: skip
     sleeping: Annotated[float, activity("a line that sleeps", line=r"\bsleep\(")] = 0.0
     serving: Annotated[
         float,

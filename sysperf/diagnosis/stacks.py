@@ -90,7 +90,7 @@ _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
 _FUNCTION = lazy(r"(?:async )?def |class |@")
 MAX_BODY_LINES = 60
 _IMPORT = "<frozen importlib._bootstrap"
-_IN_OWN_CODE = frozenset(("loader_start", "evaluation", "preparing", "converting"))
+_IN_OWN_CODE = frozenset(("loader_start", "evaluation", "preparing", "converting", "spinning"))
 """Activities that are the program's own time, too."""
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 

@@ -85,6 +85,7 @@ def test_what_the_program_calls_outside_of_pytorch_is_its_own_time() -> None:
         ("print(step)", "logging"), ("with open(path) as file:", "opening"), ("time.sleep(1)", "sleeping"), ("dist.barrier()", "collective"),
         ("with self._lock:", "locking"), ("with FileLock(path) as held:", "locking"), ("fcntl.flock(file, fcntl.LOCK_EX)", "locking"),
         ("if torch.isnan(p.grad).any():", "checking"), ("total += p.grad.norm(2).item() ** 2", "statistics"),
+        ("while not ready:", "spinning"), ("while queue.empty():", "spinning"), ("pass", "spinning"),
         ("x = x.transpose(2, 3).contiguous()", "copying"), ("part = sock.recv(left)", "serving"), ("rows = conn.recv_bytes()", "serving"),
     ],
 )  # fmt: skip
