@@ -487,6 +487,20 @@ def test_who_waits_for_a_service_that_it_reports_to_is_seen_by_the_kernel_too() 
     assert states(judged(reports)) == {"program.logging": "confirmed"}
 
 
+def test_ranks_whose_cpus_others_have_gain_only_their_part_of_the_work() -> None:
+    """Two ranks on two CPUs at a load of 13: equal shards gained 9 and -16 %, where 21 to 53 had been promised."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.8, torch_cpus=0.9, left_share=0.0, others_ready=8.5)
+    several = [
+        program(pid=pid, rank=pid, world_size=2, stacks=Stacks(samples=300, backward=wait, forward=1 - wait))
+        for pid, wait in ((0, 0.7), (1, 0.4))
+    ]
+    ranks = Ranks(count=2, slowest=1, wanted_ratio=3.4, waiting_gap=0.3, excess_cpus=0.13)
+
+    gains = {cause.rule: cause.gain.middle for cause in judged(*several, machine=around, ranks=ranks).causes}
+
+    assert gains["ddp.unequal-ranks"] == 6.5
+
+
 def test_the_programs_own_illness_is_said_beside_its_neighbours() -> None:
     """Others take its CPUs, and it makes tensors of lists: the first is not the last word on a crowded machine."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.8, others_steady=1.0)
