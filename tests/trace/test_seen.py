@@ -716,7 +716,7 @@ def test_a_profile_that_recorded_nothing_is_one_of_pytorch(tmp_path: Path) -> No
 
 
 def test_marks_that_old_versions_call_operators_are_none(tmp_path: Path) -> None:
-    """Before torch 1.10 steps, loaders and optimizers were of the category of operators: what is between operators counts."""
+    """In old files steps, loaders and optimizers are of the category of operators: what is between operators counts."""
     machine = Machine()
 
     def step(machine: Machine) -> None:
@@ -749,6 +749,22 @@ def test_time_between_two_windows_of_a_schedule_belongs_to_none(tmp_path: Path) 
     assert rank.verdict in ("compute-bound", "healthy")
     assert (rank.steps.count, rank.step_count) == (3, 7)
     assert rank.window_ms == pytest.approx(3 * 4, rel=0.1)
+
+
+@pytest.mark.parametrize("early_us", [0.0, 0.4])
+def test_steps_that_rounded_times_make_overlap_are_steps(tmp_path: Path, early_us: float) -> None:
+    """Ranges of a program follow each other without a gap; every third one holds an evaluation, so that no kernel comes back regularly."""
+    machine = Machine()
+    for number in range(9):
+        start = machine.now
+        for _ in range(3 if number % 3 == 2 else 1):
+            busy(machine, 10, f"gemm_{number % 3}")
+        machine.synchronize()
+        machine.think(3_000)
+        machine.range(f"step {number}", start - early_us)
+    rank = analyze([exported(tmp_path, machine)], rules()).analysis.trace.ranks[0]
+
+    assert (rank.steps.by, rank.steps.count, rank.verdict) == ("NVTX", 8, "host-bound")
 
 
 def test_a_step_that_is_missing_among_others_is_no_pause(tmp_path: Path) -> None:

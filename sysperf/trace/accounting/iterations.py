@@ -25,6 +25,8 @@ DEVIATIONS, TIMES_MEDIAN, MIN_STEPS = 3 * 1.4826, 1.2, 4
 MIN_ALIKE = 0.8
 MIN_TURNS = 3
 """So often optimizers must take their turns before these are iterations."""
+ROUNDED_NS = 1_000
+"""By so much times differ from those of the program: one range may begin before the last one ended."""
 _FORWARD = lazy(r"(?i)forward(?![a-z])")
 """What a step of inference is called, too."""
 _PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_param_comms")
@@ -186,7 +188,7 @@ def _annotations(timeline: Timeline, are_wanted: Callable[[str], bool] = bool) -
                 spans_of[text, rows.thread[index]].append(rows.span(index))
     longest = nlargest(20, spans_of.values(), length)
     for spans in map(sorted, longest):
-        if len(spans) >= MIN_REPEATS and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)):
+        if len(spans) >= MIN_REPEATS and all(before[1] <= after[0] + ROUNDED_NS for before, after in itertools.pairwise(spans)):
             return _between(spans)
     return []
 
