@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import calls, evaluation, loaders, patterns, syncs, training, transfers
+from sysperf.script import calls, evaluation, layers, loaders, patterns, syncs, training, transfers
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.nodes import keyword, last_name
@@ -53,14 +53,14 @@ def facts(file: File) -> Script:
         precision=_precision(file),
         matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
         compiles=_compiles(file),
-        convolutions=calls.uses_convolutions(file),
+        convolutions=layers.uses_convolutions(file),
         channels_last="channels_last" in file.words,
         distributed=any(name is not None and name.endswith("DistributedDataParallel") for name in names),
         no_sync=any(name in file.words for name in ("no_sync", "require_backward_grad_sync", "accumulate")),
         sets_epoch=".set_epoch" in names,
         simulates=file.simulates,
-        makes_model=calls.uses_products(file) or calls.uses_convolutions(file) or _makes_model(file),
-        multiplies=calls.uses_products(file),
+        makes_model=layers.uses_products(file) or layers.uses_convolutions(file) or _makes_model(file),
+        multiplies=layers.uses_products(file),
         collects_garbage=bool({"gc.collect", "gc.enable"} & names),
         freezes_garbage="gc.freeze" in names,
         cudnn_benchmark=_sets(found_settings, "cudnn.benchmark"),
@@ -72,7 +72,7 @@ def facts(file: File) -> Script:
         transfers=tuple(transfers.transfers(file)),
         accumulations=tuple(training.accumulations(file)),
         optimizers=tuple(training.optimizers(file)),
-        layers=tuple(calls.layers(file)),
+        layers=tuple(layers.layers(file)),
         settings=found_settings,
         patterns=(*patterns.patterns(file), *evaluation.patterns(file)),
     )

@@ -1,196 +1,27 @@
-"""What names stand for in one file: imports, assignments, functions with their calls, constants."""
+"""What names stand for in one file: constants, options by default, items of dictionaries, arguments of calls."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cached_property
 
+from sysperf.script.bindings import Binding, Bindings
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.options import Constant, defaults
-from sysperf.script.syntax import Function, Tree
+from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
-MAX_BINDINGS = 12
-MAX_CALLS = 8
-_MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
-"""What these names mean everywhere, should the import be a star's."""
-
-_OF_EVERY_MODEL = frozenset(("train", "eval", "forward", "step", "to", "update", "get", "save", "load", "backward", "__init__"))
+_OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
 
 
-class Binding(NamedTuple):
-    """One place that gives a name a value: an expression, an element of it (`element`), or a part of what it unpacks to.
-
-    `path` leads to the part from the outside inwards: ``i, (x, y) = …`` gives x by (1, 0).
-    """
-
-    value: ast.expr | None
-    path: tuple[int, ...] = ()
-    element: bool = False
-    parameter: tuple[Function, int] | None = None
-
-
-class Names:
+class Names(Bindings):
     """The names of a file."""
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-        self.imports: dict[str, str] = {}
-        self.bindings: dict[tuple[ast.AST, str], list[Binding]] = {}
-        self.functions: dict[str, list[Function]] = {}
-        self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
-        self.calls: dict[str, list[ast.Call]] = {}
-        self.options = defaults(tree)
-        self._items: dict[str, list[tuple[str, ast.expr]]] = {}
-        self._updates: dict[str, list[ast.Call]] = {}
-        self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
-        self.differentiated: set[str] = set()
-        """Names of what a backward pass begins at."""
-        self.parameterized: set[str] = set()
-        """Names of what has parameters that somebody asks for: models."""
-        self.read: set[tuple[ast.AST, str]] = set()
-        """Names of which `item` is called, in their scope: tensors, at least there."""
-        self._read_imports()
-        self._read_functions()
-        self._read_assignments()
-        self._read_calls()
-
-    def _read_imports(self) -> None:
-        for statement in self._tree.of(ast.Import):
-            for alias in statement.names:
-                self.imports[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
-        for source in self._tree.of(ast.ImportFrom):
-            for alias in source.names:
-                self.imports[alias.asname or alias.name] = f"{source.module or ''}.{alias.name}".lstrip(".")
-
-    def _read_functions(self) -> None:
-        for function in self._tree.functions:
-            self.functions.setdefault(function.name, []).append(function)
-            arguments = [*function.args.posonlyargs, *function.args.args]
-            for index, given in enumerate(arguments):
-                self._bind(function, given.arg, Binding(None, parameter=(function, index)))
-            for given in (*function.args.kwonlyargs, *filter(None, (function.args.kwarg,))):
-                self._bind(function, given.arg, Binding(None, parameter=(function, -1)))
-
-    def _read_assignments(self) -> None:
-        for statement in self._tree.of(ast.Assign):
-            for target in statement.targets:
-                self._assign(target, Binding(statement.value))
-        for annotated in self._tree.of(ast.AnnAssign):
-            if annotated.value is not None:
-                self._assign(annotated.target, Binding(annotated.value))
-        for walrus in self._tree.of(ast.NamedExpr):
-            self._assign(walrus.target, Binding(walrus.value))
-        self._read_loops()
-
-    def _read_loops(self) -> None:
-        """What loops and `with` give names to."""
-        for loop in self._tree.loops:
-            if not isinstance(loop, ast.While):
-                self._assign(loop.target, Binding(loop.iter, element=True))
-        for comprehension in self._tree.of(ast.comprehension):
-            self._assign(comprehension.target, Binding(comprehension.iter, element=True))
-        for item in self._tree.of(ast.withitem):
-            if item.optional_vars is not None:
-                self._assign(item.optional_vars, Binding(item.context_expr))
-
-    def _assign(self, target: ast.expr, binding: Binding) -> None:
-        if isinstance(target, ast.Tuple | ast.List):
-            for index, part in enumerate(target.elts):
-                self._assign(part, binding._replace(path=(*binding.path, index)))
-        elif isinstance(target, ast.Starred):
-            self._assign(target.value, binding)
-        elif isinstance(target, ast.Subscript) and isinstance(key := target.slice, ast.Constant) and isinstance(key.value, str):
-            if binding.value is not None and not binding.path and not binding.element:
-                self._items.setdefault(dotted(target.value), []).append((key.value, binding.value))
-        elif name := dotted(target):
-            self._bind(self.scope(target, name), name, binding)
-
-    def _bind(self, scope: ast.AST, name: str, binding: Binding) -> None:
-        known = self.bindings.setdefault((scope, name), [])
-        if len(known) < MAX_BINDINGS:
-            known.append(binding)
-
-    def _read_calls(self) -> None:
-        for call in self._tree.of(ast.Call):
-            name = last_name(call.func)
-            if name in self.functions and len(known := self.calls.setdefault(name, [])) < MAX_CALLS:
-                known.append(call)
-            if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
-                self._read_backward(call, call.func)
-            if name in ("parameters", "named_parameters") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
-                self.parameterized.add(owner)
-            if name == "item" and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
-                self.read.add((self.scope(call, owner), owner))
-            if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
-                self._updates.setdefault(owner, []).append(call)
-
-    def _read_backward(self, call: ast.Call, method: ast.Attribute) -> None:
-        """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
-        start = call.args[0] if call.args else method.value
-        if isinstance(start, ast.Call) and isinstance(start.func, ast.Attribute):
-            start = start.args[0] if start.args else start.func.value
-        if name := dotted(start):
-            self.differentiated.add(name)
-
-    def scope(self, node: ast.AST, name: str) -> ast.AST:
-        """Return where a name lives: `self.x` in the class, everything else in the function or module."""
-        if name.startswith("self."):
-            return self._tree.class_of(node) or self._tree.module
-        return self._tree.function_of(node) or self._tree.module
-
-    def lookup(self, node: ast.AST, name: str) -> list[Binding]:
-        """All that a name can stand for where `node` is."""
-        if name.startswith("self."):
-            return self.bindings.get((self.scope(node, name), name), [])
-        function = self._tree.function_of(node)
-        while function is not None:
-            if bindings := self.bindings.get((function, name)):
-                return bindings
-            function = self._tree.function_of(function)
-        return self.bindings.get((self._tree.module, name), [])
-
-    def qualified(self, node: ast.AST) -> str:
-        """The dotted name of an expression with what it was imported from: ``torch.utils.data.DataLoader``; empty for what has none."""
-        name = dotted(node)
-        first, dot, rest = name.partition(".")
-        if first in self.imports and not (isinstance(node, ast.Name) and self._is_local(node)):
-            return self.imports[first] + dot + rest
-        return f"{_MODULE_NAMES[first]}.{rest}" if first in _MODULE_NAMES and dot else name
-
-    def _is_local(self, node: ast.Name) -> bool:
-        function = self._tree.function_of(node)
-        return function is not None and (function, node.id) in self.bindings
-
-    def call_sites(self, function: Function) -> list[ast.Call]:
-        """The calls of a function in this file; none where another has the same name, and they cannot be told apart.
-
-        A method is called on `self`, or on something else by a name that is not also one of every model (`model.train()`).
-        """
-        owner = self._tree.parents.get(function)
-        is_method = isinstance(owner, ast.ClassDef)
-        sites = [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
-        if isinstance(owner, ast.ClassDef):  # an agent that acts lets its networks act
-            sites = [site for site in sites if not (_is_of_a_part(site.func) and self._tree.class_of(site) is owner)]
-        if len(self.functions[function.name]) == 1:
-            return sites
-        if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
-            return []
-        return [call for call in sites if last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner)]
-
-    def _is_method(self, function: Function) -> bool:
-        return isinstance(self._tree.parents.get(function), ast.ClassDef)
-
-    def _related(self, call: ast.Call, owner: ast.ClassDef) -> bool:
-        """Whether `self` in a call may be of a class: it is called there, or in a class that one inherits from."""
-        caller = self._tree.class_of(call)
-        return caller is owner or (caller is not None and (caller.name in self._bases(owner) or owner.name in self._bases(caller)))
-
-    def _bases(self, node: ast.ClassDef, depth: int = 4) -> set[str]:
-        names = {last_name(base) for base in node.bases}
-        inner = [self.classes[name] for name in names if name in self.classes] if depth else []
-        return names.union(*(self._bases(base, depth - 1) for base in inner))
+    @cached_property
+    def options(self) -> dict[str, Constant]:
+        """The options of the command line, with their defaults."""
+        return defaults(self._tree)
 
     def constant(self, node: ast.expr | None, depth: int = 6) -> Constant:
         """The value of a constant, of a name that has one value only, or of an option by default. None: unknown."""
@@ -344,23 +175,8 @@ class Names:
         return given
 
 
-_OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
-
-
 def _key(given: ast.keyword) -> ast.expr | None:
     return ast.Constant(given.arg) if given.arg is not None else None
-
-
-def _is_of_a_part(called: ast.expr) -> bool:
-    """``self.actor.act``: a method of what an object holds, which has the same name as one of its own."""
-    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Attribute) and dotted(called).startswith("self.")
-
-
-def _may_call(called: ast.expr, is_method: bool) -> bool:
-    if not isinstance(called, ast.Attribute):
-        return not is_method
-    on_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
-    return is_method and (on_self or called.attr not in _OF_EVERY_MODEL)
 
 
 def _default_of(parameter: tuple[Function, int]) -> ast.expr | None:

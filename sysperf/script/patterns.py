@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from sysperf.script import attention, masks
+from sysperf.script.bindings import Binding
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
-from sysperf.script.names import Binding
 from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.syntax import within
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from sysperf.script.bindings import Binding
 from sysperf.script.facts import Sync
 from sysperf.script.file import File
 from sysperf.script.kinds import MADE_ON_CPU
-from sysperf.script.names import Binding
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Accumulation, Optimizer, StepLoop
 from sysperf.script.file import File
-from sysperf.script.loops import EVALUATION_HOOKS, STEP_HOOKS, Where
+from sysperf.script.loops import EVALUATION_HOOKS, Where
 from sysperf.script.nodes import argument, dotted, keyword, last_name
+from sysperf.script.steps import STEP_HOOKS
 from sysperf.script.syntax import Loop, within
 
 _NO_GRAD = frozenset(("no_grad", "inference_mode"))

@@ -6,6 +6,7 @@ import ast
 from functools import cached_property
 from typing import NamedTuple
 
+from sysperf.script.bindings import Binding
 from sysperf.script.kinds import (
     BY_NAME,
     DESCRIBING,
@@ -27,7 +28,7 @@ from sysperf.script.kinds import (
     library_kind,
     made_by,
 )
-from sysperf.script.names import Binding, Names
+from sysperf.script.names import Names
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
