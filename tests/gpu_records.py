@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIELDS, RECOVERY
+from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIELDS, RECOVERY, RESET_FIELDS
 from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION
 from sysperf.collect.gpu.state import CLOCK_EVENTS
 from sysperf.collect.gpu.wires import FABRIC_STATES
@@ -29,7 +29,33 @@ IDLE: Answers = {
     "DeviceGetComputeRunningProcesses_v3": [], "DeviceGetGraphicsRunningProcesses_v3": [],
     "DeviceGetMemoryInfo,33554472": {"total": 80 << 30, "reserved": 512 * MIB, "free": 79 << 30, "used": MIB},
 }  # fmt: skip
+NO_FUNCTION = OSError("Function Not Found")
+SINCE = {
+    # the driver that brought a call, where a record is of an older one
+    "DeviceGetArchitecture": 450, "DeviceGetMigMode": 450, "DeviceGetRemappedRows": 450, "DeviceGetMemoryInfo,33554472": 510,
+    "GpmQueryDeviceSupport": 520, "DeviceGetCurrentClocksEventReasons": 535, "DeviceGetAddressingMode": 535, "DeviceGetGpuFabricInfoV": 535,
+    "DeviceGetSramEccErrorStatus": 535, "DeviceGetNumaNodeId": 535, "DeviceGetRepairStatus": 575,
+}  # fmt: skip
+SILENT: Answers = {
+    # a whole record: what it calls N/A, or does not have, no GPU like this has
+    **{call: NOT_SUPPORTED for call in H100 if "FieldValues" not in call and "NvLink" not in call and "EccErrors" not in call},
+    **{
+        "DeviceGetFieldValues," + ",".join(map(str, fields)): dict.fromkeys(map(str, fields))
+        for fields in (FIELDS, HEALTH_FIELDS, RESET_FIELDS)
+    },
+    "DeviceGetTotalEccErrors,0,0": 0,
+    "DeviceGetTotalEccErrors,1,0": 0,
+    "DeviceGetTotalEccErrors,1,1": 0,
+    "DeviceGetNvLinkState,0": NOT_SUPPORTED,
+    "DeviceGetRetiredPages,0": [],
+    "DeviceGetRetiredPages,1": [],
+    "DeviceGetRowRemapperHistogram": {"none": 0, "low": 0},
+    "DeviceGetMPSComputeRunningProcesses_v3": [],
+    "DeviceGetComputeRunningProcesses_v3": [],
+    "DeviceGetGraphicsRunningProcesses_v3": [],
+}
 LIKE: dict[str, Answers] = {
+    "record": SILENT,
     "hopper": {**H100, **IDLE},
     "ampere": {**A100_PCIE, **IDLE},
     "geforce": {**RTX, "DeviceGetGraphicsRunningProcesses_v3": []},
@@ -114,6 +140,7 @@ SIMPLE: dict[str, tuple[str, Any]] = {
     "pages": ("DeviceGetRetiredPagesPendingStatus", ON.get),
     "sram": ("DeviceGetSramEccErrorStatus", lambda exceeded: {"bThresholdExceeded": ON[exceeded]}),
     "replays": ("DeviceGetPcieReplayCounter", None),
+    "fan": ("DeviceGetFanSpeed", None),
     "licence": (
         "DeviceGetGridLicensableFeatures",
         lambda held: {"isGridLicenseSupported": 1, "licensableFeaturesCount": 1, "gridLicensableFeatures": [{"featureState": ON[held]}]},
@@ -125,10 +152,21 @@ PAIRS = {
     "app": ("DeviceGetApplicationsClock,0", "DeviceGetDefaultApplicationsClock,0"),
     "width": ("DeviceGetCurrPcieLinkWidth", "DeviceGetMaxPcieLinkWidth"),
     "gen": ("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
+    "memory_mhz": ("DeviceGetClockInfo,2", "DeviceGetMaxClockInfo,2"),
+}
+WORDS: dict[str, tuple[tuple[int, ...], int, Any]] = {
+    # facts among the answers of one call for many fields
+    "recovery": (HEALTH_FIELDS, 230, lambda word: _one(RECOVERY, word)),
+    "capped_s": (HEALTH_FIELDS, 74, lambda seconds: round(seconds * 1e9)),
+    "heat_s": (HEALTH_FIELDS, 269, lambda seconds: round(seconds * 1e9)),
+    "braked_s": (HEALTH_FIELDS, 271, lambda seconds: round(seconds * 1e9)),
+    "reset": (RESET_FIELDS, 226, ON.get),
+    "drain": (RESET_FIELDS, 227, ON.get),
+    "memory_celsius": (FIELDS, 82, int),
 }
 
 
-def nvidia_gpu(facts: dict[str, Any]) -> Answers:
+def nvidia_gpu(facts: dict[str, Any], driver: str = "580") -> Answers:
     """The recorded answers of one GPU of NVIDIA's; `lost` are the words with which all calls fail."""
     made = dict(LIKE[facts.get("like", "hopper")])
     for name, (call, make) in SIMPLE.items():
@@ -142,16 +180,27 @@ def nvidia_gpu(facts: dict[str, Any]) -> Answers:
         total, reserved, used = facts["memory"]
         free = total - used - reserved
         made["DeviceGetMemoryInfo,33554472"] = {"total": total * MIB, "reserved": reserved * MIB, "used": used * MIB, "free": free * MIB}
+        made["DeviceGetMemoryInfo"] = {"total": total * MIB, "used": (used + reserved) * MIB, "free": free * MIB}
     made |= _health(facts)
     made |= _links(made, facts) if "links" in facts else {}
-    if "recovery" in facts:
-        key = "DeviceGetFieldValues," + ",".join(map(str, HEALTH_FIELDS))
-        made[key] = {**made[key], "230": _one(RECOVERY, facts["recovery"])}
-    if "processes" in facts:
-        held = [{"pid": pid, "usedGpuMemory": mib * MIB, "gpuInstanceId": 0, "computeInstanceId": 0} for pid, mib in facts["processes"]]
-        made["DeviceGetComputeRunningProcesses_v3"] = held
+    for name in WORDS.keys() & facts.keys():
+        fields, field, make = WORDS[name]
+        key = "DeviceGetFieldValues," + ",".join(map(str, fields))
+        made[key] = {**made[key], str(field): make(facts[name])}
+    for name, kind in (("processes", "Compute"), ("drawing", "Graphics")):
+        if name in facts:
+            held = [{"pid": pid, "usedGpuMemory": mib * MIB, "gpuInstanceId": 0, "computeInstanceId": 0} for pid, mib in facts[name]]
+            made[f"DeviceGet{kind}RunningProcesses_v3"] = held
+    if facts.get("like") == "record":
+        made |= _as_told(made, int(driver.partition(".")[0]))
     made |= {call: _value(value) for call, value in facts.get("calls", {}).items()}
     return dict.fromkeys(made, OSError(facts["lost"])) if "lost" in facts else made
+
+
+def _as_told(made: Answers, branch: int) -> Answers:
+    """The calls that a driver of this branch does not have, and the older name of one."""
+    absent = {call: NO_FUNCTION for call, since in SINCE.items() if branch < since}
+    return {**absent, "DeviceGetCurrentClocksThrottleReasons": made["DeviceGetCurrentClocksEventReasons"]}
 
 
 def _health(facts: dict[str, Any]) -> Answers:
@@ -169,7 +218,7 @@ def _links(made: Answers, facts: dict[str, Any]) -> Answers:
     up, there = facts["links"]
     key = "DeviceGetFieldValues," + ",".join(map(str, FIELDS))
     states: Answers = {f"DeviceGetNvLinkState,{link}": int(link < up) for link in range(there)} or {"DeviceGetNvLinkState,0": NOT_SUPPORTED}
-    return {key: {**made[key], "91": there}, **states}
+    return {key: {**made[key], **dict.fromkeys(("38", "45", "52", "59"), 0), "91": there}, **states}
 
 
 def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
@@ -229,7 +278,7 @@ def _base(kind: str) -> Files:
 
 
 def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
-    gpus = [nvidia_gpu(facts) for facts in machine.get("gpu", []) for _ in range(facts.get("count", 1))]
+    gpus = [nvidia_gpu(facts, machine.get("driver", "580")) for facts in machine.get("gpu", []) for _ in range(facts.get("count", 1))]
     version: str = machine.get("driver", "580.95.05")
     count = machine.get("on_bus", len(gpus))
     content, links = files(count, "nvidia", version)

@@ -11,6 +11,7 @@ from sysperf.model.rule import Advice, Fix, SetKnob, Sysctl, Sysfs
 from sysperf.startup import lazy
 
 _GROUPED = lazy(r"\{[^{}]*\|\s*num\s*\}")
+_BLANK, _LITERAL = lazy(r"\{([^{}]+)\}"), lazy(r"'([^']*)'")
 _QUOTE_OR_BLANK = lazy(r"\\.|\{\{|\{[^{}]*\}|['\"]")
 
 
@@ -39,8 +40,15 @@ def _check_commands(fix: Advice) -> None:
             raise RuleError(f"`{name}` groups the digits of a number: no program takes 1,000", "leave `|num` out")
         if _quoted_blank(getattr(fix, name)):
             raise RuleError(f"`{name}` has a blank inside of quotes, which the quotes of its value would end", "put the blank outside")
+        if _several_words(getattr(fix, name)):
+            raise RuleError(f"`{name}` has a blank of several words, which is quoted as one", "write two fixes, each with its `when`")
     if fix.undo and not fix.command:
         raise RuleError("`undo` takes back a command, and there is none")
+
+
+def _several_words(command: str) -> bool:
+    """Whether a blank can be filled by a text with a space, which a shell is then given as one word."""
+    return any(" " in literal for blank in _BLANK.findall(command) for literal in _LITERAL.findall(blank))
 
 
 def _quoted_blank(command: str) -> bool:

@@ -48,6 +48,12 @@ def test_a_blank_inside_of_quotes_is_refused(command: str) -> None:
         check_fix(Advice(by="command", command=command))
 
 
+def test_a_blank_of_several_words_is_refused() -> None:
+    """It is quoted as one word, and the shell looks for a program of that name."""
+    with pytest.raises(RuleError, match="several words"):
+        check_fix(Advice(by="command", command="{'nvidia-smi -q' if x else 'amd-smi'} {y}"))
+
+
 @pytest.mark.parametrize("command", ["grep '^nvidia-' {x}", "a 'it' {x} \"y\"", "awk '{{print}}' {x}", "echo \\' {x}"])
 def test_a_blank_beside_quotes_is_right(command: str) -> None:
     check_fix(Advice(by="command", command=command))
