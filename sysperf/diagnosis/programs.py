@@ -14,6 +14,7 @@ from sysperf.diagnosis.facts import Machine, Program, Ranks, Share
 from sysperf.diagnosis.measured import MIN_TICKS, WORKER
 from sysperf.diagnosis.window import COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.text import neutral
 from sysperf.procfs.status import Status
 
 MIN_OTHERS = 0.25
@@ -96,7 +97,7 @@ def _program(window: Window, known: Program) -> Program:
 def tracer(pid: int) -> str:
     """Return the name of the program that traces this one by ptrace; empty without one."""
     number = Status(content(f"/proc/{pid}/status", 16_384).decode("utf-8", "replace")).get("TracerPid") or "0"
-    return "" if number == "0" else content(f"/proc/{number}/comm", 64).decode("utf-8", "replace").strip()
+    return "" if number == "0" else neutral(content(f"/proc/{number}/comm", 64).decode("utf-8", "replace").strip(), 64)
 
 
 def debug(env: dict[str, str], command: str) -> tuple[str, ...]:
