@@ -52,10 +52,6 @@ class Launch(Record):
     ] = ()
     wrapped: Annotated[bool, fact("an outer `sysperf wrap` has placed this program already", f"{ENVIRON}:{MARKER}")] = False
     traceable: Annotated[bool, fact("asked for with --traceable", COMMAND)] = False
-    trace_python_path: Annotated[
-        str,
-        fact("PYTHONPATH by which a program that ends while it is traced waits for its trace; empty without it", COMMAND),
-    ] = ""
     trace_folder: Annotated[str, fact("folder of the sockets for traces on demand; empty without --traceable", COMMAND)] = ""
     allocator: Annotated[str, fact("allocator asked for with --allocator; empty without", COMMAND)] = ""
     allocator_missing: Annotated[bool, fact("that allocator is not here, or the program would not take it", COMMAND, "/*/lib")] = False

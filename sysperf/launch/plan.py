@@ -76,7 +76,7 @@ def merge(
     warnings: Iterable[tuple[str, str]] = (),
     keeps_policy: bool = False,
 ) -> LaunchPlan:
-    """The plan. `env` is what reaches the program; variables in `free` may be replaced: nobody chose them, or the new value has theirs."""
+    """The plan. `env` is what reaches the program; variables in `free` were nobody's choice and may be replaced."""
     merger = _Merger(env, command, placement, frozenset(free), keeps_policy=keeps_policy)
     for change in wanted:
         merger.add(change)

@@ -1,4 +1,4 @@
-"""What lets traces be taken of a program on demand: a folder for the sockets, this user's own, and a module that it loads at its start.
+"""The folder of the sockets over which traces are taken on demand: this user's own, and named in the program's environment.
 
 Kineto  https://github.com/pytorch/kineto/blob/main/libkineto/src/IpcFabricConfigClient.cpp
 """
@@ -19,7 +19,6 @@ from sysperf.ownership import stranger
 VARIABLE = "KINETO_IPC_SOCKET_DIR"
 MAX_BYTES = 54
 """Kineto's sockets in it have names of 53 characters, and the path of a socket has room for 107."""
-INJECTED = f"{os.path.dirname(os.path.abspath(__file__))}/injected"
 _TEMPORARY = "/tmp"  # noqa: S108 - sticky, else nothing is made there; TMPDIR may be too long
 _CLIENT = "dynoconfigclient"
 _MAX_CLIENTS, _SETTLED_S = 1_000, 10
@@ -29,15 +28,6 @@ _HINT = "set XDG_RUNTIME_DIR to a folder of your own"
 def expected(env: Mapping[str, str]) -> str:
     """Return the folder that `made` would make first, or the one that the environment names."""
     return env.get(VARIABLE) or _candidates()[0]
-
-
-def python_path(env: Mapping[str, str]) -> str:
-    """Return the program's PYTHONPATH with our folder in front: a program that ends while it is traced waits for its trace then.
-
-    It stays as it is where the path of our folder would be read as two.
-    """
-    given = env.get("PYTHONPATH", "")
-    return given if ":" in INJECTED or INJECTED in given.split(":") else f"{INJECTED}:{given}" if given else INJECTED
 
 
 def made(env: Mapping[str, str]) -> str:

@@ -14,10 +14,10 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from sysperf.injected import python_path
 from sysperf.procfs.numbers import whole
 from sysperf.verify.changepoint import steady_start
 
-INJECTED = f"{os.path.dirname(os.path.abspath(__file__))}/injected"
 MAX_FILE_BYTES = 64 << 20
 """The times of 8 million steps."""
 MAX_LOSS_BYTES = 100
@@ -48,7 +48,7 @@ def settings(base: Mapping[str, str], *, interop_threads: int = 0, loader_worker
     """Return the variables that have a program's torch set these when it is imported; 0 leaves one as it is."""
     asked = {"INTEROP_THREADS": interop_threads, "LOADER_WORKERS": loader_workers, "LOADER_PREFETCH": loader_prefetch}
     wanted = {f"SYSPERF_SET_{name}": str(value) for name, value in asked.items() if value}
-    return {"PYTHONPATH": _python_path(base), **wanted} if wanted else {}
+    return {"PYTHONPATH": python_path(base), **wanted} if wanted else {}
 
 
 def environment(
@@ -56,7 +56,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables that have a program count its steps into this folder, and end after so many, or after about so long."""
     return {
-        "PYTHONPATH": _python_path(base),
+        "PYTHONPATH": python_path(base),
         "SYSPERF_PROBE_FOLDER": folder,
         "SYSPERF_PROBE_MAX_STEPS": str(max_steps),
         "SYSPERF_PROBE_COUNTS": counts,
@@ -104,12 +104,6 @@ def steps_per_s(steps: Steps, warm_up: int) -> float | None:
     """Return the rate after the warm-up; None where too few steps are left."""
     steady = steps.durations()[warm_up:]
     return len(steady) / sum(steady) if len(steady) >= MIN_STEPS - 1 and sum(steady) > 0 else None
-
-
-def _python_path(base: Mapping[str, str]) -> str:
-    """The search path of modules with our folder in front, once."""
-    path = base.get("PYTHONPATH", "")
-    return path if path.split(":")[0] == INJECTED else f"{INJECTED}:{path}" if path else INJECTED
 
 
 def _times(path: str) -> array[float]:

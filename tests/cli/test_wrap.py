@@ -20,7 +20,7 @@ import pytest
 
 from sysperf.cli import wrap
 from sysperf.cli._options import parser
-from sysperf.launch import trace_folder
+from sysperf.injected import FOLDER
 from sysperf.ownership import stranger
 from tests.conftest import fixture_folder
 from tests.invoking import program, sysperf
@@ -613,7 +613,11 @@ def test_traceable(torch_python: str, tmp_path: Path) -> None:
 def test_a_traceable_program_waits_for_its_trace_at_its_end(torch_python: str, tmp_path: Path) -> None:
     """The module for that is in front of the user's folders, and not where the user's command says what the path is."""
     env, _ = inside(torch_python, "--traceable", env={"PYTHONPATH": str(tmp_path)})
-    assert env["PYTHONPATH"] == f"{trace_folder.INJECTED}:{tmp_path}"
+    assert env["PYTHONPATH"] == f"{FOLDER}:{tmp_path}"
+
+    (tmp_path / "p.toml").write_text("loader_workers = 3\n")
+    env, _ = inside(torch_python, "--traceable", "--profile", str(tmp_path / "p.toml"))
+    assert (env["PYTHONPATH"], env["SYSPERF_SET_LOADER_WORKERS"]) == (FOLDER, "3"), "what a profile sets in torch lies there, too"
 
     env, _ = inside(torch_python, env={"PYTHONPATH": str(tmp_path)})
     assert env["PYTHONPATH"] == str(tmp_path)

@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from sysperf.injected import FOLDER
 from sysperf.verify import probe
 from sysperf.verify.changepoint import change_points, steady_start
 from tests.stand_ins import NO_COMPILER, write_torch
@@ -46,7 +47,7 @@ def injected(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "sitecustomize", ModuleType("sitecustomize"))
     monkeypatch.delenv("SYSPERF_PROBE_FOLDER", raising=False)
-    spec = importlib.util.spec_from_file_location("injected", f"{probe.INJECTED}/sitecustomize.py")
+    spec = importlib.util.spec_from_file_location("injected", f"{FOLDER}/counting.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -414,4 +415,4 @@ def test_what_no_variable_of_torch_sets_is_set_at_its_import(tmp_path: Path) -> 
 
     assert done.stdout == "2 (5, 4) (5, 4) (0, None)\n"
     assert probe.settings({"PYTHONPATH": "/a"}) == {}
-    assert probe.settings({"PYTHONPATH": "/a"}, loader_workers=1)["PYTHONPATH"] == f"{probe.INJECTED}:/a"
+    assert probe.settings({"PYTHONPATH": "/a"}, loader_workers=1)["PYTHONPATH"] == f"{FOLDER}:/a"

@@ -5,7 +5,7 @@ A launch must not wait: only the areas that placement and the rules in force nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -14,6 +14,7 @@ from sysperf.engine.wrap.facts import Known, gather
 from sysperf.engine.wrap.rules import Judged, configure, judge_launch, names_command, rules
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.host import Host
+from sysperf.injected import python_path
 from sysperf.launch import environment, gpus, omp_places, plan
 from sysperf.launch.command import Command
 from sysperf.launch.facts import Launch
@@ -106,17 +107,10 @@ def _planned(known: Known, placement: Placement, judged: Judged) -> LaunchPlan:
         known.env,
         known.command,
         placement,
-        free=_replaceable(known),
+        free=known.env if known.request.force_env else known.ranks.injected,
         warnings=judged.warnings,
         keeps_policy=_has_memory_policy(known, placement),
     )
-
-
-def _replaceable(known: Known) -> Iterable[str]:
-    """The variables that a rule may set although they have a value: nobody chose it, or it is kept within the new one."""
-    if known.request.force_env:
-        return known.env
-    return (*known.ranks.injected, "PYTHONPATH") if known.request.traceable else known.ranks.injected
 
 
 # ---------------------------------------------------------------------- the place
@@ -204,6 +198,8 @@ def _requested_changes(known: Known, placement: Placement) -> Iterator[ProposedC
     if placement.strict:
         yield ProposedChange("memory", "strict", str(placement.memory_nodes), plan.ASKED)
     yield from _of_profile(known, placement)
+    if request.traceable:  # a program that ends while it is traced waits for its trace
+        yield ProposedChange("env", "PYTHONPATH", python_path(known.env), plan.ASKED)
     if profile.threads and not request.threads:
         yield ProposedChange("env", "OMP_NUM_THREADS", str(profile.threads), "profile")
     yield from (ProposedChange("env", name, value, "profile") for name, value in profile.set.items())

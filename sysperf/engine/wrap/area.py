@@ -5,7 +5,7 @@ from __future__ import annotations
 from sysperf.engine.wrap.allocator import is_missing
 from sysperf.engine.wrap.facts import Known
 from sysperf.host import redact
-from sysperf.launch import environment, load, trace_folder
+from sysperf.launch import environment, load
 from sysperf.launch.facts import Launch
 from sysperf.launch.omp_places import main_thread_cpus
 from sysperf.launch.placement import Placement
@@ -39,7 +39,6 @@ def launch_facts(known: Known, placement: Placement, *, with_command: bool) -> L
         wrapped=known.wrapped,
         traceable=request.traceable,
         trace_folder=request.trace_folder,
-        trace_python_path=trace_folder.python_path(known.env) if request.traceable else "",
         allocator=allocator,
         allocator_missing=is_missing(known, allocator),
         threads_variable=environment.threads_variable(known.deciding, known.deciding if request.force_env else known.ranks.injected),

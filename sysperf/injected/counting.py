@@ -1,7 +1,7 @@
-"""Counts training steps inside the measured program: Python imports this at start, because its folder is on PYTHONPATH.
+"""Counts training steps inside the measured program.
 
-It sees only the standard library and, once the program has imported it, torch. It first runs the sitecustomize that it hides,
-then waits for `torch.optim.optimizer`, whose public global hook is called after each step:
+It sees only the standard library and, once the program has imported it, torch. It waits for `torch.optim.optimizer`, whose
+public global hook is called after each step:
 https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.register_step_post_hook.html
 Each process writes the times of its steps to a file of its own; nothing is printed, and no error of ours reaches the program.
 It keeps some of the losses that `Tensor.backward` was called on, and reads the values of the last ones when the program ends.
@@ -46,17 +46,6 @@ MAX_LOSSES, LAST_LOSSES = 48, 16
 OfTorch = Any  # any: torch is not imported here, and not known to whoever checks types
 Action = Callable[[ModuleType], object]
 """What is done with a module of torch once it is imported."""
-
-
-def run_hidden_sitecustomize() -> None:
-    """Import the sitecustomize of the environment or the distribution, which ours hides."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
 
 
 class Calls(threading.local):
@@ -425,5 +414,4 @@ def start() -> None:
         sys.meta_path.insert(0, Watcher(actions))
 
 
-run_hidden_sitecustomize()
 start()

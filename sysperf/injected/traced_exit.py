@@ -1,4 +1,4 @@
-"""Has a program that ends while it is traced wait until its trace is written: Python imports this at start, its folder is on PYTHONPATH.
+"""Has a program that ends while it is traced wait until its trace is written.
 
 At exit the C library destroys Kineto's objects while Kineto's own thread still takes records apart, and the program crashes after all of
 its work, with code 134 or 139: 9 of 10 times with torch 2.13. Python's own handlers run before that, so one of them waits here, and no
@@ -9,8 +9,6 @@ crashes nor waits.
 import atexit
 import contextlib
 import fcntl
-import importlib.machinery
-import importlib.util
 import os
 import sys
 import time
@@ -25,17 +23,6 @@ MAX_SILENT_S = 70.0
 POLL_S, SAID_AFTER_S, SETTLED_S = 0.02, 1.0, 0.2
 STEPS = 50
 """A trace of some steps ends after these, and the program makes none any more: so many are told to Kineto each time."""
-
-
-def run_hidden_sitecustomize() -> None:
-    """Import the sitecustomize of the environment or the distribution, which ours hides."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
 
 
 class Waiter:
@@ -104,8 +91,6 @@ def make_steps() -> None:
             step()
 
 
-run_hidden_sitecustomize()
-if os.environ.get("KINETO_USE_DAEMON", "0") not in ("", "0"):
-    waiter = Waiter()
-    atexit.register(waiter.wait)
-    os.register_at_fork(after_in_child=waiter.forked)
+waiter = Waiter()
+atexit.register(waiter.wait)
+os.register_at_fork(after_in_child=waiter.forked)

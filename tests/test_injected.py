@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.launch import trace_folder
+from sysperf import injected
 from tests.plugins.programs import sockets
 
 TORCH = "import sys, types; sys.modules['torch'] = types.ModuleType('torch')\n"
@@ -27,7 +27,7 @@ def folder() -> Iterator[str]:
 
 
 def program(folder: str, code: str, *options: str, **env: str) -> subprocess.Popen[str]:
-    path = trace_folder.python_path(env)
+    path = injected.python_path(env)
     given = {**os.environ, "KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": folder, **env, "PYTHONPATH": path}
     return subprocess.Popen(
         (sys.executable, *options, "-c", code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env=given
@@ -160,13 +160,13 @@ def test_the_sitecustomize_of_the_user_is_loaded_too(folder: str, tmp_path: Path
     with program(folder, "import sys; print(sys.modules['sitecustomize'].__file__); print(sys.path)", PYTHONPATH=str(tmp_path)) as running:
         out, err = running.communicate(timeout=30)
     assert out.splitlines()[:2] == ["theirs", str(tmp_path / "sitecustomize.py")]
-    assert trace_folder.INJECTED not in out
+    assert injected.FOLDER not in out
     assert err == ""
 
 
 def test_the_path_is_the_users_with_one_folder_in_front() -> None:
     """Once, however often a program is wrapped."""
-    ours = trace_folder.INJECTED
-    assert trace_folder.python_path({}) == trace_folder.python_path({"PYTHONPATH": ""}) == ours
-    assert trace_folder.python_path({"PYTHONPATH": "/a::/b"}) == f"{ours}:/a::/b"
-    assert trace_folder.python_path({"PYTHONPATH": f"/a:{ours}"}) == f"/a:{ours}"
+    ours = injected.FOLDER
+    assert injected.python_path({}) == injected.python_path({"PYTHONPATH": ""}) == ours
+    assert injected.python_path({"PYTHONPATH": "/a::/b"}) == f"{ours}:/a::/b"
+    assert injected.python_path({"PYTHONPATH": f"/a:{ours}"}) == f"/a:{ours}"

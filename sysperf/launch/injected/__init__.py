@@ -1,1 +1,0 @@
-"""The folder that `wrap --traceable` puts on a program's PYTHONPATH; nothing of sysperf imports it."""
