@@ -232,9 +232,27 @@ def _watched(file: File, call: ast.Call) -> str:
         return name
     if isinstance(call.func, ast.Attribute) and (what := _method(file, call, call.func)):
         return what
+    if name == "next" and _begins_anew(file, call):
+        return "next(iter)"
     if last_name(call.func) == "Trainer" and file.values.is_a(call, "lightning-trainer"):
         return "lightning.Trainer"
     return "tokenizer" if file.text(argument(call, "padding", 99)) == "max_length" and not _wants_one_length(file, call) else ""
+
+
+def _begins_anew(file: File, call: ast.Call) -> bool:
+    """Whether a batch is taken of an iterator that is made for it, by a loader that may have workers."""
+    made = call.args[0] if call.args else None
+    if not isinstance(made, ast.Call) or file.names.qualified(made.func) != "iter" or not made.args:
+        return False
+    loaders = [value for value in file.values.of(made.args[0]) if value.kind == "loader"]
+    return bool(loaders) and not all(_is_without_workers(file, value.origin) for value in loaders)
+
+
+def _is_without_workers(file: File, made: ast.AST | None) -> bool:
+    if not isinstance(made, ast.Call) or file.names.qualified(made.func) != "torch.utils.data.DataLoader" or file.names.is_open(made):
+        return False
+    given = file.names.argument(made, "num_workers", 5)
+    return given is None or file.names.constant(given) == 0
 
 
 def _method(file: File, call: ast.Call, method: ast.Attribute) -> str:

@@ -423,3 +423,25 @@ def evaluate(net, loader):
             {read}
 """
     assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("loader", "line", "shown"),
+    [
+        ("DataLoader(data, 32, num_workers=4)", "x, y = next(iter(loader))", True),
+        ("DataLoader(data, 32, num_workers=args.workers)", "x, y = next(iter(loader))", True),
+        ("DataLoader(data, 32)", "x, y = next(iter(loader))", False),
+        ("DataLoader(data, 32, num_workers=4)", "x, y = next(batches)", False),
+        (
+            "DataLoader(data, 32, num_workers=4)",
+            "try:\n        x, y = next(batches)\n    except StopIteration:\n        x, y = next(iter(loader))",
+            False,
+        ),
+        ("DataLoader(data, 32, num_workers=4)", "if step == 0:\n        x, y = next(iter(loader))", False),
+    ],
+)
+def test_a_loader_that_is_begun_anew_for_each_batch(loader: str, line: str, *, shown: bool) -> None:
+    """Its workers start again for one batch; an iterator that is kept, and one batch to look at, are none."""
+    text = f"{LOADER}loader = {loader}\nbatches = iter(loader)\nfirst = next(iter(loader))\nfor step in range(1000):\n    {line}\n{STEP}"
+    found = hits(text).get("dataloader.workers-made-again", [])
+    assert found == ([8] if shown else [])
