@@ -129,7 +129,7 @@ def installed() -> bool:
 
 
 with_nsys = pytest.mark.skipif(not installed(), reason="needs nsys: Debian's package nsight-systems, as .ci/run installs it")
-LAUNCHES, LAUNCH_S = 5, 40
+LAUNCHES, LAUNCH_S, SHUTDOWN_S = 5, 40, 5
 PROGRAM = (
     "import os, time; end = time.time() + 600\nwhile time.time() < end and not os.path.exists({!r}): sum(range(20_000)); time.sleep(0.01)"
 )
@@ -173,10 +173,26 @@ def started(name: str = "", until: Path = Path("/nonexistent")) -> Iterator[int]
 
 
 def ended(nsys: subprocess.Popen[bytes], session: str) -> None:
-    """End a launch and its session."""
+    """End a launch and its session. An agent of nsys's may hang while it shuts down, and refuses each launch of its session from then on."""
     nsys.kill()
     nsys.wait()
     subprocess.run(("nsys", "shutdown", f"--session={session}"), capture_output=True, timeout=60, check=False)
+    end = time.monotonic() + SHUTDOWN_S
+    while (agents := agents_of(session)) and time.monotonic() < end:
+        time.sleep(0.1)
+    for pid in agents:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def agents_of(session: str) -> list[int]:
+    """The processes with which nsys keeps a session."""
+    words = (b"--start-agent", f"--session-name={session}".encode())
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [int(path.parent.name)] if set(words) <= set(path.read_bytes().split(b"\0")) else []
+    return found
 
 
 def processes(token: str) -> list[int]:
