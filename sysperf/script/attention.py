@@ -104,11 +104,7 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
     if isinstance(node, ast.Call) and last_name(node.func) == "einsum" and any(dotted(part).startswith("self.") for part in node.args):
         return False  # with a parameter, it is a layer
     if _is_product(node):
-        return any(
-            (isinstance(part, ast.Call) and last_name(part.func) in ("transpose", "permute", "einsum"))
-            or (isinstance(part, ast.Attribute) and part.attr in ("mT", "T"))
-            for part in within(node)
-        )
+        return any(_is_transposed(part) for part in within(node))
     if isinstance(node, ast.BinOp):
         return _is_scores(file, node.left, depth - 1) or _is_scores(file, node.right, depth - 1)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -116,6 +112,13 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
     name = dotted(node)
     bindings = file.names.lookup(node, name) if name else []
     return any(binding.value is not None and _is_scores(file, binding.value, depth - 1) for binding in bindings[:4])
+
+
+def _is_transposed(node: ast.AST) -> bool:
+    """``k.transpose(-2, -1)``, ``k.mT``; what belongs to the module is a layer's weight or a table, whose softmax is no attention."""
+    if isinstance(node, ast.Attribute) and node.attr in ("mT", "T"):
+        return not dotted(node.value).startswith("self.")
+    return isinstance(node, ast.Call) and last_name(node.func) in ("transpose", "permute", "einsum")
 
 
 def _causal_masks(file: File) -> Iterator[Pattern]:

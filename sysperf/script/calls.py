@@ -102,6 +102,8 @@ _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "T
 _WRITES_ROWS = frozenset(("map", "flatten_indices", "to_iterable_dataset", "save_to_disk", "train_test_split", "filter", "set_transform"))
 _CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
 """Options for which texts of one length are wanted."""
+_BY_NAME = lazy(r"(?i)\w*data_?parallel\w*")
+"""Options that ask for DataParallel."""
 _PROMPTS = lazy(r"(?i)\w*(clip|t5|text_encoder|prompt)\w*")
 """Encoders of prompts, which take texts of a fixed length."""
 _VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_")
@@ -136,7 +138,7 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
     if what.endswith(".DataParallel"):
         return _is_asked_for(file, call)
     if what == "torch.tensor":
-        return _is_broadcast(file, call)
+        return _is_broadcast(file, call) or _is_gathered(file, call)
     if what == "torch.cuda.synchronize":
         return _is_timed(file, call)
     return what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call)
@@ -166,6 +168,15 @@ def _is_broadcast(file: File, call: ast.Call) -> bool:
     return any(last_name(other.func) == "broadcast" and other.args and dotted(other.args[0]) in names for other in parts)
 
 
+def _is_gathered(file: File, call: ast.Call) -> bool:
+    """Whether a tensor is made of a list that the function fills: data of the host, which must be copied."""
+    name = call.args[0].id if call.args and isinstance(call.args[0], ast.Name) else ""
+    statement = file.tree.statement_of(call)
+    bound = [binding.value for binding in file.names.lookup(call, name)] if name else []
+    values = [value for value in bound if not isinstance(statement, ast.Assign) or value is not statement.value]
+    return bool(values) and all(isinstance(value, ast.List) and not value.elts for value in values)
+
+
 def _is_timed(file: File, call: ast.Call) -> bool:
     """Whether a clock is read in a statement beside a call, or beside the condition around it."""
     statement = file.tree.statement_of(call)
@@ -183,7 +194,8 @@ def _is_timed(file: File, call: ast.Call) -> bool:
 def _is_asked_for(file: File, call: ast.Call) -> bool:
     """Whether a condition looks for what is made: parts of a model are wrapped where the model is."""
     tests = (parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If | ast.IfExp))
-    return any(last_name(part) == last_name(call.func) for test in tests for part in within(test))
+    words = [last_name(part) for test in tests for part in within(test)]
+    return any(word == last_name(call.func) or _BY_NAME.fullmatch(word) for word in words)
 
 
 def is_fallback(file: File, node: ast.AST) -> bool:

@@ -26,6 +26,8 @@ _MICRO = lazy(
     r"\w*(accum|micro|virtual_batch|update_freq|grad_step|iter_size|iters_to_acc|sub_?div)\w*"
 )
 """Numbers of backward passes for a step; networks that are copied every so often are none."""
+_PROGRESS = lazy(r"(?i)\w*(progress|tqdm|pbar)\w*")
+"""Options for a bar that is shown."""
 _INFINITE = ("isfinite",)
 FEW = 100
 """Of so many rounds at the beginning, a run has more."""
@@ -67,6 +69,8 @@ class Conditions:
             return self.seldom(said, negated)
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and name in ("any", "all", "item"):
             return self.seldom(test.func.value, negated) if isinstance(test.func.value, ast.Call) else False
+        if isinstance(test, ast.Name) and _PROGRESS.fullmatch(name) and self._names.is_off(test):
+            return not negated
         words = within(test) if isinstance(test, ast.Call) else (test,)
         return not negated and any(_SELDOM.fullmatch(last_name(word)) for word in words)
 

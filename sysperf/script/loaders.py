@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from sysperf.script import samples
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
 from sysperf.script.kinds import ARRAYS, LOADERS
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Loop, within
+from sysperf.script.training import without_gradients
 from sysperf.script.transfers import is_to_device, prepared
 from sysperf.script.values import device_text
 from sysperf.startup import lazy
@@ -108,7 +110,7 @@ def _dataset(file: File, call: ast.Call) -> str:
     if isinstance(given, ast.Call) and last_name(given.func) == "range":
         return "memory-dataset"
     kinds = file.values.kinds(given) if given is not None else set()
-    if given is not None and _is_made_of_arrays(file, given):
+    if given is not None and (_is_made_of_arrays(file, given) or samples.are_at_hand(file, call, given)):
         return "memory-dataset"
     return next((kind for kind in _DATASETS if kind in kinds), "")
 
@@ -127,7 +129,11 @@ def _loops_over(file: File, call: ast.Call) -> list[ast.For | ast.AsyncFor]:
 
 
 def _trains(file: File, loop: Loop) -> bool:
-    return loop in file.loops.steps or any(parent in file.loops.steps for parent in file.tree.ancestors(loop))
+    """Whether a loop makes the steps, or a part of them: an evaluation between them is none."""
+    if loop in file.loops.steps:
+        return True
+    within_step = any(parent in file.loops.steps for parent in file.tree.ancestors(loop))
+    return within_step and loop not in file.loops.evaluations and not without_gradients(file, loop)
 
 
 def _by_name(file: File, call: ast.Call) -> bool | None:

@@ -21,7 +21,9 @@ _EVALUATES = lazy(
 )
 _GENERATES = lazy(r"(?i)(\w+_)?(generate|sample)(_\w+)?")
 """Functions whose rounds give one word or picture after the other: each needs the one before."""
-_HELD_OUT = lazy(r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)")
+_HELD_OUT = lazy(
+    r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)|_*(data_?)?(loader|dl)_(test|val|valid|validation|eval|dev)"
+)
 """Loaders of data that nothing is trained on."""
 Places = tuple[tuple[Function, int], ...]
 """Parameters of a function."""

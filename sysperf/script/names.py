@@ -161,6 +161,13 @@ class Names(Bindings):
             return bool(sites) and all(self.leaves_out(site, *passed, depth - 1) for site in sites)
         return isinstance(value, ast.Constant) and value.value in (None, False)
 
+    def is_off(self, name: ast.Name) -> bool:
+        """Whether a name is an option of a function, which is False by default and which no call of this file gives."""
+        bindings = self.lookup(name, name.id)
+        kept = bindings[0].parameter if len(bindings) == 1 else None
+        default = _default_of(kept) if kept is not None and not self.arguments(kept) else None
+        return isinstance(default, ast.Constant) and default.value is False
+
     def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
         """What the calls in this file give to a parameter."""
         function, index = parameter

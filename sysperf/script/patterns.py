@@ -9,6 +9,7 @@ from sysperf.script import attention, masks
 from sysperf.script.bindings import Binding
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
+from sysperf.script.kinds import TENSORS
 from sysperf.script.loops import SAMPLE_METHODS
 from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.syntax import within
@@ -46,7 +47,7 @@ def _elements(file: File) -> Iterator[Pattern]:
 def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call) -> bool:
     """``x[i]`` where the loop goes over the size of a tensor: outputs, layers and lists are counted otherwise, and cost nothing."""
     index = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) and part.slice.elts else part.slice
-    if not isinstance(index, ast.Name) or index.id != counter or not _is_size(file, rounds):
+    if not isinstance(index, ast.Name) or index.id != counter or not _is_size(file, rounds) or _counts_others(file, rounds, part.value):
         return False
     values = file.values.of(part.value)
     bound = list(_bound(file, part.value))
@@ -84,6 +85,15 @@ def _is_size(file: File, node: ast.expr) -> bool:
         return True
     given = [binding.value for part in parts for binding in file.names.lookup(part, dotted(part)) if isinstance(part, ast.Name)]
     return any(last_name(part) in ("size", "shape", "len") for value in given if value is not None for part in within(value))
+
+
+def _counts_others(file: File, rounds: ast.expr, tensor: ast.expr) -> bool:
+    """Whether the rounds are as many as a list of something else has items: then what is indexed beside it is a list, too."""
+    parts = [part for part in within(rounds) if isinstance(part, ast.Name)]
+    given = [binding.value for part in parts for binding in file.names.lookup(part, part.id) if binding.value is not None]
+    calls = [part for value in (rounds, *given) for part in within(value) if isinstance(part, ast.Call)]
+    counted = [call.args[0] for call in calls if last_name(call.func) == "len" and call.args]
+    return bool(counted) and not any(dotted(each) == dotted(tensor) or file.values.is_a(each, *TENSORS) for each in counted)
 
 
 def _makes_list(node: ast.expr) -> bool:

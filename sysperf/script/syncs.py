@@ -28,6 +28,10 @@ _ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isi
 _CONVERSIONS = ("float", "int", "bool", "print")
 _CHECKS = lazy(r"_*(assert|check|ensure|sanity)(_\w+)?")
 """Functions that look whether something is as it must be."""
+_WRITES = lazy(
+    r"(?i)_*((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
+)
+"""Functions that write or show what they are given: it must leave the device."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
@@ -35,7 +39,8 @@ _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
     for node, how, of in (*_converted(file), *_shown(file), *_asked(file)):
-        needed, paced = _is_needed(file, node, of), _is_paced(file, node)
+        copied = of != "loss" and how in ("cpu", "numpy", "tolist") and _is_written(file, node)
+        needed, paced = None if copied else _is_needed(file, node, of), _is_paced(file, node)
         yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), needed=needed, paced=paced)
 
 
@@ -82,14 +87,37 @@ def _asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
 
 
 def _is_needed(file: File, node: ast.expr, of: str) -> bool | None:
-    """False where the program may go on without a value; None where it checks an input, or ranks agreed on a number of the host."""
-    if not file.loops.optimizes and file.loops.is_backward_alone(node):
+    """False where the program may go on without a value; None where it checks an input, ends a loop, or ranks agreed on a number."""
+    if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
         return None
     asked = file.tree.statement_of(node)
-    raises = isinstance(asked, ast.If) and isinstance(asked.body[-1], ast.Raise)
+    raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
     if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_of_the_host(file, node):
         return None
     return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
+
+
+def _waits_anyway(file: File, node: ast.expr) -> bool:
+    """Whether all optimizers of the file are of a kind that reads the loss and the gradients itself, several times a step."""
+    made = [name for call in file.tree.of(ast.Call) if (name := file.names.qualified(call.func)).startswith("torch.optim.")]
+    classes = {name.rpartition(".")[2] for name in made if name.count(".") == 2}
+    return classes == {"LBFGS"} and file.loops.where(node).often == "step"
+
+
+def _ends_inner_loop(file: File, asked: ast.If) -> bool:
+    """Whether a condition ends a loop within a step: the last word of a text."""
+    loop = next((parent for parent in file.tree.ancestors(asked) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
+    return isinstance(asked.body[-1], ast.Break) and loop not in file.loops.steps
+
+
+def _is_written(file: File, node: ast.expr) -> bool:
+    """Whether a copy is made to be written to a file or shown, by the function around it or a call that it is given to."""
+    names = [file.function_name(node).rpartition(".")[2]]
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            break
+        names += [last_name(parent.func)] if isinstance(parent, ast.Call) and node not in within(parent.func) else []
+    return any(_WRITES.fullmatch(name) for name in names)
 
 
 def _is_of_the_host(file: File, node: ast.expr) -> bool:
@@ -213,12 +241,12 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
 
 
-def _is_drawn(file: File, node: ast.expr) -> bool:
+def _is_drawn(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     """Whether a loop gives a part of an expression its value, or what it unpacks: as the loader made it."""
     names = (part for part in within(node) if isinstance(part, ast.Name))
     bindings = [binding for name in names for binding in file.names.lookup(name, name.id)]
     unpacked = (part for binding in bindings if (part := _unpacked(binding)) is not None)
-    return any(binding.element for binding in bindings) or any(_is_drawn(file, value) for value in unpacked if value is not node)
+    return any(binding.element for binding in bindings) or (depth > 0 and any(_is_drawn(file, value, depth - 1) for value in unpacked))
 
 
 def _unpacked(binding: Binding) -> ast.expr | None:

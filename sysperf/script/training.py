@@ -51,7 +51,15 @@ def _evaluated_between_steps(file: File) -> Iterator[ast.Call]:
         calls = [part for part in parts if isinstance(part, ast.Call)]
         trains = any(last_name(call.func) in ("backward", "grad") for call in calls)
         if not trains and not any(part in file.loops.evaluations for part in parts):
-            yield from [call for call in calls if file.loops.is_model(call)][:1]
+            yield from [call for call in calls if file.loops.is_model(call) and not _is_part(file, switch, call)][:1]
+
+
+def _is_part(file: File, switch: ast.Expr, called: ast.Call) -> bool:
+    """Whether what is switched is no model, or a part of the one that is called: ``model.norm.eval()``, which goes on training."""
+    calls = (part for part in within(switch) if isinstance(part, ast.Call) and last_name(part.func) == "eval")
+    switched = [call.func.value for call in calls if isinstance(call.func, ast.Attribute) and dotted(call.func)]
+    whole = [each for each in switched if file.values.is_a(each, "model", "lightning") or dotted(each) == "self"]
+    return bool(switched) and all(dotted(each).startswith(f"{dotted(called.func)}.") for each in whole)
 
 
 def _until_training(file: File, statement: ast.stmt) -> Iterator[ast.stmt]:

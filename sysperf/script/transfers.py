@@ -111,10 +111,18 @@ def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:
 def _moves(file: File, owner: ast.expr) -> str:
     """What is copied; empty where that is not known."""
     if (made := made_here(file, owner)) is not None:
-        copied = bool(made.args or made.keywords) and keyword(made, "device") is None and not is_open(made)  # `Tensor()` holds nothing
+        copied = not _is_empty(made) and keyword(made, "device") is None and not is_open(made)
         return "factory" if copied else "tensor"
     kinds = file.values.kinds(owner)
     return next((kind for kind in ("batch", "model", "loss", "output", "tensor") if kind in kinds), "")
+
+
+def _is_empty(made: ast.Call) -> bool:
+    """``Tensor()``, ``tensor([])``, ``empty(0)``: nothing is copied."""
+    first = made.args[0] if made.args else None
+    if first is None or last_name(made.func) in _COPYING:
+        return not (made.args or made.keywords) or (isinstance(first, ast.List | ast.Tuple) and not first.elts)
+    return isinstance(first, ast.Constant) and first.value == 0 and last_name(made.func) in ("empty", "zeros", "ones", "rand", "randn")
 
 
 def made_here(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> ast.Call | None:

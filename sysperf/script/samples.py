@@ -1,0 +1,58 @@
+"""Samples that lie in memory ready to be taken, where workers of a loader would only copy them."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script.file import File
+from sysperf.script.nodes import dotted, keyword, last_name
+from sysperf.script.syntax import Function, within
+from sysperf.startup import lazy
+
+_TAKING = frozenset(
+    (
+        "tensor", "as_tensor", "from_numpy", "Tensor", "FloatTensor", "LongTensor", "BoolTensor", "IntTensor", "array", "asarray",
+        "astype", "copy", "clone", "cat", "stack", "concatenate", "squeeze", "unsqueeze", "reshape", "view", "flatten", "float",
+        "long", "int", "bool", "double", "item", "tolist", "to", "type", "len", "isinstance", "is_tensor", "hasattr", "dict", "list",
+        "tuple", "size", "dim", "zeros", "get", "append", "range", "TypeError", "IndexError", "ValueError", "super",
+    )
+)  # fmt: skip
+"""Calls that cost a few microseconds."""
+_ELSEWHERE = lazy(
+    r"(?i)\w*(data_?sets?|ds|base|source|reader|stores?|db|env|files?|paths?|h5\w*|hdf\w*|lmdb|zarr|mem_?map|mmap|mmap_mode|netcdf|loader"
+    r"|load_dataset|streams?|arrow|parquet|images?|img|imgs|audios?|videos?)"
+)
+"""Names of what may read a file, or another data set that does more."""
+
+_ON_DISK = lazy(r"(?i)h5py|\w*mem_?map\w*|mmap_mode|lmdb|zarr|netcdf4|load_dataset|load_from_disk|hdfstore")
+
+
+def are_at_hand(file: File, loader: ast.Call, dataset: ast.expr) -> bool:
+    """Whether a data set of this file takes rows out of memory, and nothing else puts a batch together."""
+    made = {value.origin for value in file.values.of(dataset) if value.kind == "dataset" and isinstance(value.origin, ast.Call)}
+    names = {file.names.qualified(call.func) for call in made if isinstance(call, ast.Call)}
+    collate = keyword(loader, "collate_fn")
+    functions = file.names.functions.get(last_name(collate), []) if collate is not None else []
+    if collate is not None and not (len(functions) == 1 and _takes(functions[0])):
+        return False
+    return bool(names) and all(name in file.names.classes and _gives_rows(file.names.classes[name]) for name in names)
+
+
+def _gives_rows(dataset: ast.ClassDef) -> bool:
+    """Whether a class has a `__getitem__` that only indexes what its objects keep."""
+    parts = list(within(dataset, functions=True))
+    words = [last_name(part) for part in parts] + [part.arg or "" for part in parts if isinstance(part, ast.keyword)]
+    if any(_ON_DISK.fullmatch(word) for word in words):
+        return False
+    methods = {part.name: part for part in dataset.body if isinstance(part, ast.FunctionDef)}
+    gives = methods.get("__getitem__")
+    return gives is not None and _takes(gives)
+
+
+def _takes(function: Function) -> bool:
+    """Whether a function indexes and converts, and calls nothing that may work."""
+    parts = [part for statement in function.body for part in within(statement)]
+    calls = (last_name(part.func) for part in parts if isinstance(part, ast.Call))
+    indexed = (dotted(part.value) for part in parts if isinstance(part, ast.Subscript))
+    plain = not any(isinstance(part, ast.While | ast.With | ast.Lambda) for part in parts)
+    return plain and all(name in _TAKING for name in calls) and not any(_ELSEWHERE.fullmatch(name.rpartition(".")[2]) for name in indexed)
