@@ -112,7 +112,7 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: Failed to create a DMA mapping!", "iommu"),
         ("NVRM: kgspExtractVbiosFromRom_TU102: did not find valid ROM signature", "rom"),
         ("NVRM: _threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed!", "lost"),
-        ("NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP", "reset"),
+        ("NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP", "boot"),
         ("NVRM: API mismatch: the client has the version 570.148.08, but", "mismatch"),
         ("NVRM: API mismatch: the client 'kwin_wayland' (pid 1005)", "mismatch"),
         ("NVRM: GPU0 _issueRpcAndWait: rpcRecvPoll timedout for fn 76!", "firmware"),
@@ -160,11 +160,15 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: osInitNvMapping: *** Cannot attach gpu", "start"),
         ("NVRM: RmInitAdapter: osInitNvMapping failed, bailing out of RmInitAdapter", "start"),
         ("NVRM: gpuHandleSecFault_GH100: SEC_FAULT lockdown detected. This is fatal. RM will now shut down.", "start"),
-        ("NVRM: GPU0 kgspBootstrap_GH100: Timeout waiting for lockdown release. It's also possible that bootrom may have failed.", "reset"),
-        ("NVRM: GPU0 kgspWaitForGfwBootOk_TU102: failed to wait for GFW boot complete: 0x55 VBIOS version 90.17.99.00.01", "reset"),
-        ("NVRM: GPU0 kgspExecuteBooterLoad_TU102: failed to execute Booter Load: 0x62", "reset"),
-        ("NVRM: kfspPollForQueueEmpty_IMPL: Timed out waiting for FSP command queue to be empty.", "reset"),
-        ("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM", "reset"),
+        ("NVRM: GPU0 kgspBootstrap_GH100: Timeout waiting for lockdown release. It's also possible that bootrom may have failed.", "boot"),
+        ("NVRM: GPU0 kgspWaitForGfwBootOk_TU102: failed to wait for GFW boot complete: 0x55 VBIOS version 90.17.99.00.01", "boot"),
+        ("NVRM: GPU0 kgspExecuteBooterLoad_TU102: failed to execute Booter Load: 0x62", "boot"),
+        ("NVRM: kfspPollForQueueEmpty_IMPL: Timed out waiting for FSP command queue to be empty.", "boot"),
+        ("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM", "boot"),
+        ("NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.", "uvm-reboot"),
+        ("NVRM: kflcnWaitForHaltRiscv_GA102: Timeout waiting for RISC-V to halt", "boot"),
+        ("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!", "link"),
+        ("NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask failed!", "link"),
         ("nvidia-peermem nv_dma_map:263 ERROR nv_dma_map -- error -22 while calling nvidia_p2p_dma_map_pages()", "peer"),
         ("NVRM: GPU0 kbusBindBar2_TU102: timed out waiting for bar2 binding to complete", "hung"),
         ("NVRM: memmgrMemUtilsMemCopy: Timed Out waiting for CE semaphore", "hung"),
@@ -382,7 +386,7 @@ def test_what_failed_before_a_start_is_said_of_the_gpu_that_did_not_start() -> N
         "NVRM: GPU 0000:1b:00.0: rm_init_adapter failed, device minor number 0",
     )
 
-    assert [(fault.kind, fault.bus_id) for fault in found] == [("reset", "0000:1b:00.0")]
+    assert [(fault.kind, fault.bus_id) for fault in found] == [("boot", "0000:1b:00.0")]
     assert "GFW boot complete" in found[0].text
 
 
@@ -393,7 +397,7 @@ def test_of_two_gpus_that_did_not_start_a_line_without_an_address_is_of_neither(
         "NVRM: GPU 0000:2b:00.0: RmInitAdapter failed! (0x24:0x1c:1603)",
     )
 
-    assert [(fault.kind, fault.bus_id) for fault in found] == [("reset", None), ("start", "0000:1b:00.0"), ("start", "0000:2b:00.0")]
+    assert [(fault.kind, fault.bus_id) for fault in found] == [("boot", None), ("start", "0000:1b:00.0"), ("start", "0000:2b:00.0")]
 
 
 def test_a_gpu_that_fell_off_the_bus_explains_what_its_firmware_does_not_answer() -> None:

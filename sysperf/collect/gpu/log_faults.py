@@ -26,7 +26,7 @@ GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
 """Kinds that follow from others, and how far they are from the cause."""
-BEFORE_START = ("reset", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware")
+BEFORE_START = ("reset", "boot", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware")
 """Kinds whose lines name no GPU, or its number only, before the line that its start failed."""
 FALLEN, FIRMWARE = 79, (119, 120)
 """Xids that say what the kinds `lost` and `firmware` say."""

@@ -42,7 +42,7 @@ NVIDIA = {
     "link": r"\[NV_ERR_NVLINK_[A-Z_]{3,40}\]|NVLink: .{0,40}failed (?:to train|for) link|to train link [0-9]{1,2} to remote"
     r"|Links failed to train for|link training between GPU[0-9]{1,3} and SWITCH failed|FAILED TO TRAIN CPU"
     r"|marked Degraded for error on link"
-    r"|no NVSwitch connectivity to the GPU|Failed to activate link[0-9]",
+    r"|no NVSwitch connectivity to the GPU|Failed to activate link[0-9]|update Rx Detect Link mask|postRxDetLinkMask failed",
     "switch": r"(?<=nvswitch)[0-9]{0,3}: ?(?:Failed (?:to (?:initialize (?:device|interrupt)|map BAR0|enable PCI)|during device post)"
     r"|Blacklisted|unrecoverable error in ISR)",
     "full": r"\[NV_ERR_NO_MEMORY\]",
@@ -54,12 +54,14 @@ NVIDIA = {
     r"|rm_init_rm\(\) failed|failed to initialize module|RM cannot boot|VBIOS boot failed|SEC_FAULT lockdown"
     r"|\*\*\* Cannot (?:attach gpu|pre-initialize|initialize the device|load state)",
     "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
-    "reset": r"\[NV_ERR_RESET_REQUIRED\]|unexpected WPR2 already up|in a bad state and may need to be reset|failed to wait for GFW"
+    "reset": r"\[NV_ERR_RESET_REQUIRED\]",
+    "boot": r"unexpected WPR2 already up|in a bad state and may need to be reset|failed to wait for GFW"
     r"|failed to execute (?:Booter|FWSEC|Scrubber)|Booter failed with non-zero|Failed to boot GSP|Cannot initialize GSP firmware"
-    r"|waiting for (?:lockdown release|GSP target mask release|GSP falcon reset|SEC2-RTOS)|GSP-FMC reported an error"
+    r"|waiting for (?:lockdown release|GSP target mask release|GSP falcon reset|SEC2-RTOS|RISC-V to halt)|GSP-FMC reported an error"
     r"|FSP (?:boot c|async c|c)\w{2,6} (?:failed|timed out)|FSP secure boot partition timed out|FSP response reported error"
     r"|error message from FSP|waiting for FSP command queue",
     "uvm": r"Encountered a global fatal error",
+    "uvm-reboot": r"requiring os reboot to recover",
     "peer": r"while calling nvidia_p2p_\w{3,20}\(\)|error while registering (?:traditional|nc) client",
     "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress"
     r"|Idling display engine timed out|[Tt]imed [Oo]ut waiting for (?:core channel idle|CE semaphore|bar[12] binding)"
