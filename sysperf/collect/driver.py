@@ -188,7 +188,7 @@ def nvml_problem(host: Host) -> str:
         return NO_DRIVER
     if host.nvml("SystemGetDriverVersion") is not None:
         return ""
-    return neutral(host.sources[-1].error or "no answer", 200)
+    return neutral(host.sources[-1].error or "no answer", 200).rstrip(".")
 
 
 def hints_at_nvidia(host: Host) -> bool:
