@@ -42,7 +42,7 @@ def test_what_an_engineer_expects_is_named_and_nothing_else(name: str) -> None:
 
 def test_no_wheel_is_advised_that_the_driver_does_not_run() -> None:
     """Wheels of CUDA 12.6 need driver 525: on that of 2018 only another driver helps."""
-    report = judged(MACHINES["draw20: p2000-with-a-driver-of-2018"])
+    report = judged(MACHINES["draw21: p100-four-with-a-driver-of-2018"])
 
     (finding,) = (one for one in report.findings() if one.rule == "driver.too-old-for-cuda")
     assert [fix.command for fix in finding.fixes] == [""]

@@ -86,7 +86,7 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
     for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
-            text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :"), MAX_TEXT)
+            text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
             address = _BUS_ID.search(match[2])
             bus_id = pci.bus_id(address[1]) if address else None
             return Fault(bus_id or "a GPU", text, str(said.lastgroup).replace("_", "-"), bus_id, 1, neutral(match[1], 40))
