@@ -104,6 +104,8 @@ _CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
 """Options for which texts of one length are wanted."""
 _BY_NAME = lazy(r"(?i)\w*data_?parallel\w*")
 """Options that ask for DataParallel."""
+_GRAPHS = lazy(r"(?i)\w*cuda_?graph\w*|make_graphed_callables")
+"""What records a step as a graph, in which gradients keep their memory."""
 _PROMPTS = lazy(r"(?i)\w*(clip|t5|text_encoder|prompt)\w*")
 """Encoders of prompts, which take texts of a fixed length."""
 _VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_")
@@ -141,7 +143,8 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
         return _is_broadcast(file, call) or _is_gathered(file, call)
     if what == "torch.cuda.synchronize":
         return _is_timed(file, call)
-    return what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call)
+    recorded = what == ".zero_grad" and any(_GRAPHS.fullmatch(word) for word in file.words)
+    return recorded or (what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call))
 
 
 def _matter(file: File, call: ast.Call, what: str) -> tuple[str, bool] | None:

@@ -31,7 +31,7 @@ def loaders(file: File) -> Iterator[Loader]:
         name = file.names.qualified(call.func)
         if name in LOADERS and not _gives_a_part(file, call):
             yield _loader(file, call, name, TIMM if last_name(call.func) == "create_loader" else DATALOADER, moved)
-        elif name.startswith("transformers.") and name.endswith("TrainingArguments"):
+        elif name.startswith("transformers.") and name.endswith("TrainingArguments") and not isinstance(file.tree.parents[call], ast.Expr):
             yield _loader(file, call, name, TRANSFORMERS, {call})
 
 

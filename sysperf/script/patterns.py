@@ -35,7 +35,7 @@ def _elements(file: File) -> Iterator[Pattern]:
         if (
             element is not None
             and element not in told
-            and not _recurs(loop)
+            and not _recurs(loop, counter)
             and not _may_be_none(file, element)
             and not _goes_through_layers(loop, counter)
             and file.loops.where(loop).often in ("step", "forward")
@@ -104,9 +104,9 @@ def _makes_list(node: ast.expr) -> bool:
 
 
 def _goes_through_layers(loop: ast.For, counter: str) -> bool:
-    """Whether each round calls a layer of its own: ``self.cells[i](x, h[i])``."""
+    """Whether each round calls a layer or an operation of its own: ``self.cells[i](x, h[i])``."""
     called = (part.func for statement in loop.body for part in within(statement) if isinstance(part, ast.Call))
-    layers = (func.slice for func in called if isinstance(func, ast.Subscript) and dotted(func.value).startswith("self."))
+    layers = (func.slice for func in called if isinstance(func, ast.Subscript))
     return any(isinstance(part, ast.Name) and part.id == counter for index in layers for part in within(index))
 
 
@@ -116,8 +116,8 @@ def _may_be_none(file: File, element: ast.Subscript) -> bool:
     return isinstance(asked, ast.Compare) and isinstance(asked.ops[0], ast.Is | ast.IsNot)
 
 
-def _recurs(loop: ast.For) -> bool:
-    """Whether a round needs the result of the one before: ``h = cell(x[t], h)``."""
+def _recurs(loop: ast.For, counter: str) -> bool:
+    """Whether a round needs the result of the one before: ``h = cell(x[t], h)``, ``h[0] = cell(x[t], h[0])``, ``d[i] = d[i - 1]``."""
     for statement in (part for one in loop.body for part in within(one) if isinstance(part, ast.Assign)):
         given = {part.id for part in within(statement.value) if isinstance(part, ast.Name)}
         made = {
@@ -126,9 +126,19 @@ def _recurs(loop: ast.For) -> bool:
             for part in within(target)
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
         }
-        if given & made:
+        if given & made or any(_is_carried(target, statement.value, counter) for one in statement.targets for target in within(one)):
             return True
     return False
+
+
+def _is_carried(target: ast.AST, value: ast.expr, counter: str) -> bool:
+    """Whether an item is made of an item of the same list that an earlier round has made."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.ctx, ast.Store):
+        return False
+    place = ast.dump(target.slice)
+    own = any(isinstance(part, ast.Name) and part.id == counter for part in within(target.slice))
+    used = (part for part in within(value) if isinstance(part, ast.Subscript) and dotted(part.value) == dotted(target.value) != "")
+    return any(not own or ast.dump(part.slice) != place for part in used)
 
 
 def _work_in_samples(file: File) -> Iterator[Pattern]:

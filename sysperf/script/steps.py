@@ -84,7 +84,7 @@ class Steps:
 
     def _takes_loss_and_optimizer(self, call: ast.Call, method: str) -> bool:
         """``loss_scaler(loss, optimizer, parameters=…)``, whose backward pass is in another file."""
-        if len(call.args) < 2 or method in self._names.functions:
+        if len(call.args) < 2 or method in self._names.functions or method[:1].isupper():  # a class: its object makes the steps
             return False
         return self._is_loss(call.args[0]) and any(self._values.is_a(given, "optimizer") for given in call.args[1:])
 
@@ -125,11 +125,18 @@ class Steps:
                 if inside is not None or parent.name.startswith("test_"):
                     return
                 inside, sites = parent, self._names.call_sites(parent)
+                if sites and _WHOLE_RUNS.fullmatch(parent.name) and not any(map(self._is_within, sites)):
+                    return
                 if sites or parent.name in STEP_HOOKS or self._is_step(parent, through=node is not call):
                     self.step_functions.add(parent)
                     for site in sites if depth else ():
                         self._mark_step(site, call, depth - 1)
                     return
+
+    def _is_within(self, site: ast.AST) -> bool:
+        """Whether a place is in a function, or repeated: what a module calls itself runs once."""
+        around = (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.AsyncFor, ast.While)
+        return any(isinstance(parent, around) for parent in self._tree.ancestors(site))
 
     def _is_step(self, function: Function, *, through: bool) -> bool:
         """A function that nobody here calls, with a backward pass and an optimizer's step in no loop: whoever calls it repeats it.

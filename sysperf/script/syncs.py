@@ -32,6 +32,10 @@ _WRITES = lazy(
     r"(?i)_*((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
 )
 """Functions that write or show what they are given: it must leave the device."""
+_OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
+"""Functions that take what the host has."""
+_BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
+"""Names of what keeps samples."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
@@ -123,7 +127,23 @@ def _is_written(file: File, node: ast.expr) -> bool:
 def _is_of_the_host(file: File, node: ast.expr) -> bool:
     """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
     around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
-    return "CPU" in file.function_name(node) or any("priorit" in last_name(call.func) for call in around)
+    names = [last_name(call.func) for call in around]
+    return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
+
+
+def _is_of_buffer(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """Whether all that an expression is made of comes out of a buffer of samples, which lies in the host's memory as a rule, uncopied."""
+    parts = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
+    if not parts or any(isinstance(part, ast.Attribute) and part.attr in ("to", "cuda") for part in within(node)):
+        return False
+    return all(_BUFFER.fullmatch(part.id) or (depth > 0 and _is_bound_to_buffer(file, part, depth)) for part in parts)
+
+
+def _is_bound_to_buffer(file: File, name: ast.Name, depth: int) -> bool:
+    values = [binding.value for binding in file.names.lookup(name, name.id)]
+    return bool(values) and all(
+        value is not None and value.lineno <= name.lineno and _is_of_buffer(file, value, depth - 1) for value in values
+    )
 
 
 def _is_agreed(file: File, name: ast.Name) -> bool:
@@ -146,8 +166,11 @@ def _is_paced(file: File, node: ast.expr) -> bool | None:
         return False
     if where.loop is None:
         return None
-    collects = not isinstance(where.loop, ast.While) and any("collector" in last_name(part) for part in within(where.loop.iter))
-    return collects or any(_acts(file, part) for part in within(where.loop) if isinstance(part, ast.Call))
+    calls = [part for part in within(where.loop) if isinstance(part, ast.Call)]
+    drawn = [given for call in calls if last_name(call.func) == "next" for given in call.args]
+    drawn += [] if isinstance(where.loop, ast.While) else [where.loop.iter]
+    collects = any("collector" in last_name(part) for each in drawn for part in within(each))
+    return collects or any(_acts(file, call) for call in calls)
 
 
 def _acts(file: File, call: ast.Call) -> bool:

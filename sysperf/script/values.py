@@ -53,6 +53,7 @@ class Values:
         self._tree = tree
         self._names = names
         self._known: dict[ast.AST, tuple[Value, ...]] = {}
+        self._parts: dict[tuple[ast.AST, tuple[int, ...]], tuple[Value, ...]] = {}
         self._bases = {name: self._base_kind(node) for name, node in names.classes.items()}
 
     def of(self, node: ast.AST, depth: int = MAX_DEPTH) -> tuple[Value, ...]:
@@ -210,11 +211,17 @@ class Values:
         return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
     def _part(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
-        """One of the values that a tuple, a call of a helper or `prepare` unpacks to."""
+        """One of the values that a tuple, a call of a helper or `prepare` unpacks to, each worked out once."""
         if depth <= 0:  # a helper that returns what it calls itself for
             return ()
         if not path:
             return self.of(value, depth - 1)
+        if (value, path) not in self._parts:
+            self._parts[value, path] = ()
+            self._parts[value, path] = tuple(dict.fromkeys(self._unpacked(value, path, depth)))[:MAX_VALUES]
+        return self._parts[value, path]
+
+    def _unpacked(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
         index, rest = path[0], path[1:]
         if isinstance(value, ast.Tuple | ast.List):
             return self._part(value.elts[index], rest, depth - 1) if index < len(value.elts) else ()

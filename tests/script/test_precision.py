@@ -154,3 +154,81 @@ def test_two_names_that_unpack_each_other_end() -> None:
     """``a, b = b`` again and again."""
     text = "import torch\nfor x in loader:\n    a, b = x\n    a, b = b\n    b, a = a\n    y = model(a.cuda())\n    y.mean().backward()\n    optimizer.step()\n    print(b.cpu().numpy())\n"
     assert judged(text).file == "train.py"
+
+
+def test_training_arguments_that_nobody_gets_make_no_loader() -> None:
+    """They are made for what they set up."""
+    text = "import torch\nfrom transformers import TrainingArguments\nTrainingArguments('dummy', ddp_timeout=9)\n"
+    assert "dataloader.inline" not in hits(text)
+    assert "dataloader.inline" in hits(text.replace("\nTraining", "\narguments = Training"))
+
+
+@pytest.mark.parametrize(("call", "shown"), [("pack_padded_sequence(x, n.cpu())", False), ("pack(x, n.cpu())", True)])
+def test_some_functions_take_what_the_host_has(call: str, shown: bool) -> None:
+    """Lengths of packed sequences must lie in its memory."""
+    text = f"import torch\nfor x, n in loader:\n    x, n = x.cuda(), n.cuda()\n    h = {call}\n    loss = model(h)\n    loss.backward()\n    optimizer.step()\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("Stepper(loss, optimizer)", False), ("advance(loss, optimizer)", True)])
+def test_an_object_that_gets_an_optimizer_makes_no_step(made: str, shown: bool) -> None:
+    """It is made once, by a function that runs once."""
+    text = f"import torch\ndef main(cfg):\n    loss = make(cfg)\n    optimizer = torch.optim.Adam(parameters)\n    total = torch.tensor([0.0], device='cuda')\n    for x in loader:\n        {made}\n        print(total.item())\nmain(cfg)\n"
+    assert ("sync.per-step" in hits(text)) == shown
+    assert "transfer.tensor-from-python" not in hits(text)
+
+
+@pytest.mark.parametrize(("function", "shown"), [("save_checkpoint", False), ("advance", True)])
+def test_a_checkpoint_waits_for_the_device(function: str, shown: bool) -> None:
+    """What calls it may ask when it is due."""
+    text = f"import torch\ndef {function}():\n    torch.cuda.synchronize()\n    write()\nfor x, y in loader:\n{STEP}    {function}()\n"
+    assert ("sync.explicit" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("iterated", "shown"), [("collector", False), ("loader", True)])
+def test_who_draws_from_a_collector_acts(iterated: str, shown: bool) -> None:
+    """Each batch is made by an environment."""
+    text = f"import torch, gymnasium\ndraw_{iterated} = iter({iterated})\nfor i in range(n):\n    x, y = next(draw_{iterated})\n    x = x.cuda()\n{STEP}    log(x['reward'].mean().item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("graph", "shown"), [("torch.cuda.CUDAGraph()", False), ("None", True)])
+def test_gradients_of_a_graph_keep_their_memory(graph: str, shown: bool) -> None:
+    """Set to None, they would lie elsewhere when the graph is replayed."""
+    text = f"import torch\ngraph = {graph}\nfor x, y in loader:\n    optimizer.zero_grad(set_to_none=False)\n{STEP}"
+    assert ("optimizer.zero-grad-fills" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("h[0] = self.cell(x[i], h[0])", False),
+        ("y[i] = y[i - 1] + x[i]", False),
+        ("y.append(ops[i](x[i]))", False),
+        ("y[i] = self.norm(x[i])", True),
+    ],
+)
+def test_rounds_that_need_each_other_are_no_elements(body: str, shown: bool) -> None:
+    """A recurrence, also through a list; an operation for each of several features."""
+    text = (
+        f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        for i in range(x.shape[0]):\n            {body}\n"
+    )
+    assert ("program.element-loop" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("drawn", "shown"), [("replay_buffer.sample()", False), ("replay_buffer.sample().to('cuda')", True), ("update(batch)", True)]
+)
+def test_a_buffer_lies_in_the_memory_of_the_host(drawn: str, shown: bool) -> None:
+    """Its numbers cost no wait, unless they were copied."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n{STEP}    data = {drawn}\n    rewards = data['reward']\n    log(rewards.mean().item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_functions_that_return_each_other_are_looked_at_once() -> None:
+    """Some lines of them took a minute."""
+    text = "import torch\nclass Sampler:\n" + "".join(
+        f"    def f{n}(self, x):\n        if x:\n            a, b = self.f{(n + 1) % 6}(x)\n            return a, b\n        a, b = self.f{(n + 2) % 6}(x)\n        return b, a\n"
+        for n in range(6)
+    )
+    assert judged(text + "a, b = Sampler().f0(1)\nadvance(a, optimizer)\n").file == "train.py"
