@@ -25,7 +25,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import calendar
 import os
 import re
 import time
@@ -37,6 +36,7 @@ from sysperf.engine import check, judging
 from sysperf.engine.configuration import read_config
 from sysperf.engine.judging import Terms
 from sysperf.host import Host
+from sysperf.model import moment
 from sysperf.model.check import Checked
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.snapshot import Snapshot
@@ -142,7 +142,7 @@ def _of_agent(terms: Callable[[], Terms], say: check.Say, deadline: float) -> Ch
     client = Client(path, AGENT_PART * max(0.1, deadline - time.monotonic()))
     try:
         taken_at = client.ask("/v1/snapshot", Snapshot).taken_at
-        if abs(time.time() - calendar.timegm(time.strptime(taken_at, "%Y-%m-%dT%H:%M:%SZ"))) > FRESH_S:
+        if abs(time.time() - (moment.seconds(taken_at) or 0.0)) > FRESH_S:
             return None
         tracked = client.ask("/v1/findings", Findings).findings
         active = [each.outcome for each in tracked if each.state == "active"]

@@ -5,13 +5,12 @@ Format  https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from sysperf.model import moment
 from sysperf.model.finding import Finding, Report
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Snapshot
@@ -101,8 +100,5 @@ def _escape(text: str) -> str:
 
 
 def _taken_at(snapshot: Snapshot) -> list[Sample]:
-    match = re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", snapshot.taken_at)
-    try:
-        return [({}, int(datetime.datetime.fromisoformat(f"{match[0]}+00:00").timestamp()))] if match else []
-    except ValueError:  # a saved report can hold a 31st of February
-        return []
+    at = moment.seconds(snapshot.taken_at)
+    return [] if at is None else [({}, int(at))]

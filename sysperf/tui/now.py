@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from sysperf.collect.machine_facts import MachineFacts
 from sysperf.collect.process.records import Process
 from sysperf.live.gpus.meters import Reasons, Values, bits_of, put, put_events
 from sysperf.live.metric import process_of
+from sysperf.model import moment
 from sysperf.model.change import Transaction
 from sysperf.model.finding import Finding, Report
 from sysperf.model.snapshot import Snapshot
@@ -101,7 +101,7 @@ class Now:
         self.report, self.counted = self._steady(report), counted
         self.since = dict(since or {})
         self.derived.clear()
-        self._born = self._births(_seconds(report.snapshot.taken_at))
+        self._born = self._births(moment.seconds(report.snapshot.taken_at))
         keys = {finding.key for finding in self.report.findings()}
         self.fixed = {name: number for name, number in self.fixed.items() if name in keys}
         self.waived = {name: reason for name, reason in self.waived.items() if name in keys}
@@ -203,14 +203,6 @@ class Now:
 
     def of_process(self, pid: int, name: str) -> float | None:
         return self.meters.get(f"process.{pid}.{name}")
-
-
-def _seconds(taken_at: str) -> float | None:
-    """The Unix time of a snapshot."""
-    try:
-        return float(calendar.timegm(time.strptime(taken_at, "%Y-%m-%dT%H:%M:%SZ")))
-    except ValueError:
-        return None
 
 
 def meters_of(snapshot: Snapshot) -> dict[str, float]:

@@ -19,6 +19,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.fleet.merge import Merge, Weigh
 from sysperf.fleet.records import Refused, decode
 from sysperf.host.plain_files import read_named
+from sysperf.model import moment
 from sysperf.model.difference import UNKNOWN
 from sysperf.model.errors import UsageError
 from sysperf.model.fleet import Fleet, Policy, PolicyClass
@@ -53,7 +54,7 @@ class Gathered:
                 known.pop(answer.node, None)
         if answer.state == "answered":
             try:
-                taken_at = _time(decode(answer).taken_at)
+                taken_at = moment.read(decode(answer).taken_at)
                 self._keep(answer)
             except Refused as error:
                 answer = Answer(answer.node, "refused", str(error))
@@ -86,13 +87,6 @@ class Gathered:
         return {
             node: f"its record is of {taken_at:%Y-%m-%d %H:%M} UTC" for node, taken_at in self.times.items() if usual - taken_at > STALE
         }
-
-
-def _time(text: str) -> datetime.datetime | None:
-    try:
-        return datetime.datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - all are UTC
-    except ValueError:
-        return None
 
 
 def fleet(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import calendar
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from sysperf.model import moment
 from sysperf.model.text import neutral, size
 from sysperf.tui.now import Now
 from sysperf.tui.widgets.bar import percent, top_of_share
@@ -198,14 +198,7 @@ def events(now: Now) -> list[Event]:
         if (since := now.since.get(finding.key))
     ]
     for transaction in now.changes:
-        at = _seconds(transaction.taken_at)
+        at = moment.seconds(transaction.taken_at)
         if at is not None:
             found.append(Event(at, "◆", "info", f"change {transaction.number}: {transaction.why}"))
     return sorted((event._replace(text=neutral(event.text)) for event in found), key=lambda event: -event.at)
-
-
-def _seconds(taken_at: str) -> float | None:
-    try:
-        return float(calendar.timegm(time.strptime(taken_at[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return None

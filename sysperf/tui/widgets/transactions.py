@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import calendar
 import time
 from collections.abc import Mapping, Sequence
 
+from sysperf.model import moment
 from sysperf.model.change import Transaction
 from sysperf.model.text import neutral
 from sysperf.report import changes
@@ -52,10 +52,8 @@ def _values(transaction: Transaction) -> str:
 
 def _clock(taken_at: str) -> str:
     """A time of the journal, which is UTC, as the clock on the wall says it."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(calendar.timegm(time.strptime(taken_at[:19], "%Y-%m-%dT%H:%M:%S"))))
-    except ValueError:
-        return neutral(taken_at, 20)
+    at = moment.seconds(taken_at)
+    return neutral(taken_at, 20) if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def detail(change: PastChange | None, width: int) -> Lines:
