@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
+import contextlib
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 from urllib.parse import urlencode
+
+import h11
 
 from sysperf.agent.answers import read
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Json, from_json
 from sysperf.model.text import neutral
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 T = TypeVar("T")
 
@@ -25,6 +24,8 @@ WHOLE = 3
 QUIET_S = 40.0
 """The agent writes at least a comment into a stream each 15 s."""
 MAX_BYTES = 64 << 20
+SLICE = 64 << 10
+OK = 200
 UNKNOWN_SHAPE = "of a shape that this version does not know"
 RESTART = "after an update of sysperf restart the agent (`systemctl restart sysperf-agent`); `sysperf --version` shows this version"
 LOG = "`journalctl -u sysperf-agent` shows its log; `systemctl restart sysperf-agent` starts it anew"
@@ -57,48 +58,39 @@ class Client:
 
     def get_text(self, path: str, **query: str | float) -> bytes:
         """The answer to GET as it came."""
-        connection = self._connection(self._timeout_s)
         try:
-            response = self._asked(connection, path, query)
-            return response.read(MAX_BYTES)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            with contextlib.closing(_Conversation(self.path, self._timeout_s)) as talk:
+                self._ask(talk, path, query)
+                return talk.body()
+        except (OSError, h11.ProtocolError) as error:
             raise self._broke(error) from None
-        finally:
-            connection.close()
 
     def events(self, **query: str | float) -> Iterator[tuple[str, Json]]:
         """(kind, data) of each event as it comes, until the agent ends. Comments keep it from waiting forever."""
-        connection = self._connection(self._timeout_s)
         try:
-            response = self._asked(connection, "/v1/events", query)
-            connection.stream.begin(QUIET_S)
-            if not response.getheader("content-type", "").startswith("text/event-stream"):
-                raise self._unknown_shape("/v1/events")
-            kind = ""
-            while line := response.readline(MAX_BYTES):
-                name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
-                if name == "event":
-                    kind = value
-                elif name == "data":
-                    yield kind, from_json(value, Json)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            with contextlib.closing(_Conversation(self.path, self._timeout_s)) as talk:
+                if not self._ask(talk, "/v1/events", query).startswith("text/event-stream"):
+                    raise self._unknown_shape("/v1/events")
+                talk.wait(QUIET_S)
+                kind = ""
+                for text in talk.lines():
+                    name, _, value = text.partition(": ")
+                    if name == "event":
+                        kind = value
+                    elif name == "data":
+                        yield kind, from_json(value, Json)
+        except (OSError, h11.ProtocolError, ValueError) as error:
             raise self._broke(error) from None
-        finally:
-            connection.close()
 
     def _unknown_shape(self, path: str) -> SysperfError:
         return SysperfError(f"{self.path}: the answer to {path} is {UNKNOWN_SHAPE}", RESTART)
 
-    def _connection(self, timeout_s: float) -> _OnSocket:
-        return _OnSocket(self.path, timeout_s)
-
-    def _asked(self, connection: http.client.HTTPConnection, path: str, query: Mapping[str, str | float]) -> http.client.HTTPResponse:
-        connection.request("GET", f"{path}?{urlencode(query)}" if query else path)
-        response = connection.getresponse()
-        if response.status != http.HTTPStatus.OK:
-            answer = neutral(response.read(2000).decode("utf-8", "replace"))
-            raise SysperfError(f"the agent answers {response.status} to {path}: {answer}", LOG)
-        return response
+    def _ask(self, talk: _Conversation, path: str, query: dict[str, str | float]) -> str:
+        """What kind of content answers; its body comes next."""
+        status, kind = talk.ask(f"{path}?{urlencode(query)}" if query else path)
+        if status != OK:
+            raise SysperfError(f"the agent answers {status} to {path}: {neutral(talk.body()[:2000].decode('utf-8', 'replace'))}", LOG)
+        return kind
 
     def _broke(self, error: Exception) -> SysperfError:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
@@ -108,33 +100,68 @@ class Client:
         return SysperfError(f"{self.path}: {getattr(error, 'strerror', None) or error or type(error).__name__}", LOG)
 
 
-class _OnSocket(http.client.HTTPConnection):
-    """HTTP on a unix socket."""
+class _Conversation:
+    """One question over a unix socket. Who answers may be silent for a time, and talk for another."""
 
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path, self._timeout_s = path, timeout_s
+    def __init__(self, path: str, silent_s: float) -> None:
+        self._http = h11.Connection(h11.CLIENT)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._path = path
+        self.wait(silent_s, WHOLE * silent_s)
 
-    def connect(self) -> None:
-        self.stream = self.sock = _Socket(
-            socket.AF_UNIX, socket.SOCK_STREAM
-        )  # `sock` is forgotten when the connection ends with the answer
-        self.stream.begin(self._timeout_s, WHOLE * self._timeout_s)
-        self.stream.connect(self._path)
+    def close(self) -> None:
+        self._socket.close()
 
-
-class _Socket(socket.socket):
-    """A socket whose other side may be silent for a time, and talk for another."""
-
-    def begin(self, silent_s: float, whole_s: float = float("inf")) -> None:
+    def wait(self, silent_s: float, whole_s: float = float("inf")) -> None:
         """Count both from now on."""
         self._silent_s, self._end = silent_s, time.monotonic() + whole_s
-        self.settimeout(silent_s)
 
-    def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
-        """What came, for http.client. Raises TimeoutError."""
+    def ask(self, target: str) -> tuple[int, str]:
+        """(status, kind of content). Raises OSError, ProtocolError."""
+        self._socket.settimeout(self._silent_s)
+        self._socket.connect(self._path)
+        request = h11.Request(method="GET", target=target, headers=[("host", "localhost"), ("connection", "close")])
+        self._socket.sendall((self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
+        while isinstance(answer := self._event(), h11.InformationalResponse):
+            continue
+        if not isinstance(answer, h11.Response):
+            raise h11.RemoteProtocolError("the connection ended without an answer")
+        return answer.status_code, dict(answer.headers).get(b"content-type", b"").decode("ascii", "replace")
+
+    def body(self) -> bytes:
+        """The whole answer. Raises OSError, ProtocolError."""
+        body = bytearray()
+        for piece in self._pieces():
+            body += piece
+            if len(body) > MAX_BYTES:
+                raise h11.RemoteProtocolError(f"the answer is larger than {MAX_BYTES >> 20} MiB")
+        return bytes(body)
+
+    def lines(self) -> Iterator[str]:
+        """The answer line by line, as it comes, until whoever answers ends, wherever that is. Raises OSError, ProtocolError."""
+        rest = b""
+        for piece in self._pieces(whole=False):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").rstrip("\r")
+            if len(rest) > MAX_BYTES:
+                raise h11.RemoteProtocolError(f"a line is longer than {MAX_BYTES >> 20} MiB")
+
+    def _pieces(self, *, whole: bool = True) -> Iterator[bytes]:
+        while isinstance(event := self._event(whole=whole), h11.Data):
+            yield bytes(event.data)
+
+    def _event(self, *, whole: bool = True) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            received = self._received()
+            if not received and not whole:
+                return h11.ConnectionClosed()
+            self._http.receive_data(received)
+        return event
+
+    def _received(self) -> bytes:
         left_s = self._end - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the answer does not end")
-        self.settimeout(min(self._silent_s, left_s))
-        return super().recv_into(buffer, nbytes, flags)
+        self._socket.settimeout(min(self._silent_s, left_s))
+        return self._socket.recv(SLICE)

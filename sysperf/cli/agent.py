@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.action == "run":
         return _run(args)
-    from sysperf.agent.client import Client  # noqa: PLC0415 - http costs 10 ms and 3 MB, which the agent itself need not pay
+    from sysperf.agent.client import Client  # noqa: PLC0415 - for the other actions
 
     client = Client(paths.find_socket(args.socket or ""))
     return _status(client, args) if args.action == "status" else _events(client, args)
