@@ -5,9 +5,10 @@
 | `lazy`            | constants of modules  | 17 of an audit's 100 ms: it imports 160 patterns and uses a third      |
 | `import_msgspec`  | all commands          | 8 ms of typing_extensions, as beside torch; 8 ms of schemas, formats, types of no record |
 | `import_argparse` | all but --version     | 1 ms of gettext and its patterns                                       |
-| `without_ssl`     | agent, tui            | 5 MB: asyncio and http import ssl where it is there                    |
+| `without_ssl`     | agent, tui            | 5 MB: asyncio imports ssl where it is there                            |
 | `with_c_datetime` | agent                 | 0.2 MB: sqlite3 imports the datetime that is written in Python         |
 | `with_late_tools` | agent                 | 1.3 MB: asyncio imports what reads source code and starts programs     |
+| `with_late_parts` | tui                   | 0.7 MB: Textual imports what finds folders and what starts programs    |
 | `small_pages`     | agent                 | 7 MB and more where the kernel gives huge pages unasked                |
 | `without_garbage` | all but agent and tui | 4 ms: a run that ends at once frees nothing by searching               |
 | `leave`           | all commands          | 5 ms of tearing down, and the wait for a thread that hangs in a driver |
@@ -108,7 +109,7 @@ class _Untranslated:
 
 
 def without_ssl() -> AbstractContextManager[None]:
-    """While asyncio and http are imported, ssl is not there."""
+    """While asyncio is imported, ssl is not there."""
     return _Instead("ssl", None)
 
 
@@ -121,10 +122,19 @@ def with_c_datetime() -> AbstractContextManager[None]:
 
 def with_late_tools() -> AbstractContextManager[object]:
     """While asyncio and dataclasses are imported, what they seldom use is imported when something of it is asked for."""
-    import contextlib  # noqa: PLC0415 - 1 ms, which only the agent pays
+    return _late(_Inspect("inspect"), _Subprocess("subprocess"), _Later("linecache"), _Later("asyncio.sslproto"))
+
+
+def with_late_parts() -> AbstractContextManager[object]:
+    """While Textual is imported, what nothing of ours uses is imported when something of it is asked for: the folder for downloads, too."""
+    return _late(_Folders("platformdirs"), _Subprocess("subprocess"), _Later("asyncio.sslproto"))
+
+
+def _late(*tools: _Later) -> AbstractContextManager[object]:
+    import contextlib  # noqa: PLC0415 - 1 ms, which only the agent and the dashboard pay
 
     stack = contextlib.ExitStack()
-    for tool in (_Inspect("inspect"), _Subprocess("subprocess"), _Later("linecache"), _Later("asyncio.sslproto")):
+    for tool in tools:
         stack.enter_context(_Instead(tool.name, tool))
     return stack
 
@@ -205,6 +215,13 @@ class _Schemas(_Later):
 
     def schema_components(self, *args: object, **options: object) -> object:
         return self._real().schema_components(*args, **options)
+
+
+class _Folders(_Later):
+    """What Textual takes from there by name."""
+
+    def user_downloads_path(self) -> object:
+        return self._real().user_downloads_path()
 
 
 class _Instead:

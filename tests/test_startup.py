@@ -191,3 +191,39 @@ parser.parse_args(["--number", "x", "y"])
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
 
     assert "argument --number: invalid int value: 'x'" in done.stderr, done.stderr
+
+
+NEVER_FOR_A_DASHBOARD = {
+    "asyncio.sslproto", "calendar", "http.client", "json", "platformdirs", "ssl", "subprocess", "tempfile",
+    "sysperf.diagnosis", "sysperf.engine.change", "sysperf.evaluate.judge", "sysperf.fix", "sysperf.report.explain",
+}  # fmt: skip
+
+
+def test_a_dashboard_beside_an_agent_imports_nothing_that_only_acts() -> None:
+    """What judges, changes and explains comes with the key that asks for it; what Textual was imported without is there when asked for."""
+    script = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from sysperf import startup
+startup.import_msgspec()
+startup.import_argparse()
+from sysperf.cli import _options, tui
+args = _options.parser("tui")[0].parse_args(["--connect", "/nobody"])
+with startup.without_ssl(), startup.with_late_parts():
+    app = tui._imported()
+    with tui.source(args) as origin:
+        app(tui.actions(args, origin))
+print(*sys.modules)
+import asyncio, os
+from textual.app import user_downloads_path
+async def three():
+    process = await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)
+    return 3 + await process.wait()
+assert asyncio.run(three()) == 3
+assert os.path.isabs(user_downloads_path())
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False, timeout=300)
+
+    assert done.stderr == ""
+    assert "sysperf.tui.sources.agent" in done.stdout.split()
+    assert not set(done.stdout.split()) & NEVER_FOR_A_DASHBOARD

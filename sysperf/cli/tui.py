@@ -33,6 +33,7 @@ from sysperf.model.errors import Exit, UsageError
 if TYPE_CHECKING:
     import socket
 
+    from sysperf.engine.change import Changer
     from sysperf.engine.judging import Terms
     from sysperf.model.cause import Explained
     from sysperf.model.finding import Rewrap
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(refusal, "`sysperf top --once` prints the same once; `sysperf audit` is for scripts")
     _prepare()
     with contextlib.ExitStack() as stack:
-        with startup.without_ssl():
+        with startup.without_ssl(), startup.with_late_parts():
             make = _imported()
             app: Shell
             if getattr(args, "fleet", None) is not None:
@@ -277,13 +278,12 @@ def actions(args: argparse.Namespace, origin: Source) -> Actions:
     if not origin.local:
         return Actions(origin, lambda name: _rule(args, name))
     from sysperf.engine import gains  # noqa: PLC0415
-    from sysperf.engine.change import Changer  # noqa: PLC0415
 
     refusal = READ_ONLY if args.read_only else ""
     return Actions(
         origin,
         lambda name: _rule(args, name),
-        Changer,
+        _changer,
         (paths.SYSTEM_STATE,),
         waive.write,
         _rewrap,
@@ -292,6 +292,12 @@ def actions(args: argparse.Namespace, origin: Source) -> Actions:
         profilers.here(args.stacks_plugin, args.traces_plugin),
         profilers.diagnosis(args.stacks_plugin, args.traces_plugin),
     )
+
+
+def _changer() -> Changer:
+    from sysperf.engine.change import Changer  # noqa: PLC0415 - when something is changed
+
+    return Changer()
 
 
 def _rule(args: argparse.Namespace, name: str) -> Rule | Explained:

@@ -10,13 +10,13 @@ import msgspec
 
 from sysperf import __version__
 from sysperf.engine.reading import now
-from sysperf.evaluate.judge import Answer, judge, rank
+from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.subject import with_subject
 from sysperf.host.forked import end_with_parent
 from sysperf.model.errors import TraceError
-from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report
+from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report, by_weight
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.trace.accounting.account import Accounting
@@ -202,7 +202,7 @@ def _order(answer: Answer) -> tuple[object, ...]:
     is_of_file = finding.rule.startswith(OF_FILE) and finding.severity != "info"
     gain = finding.gain.middle if finding.gain.middle is not None and finding.state == "finding" else 0.0
     cost = finding.cost_pct or finding.work_pct or 0.0
-    return (not is_of_file, -gain if gain >= MIN_GAIN_PCT else 0.0, SEVERITIES.index(finding.severity), -cost, *rank(finding)[1:])
+    return (not is_of_file, -gain if gain >= MIN_GAIN_PCT else 0.0, SEVERITIES.index(finding.severity), -cost, *by_weight(finding)[1:])
 
 
 def _complete(answer: Answer, trace: Trace, ruleset: Ruleset) -> Answer:

@@ -14,12 +14,12 @@ from sysperf.engine.judging import Terms
 from sysperf.engine.reading import snapshot
 from sysperf.evaluate.compare import compare
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, judge, rank
+from sysperf.evaluate.judge import JUDGED, judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.model.difference import Difference, Drift
-from sysperf.model.finding import Report
+from sysperf.model.finding import Report, by_weight
 from sysperf.model.snapshot import Area, Snapshot
 
 
@@ -39,7 +39,7 @@ def judge_snapshot(facts: Snapshot, terms: Terms, ledger: Ledger | None = None) 
     """Judge a machine that was read before."""
     facts = with_drift(facts, terms.reference, terms.ruleset)
     judged = judge(terms.ruleset, facts, JUDGED, ledger)
-    outcomes = sorted(apply_waivers(judged.outcomes, terms.waivers, terms.baseline, terms.ruleset), key=rank)
+    outcomes = sorted(apply_waivers(judged.outcomes, terms.waivers, terms.baseline, terms.ruleset), key=by_weight)
     failed = {outcome.rule for outcome in outcomes}
     passed = tuple(dict.fromkeys(rule for rule in judged.passed_rules if rule not in failed))
     return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=judged.tally(outcomes), passed=passed)

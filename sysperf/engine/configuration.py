@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from sysperf import paths
-from sysperf.evaluate.waivers import Baseline, Waiver
+from sysperf.evaluate.accepted import Baseline, Waiver
 from sysperf.host.plain_files import Foreign, read_orders
 from sysperf.model.agent_settings import Settings
 from sysperf.model.errors import ConfigError

@@ -10,12 +10,12 @@ from sysperf import paths
 from sysperf.collect import record_types
 from sysperf.engine.configuration import Config
 from sysperf.engine.reading import diagnosis_record, launch_record, read_machine, script_record, trace_record
+from sysperf.evaluate.accepted import Baseline, Waiver
 from sysperf.evaluate.judge import JUDGED
 from sysperf.evaluate.rule_cache import cache_path
 from sysperf.evaluate.rule_files import site_files, toml_files
 from sysperf.evaluate.ruleset import Ruleset, load, make_schema
 from sysperf.evaluate.schema import Schema
-from sysperf.evaluate.waivers import Baseline, Waiver
 from sysperf.model.difference import Drift
 from sysperf.model.errors import RuleError
 from sysperf.model.path import StrPath

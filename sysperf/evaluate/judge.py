@@ -17,7 +17,7 @@ from sysperf.evaluate.subject import Item, fingerprint
 from sysperf.model.errors import RuleError
 from sysperf.model.finding import Finding, Remedy, State, Tally
 from sysperf.model.record import Record
-from sysperf.model.rule import CONFIDENCES, ITEMS, SEVERITIES, Rule
+from sysperf.model.rule import CONFIDENCES, ITEMS, Rule
 from sysperf.model.snapshot import Snapshot
 
 JUDGED = ("host", "gpu", "python", "process")
@@ -246,10 +246,3 @@ def scope_names(snapshot: Snapshot) -> dict[str, Value]:
     for bound, area, field in ITEMS.values():
         names[f"{bound}s"] = getattr(names.get(area), field, None)
     return names
-
-
-def rank(outcome: Finding) -> tuple[int, int, int, str, str]:
-    """What costs most and is surest comes first; a measured or documented effect before an opinion."""
-    basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
-    weight = basis.index(outcome.impact.basis) if outcome.impact else len(basis)
-    return (SEVERITIES.index(outcome.severity), CONFIDENCES.index(outcome.confidence), weight, outcome.rule, outcome.about)

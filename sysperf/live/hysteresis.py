@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
-from sysperf.evaluate.judge import rank
 from sysperf.live.tracked_finding import NO_PAST, Past, Times, TrackedFinding, Transition
-from sysperf.model.finding import Finding
+from sysperf.model.finding import Finding, by_weight
 from sysperf.model.rule import Hold, Rule
 
 ONCE = Hold()
@@ -130,7 +129,7 @@ class FindingTracker:
     def active(self) -> tuple[TrackedFinding, ...]:
         """What holds now, most costly first."""
         active = (history.finding() for history in self._known.values() if history.active)
-        return tuple(sorted(active, key=lambda finding: rank(finding.outcome)))
+        return tuple(sorted(active, key=lambda finding: by_weight(finding.outcome)))
 
     def all(self) -> tuple[TrackedFinding, ...]:
         """What holds now, then what went lately, the newest first."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from sysperf.model.record import Json, Record, fact
-from sysperf.model.rule import SEVERITIES, Confidence, FailOn, Impact, Safety, Scope, Severity, SignalSource
+from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence, FailOn, Impact, Safety, Scope, Severity, SignalSource
 from sysperf.model.setting import Setting
 from sysperf.model.snapshot import Snapshot
 from sysperf.model.text import neutral, quoted
@@ -266,6 +266,13 @@ class Finding(Record):
     def about(self) -> str:
         """What a person calls its subject; empty for the machine."""
         return self.subject.text
+
+
+def by_weight(finding: Finding) -> tuple[int, int, int, str, str]:
+    """Sort what costs most and is surest to the front; a measured or documented effect before an opinion."""
+    basis = ("measured", "arithmetic", "documented", "upper-bound", "opinion")
+    weight = basis.index(finding.impact.basis) if finding.impact else len(basis)
+    return (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), weight, finding.rule, finding.about)
 
 
 class Rewrap(Record):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from sysperf.diagnosis.verdict import Verdict
+from typing import TYPE_CHECKING
+
 from sysperf.model.finding import Finding, Remedy, Signal
 from sysperf.model.text import neutral
 from sysperf.report.words import SOURCES
+
+if TYPE_CHECKING:
+    from sysperf.diagnosis.verdict import Verdict
 
 STATES = {"confirmed": "error", "likely": "warning"}
 MAX_TEXT = 2_000

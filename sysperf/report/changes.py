@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from sysperf.fix.standing import Standing
 from sysperf.model.change import LIVE, Change, Plan, Skipped, Step, Transaction, Undone
 from sysperf.model.knob import KNOBS
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, wrap
+
+if TYPE_CHECKING:
+    from sysperf.fix.standing import Standing
 
 SCHEMA = 2
 """Of the JSON about changes. 2: state `foreign` (was `kept`), `start_time` (was `born`), `superseded` (was `took_over`)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sysperf.diagnosis.verdict import Verdict
 from sysperf.model.finding import Finding, Place, Remedy
 from sysperf.model.text import neutral
 from sysperf.report import as_json
@@ -13,6 +13,9 @@ from sysperf.report.as_markdown import code, escape
 from sysperf.report.causes import MAX_TEXT, STATES, explained, gain, signal_text, title
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count
+
+if TYPE_CHECKING:
+    from sysperf.diagnosis.verdict import Verdict
 
 STYLES = {"slowed": "warning", "healthy": "good", "idle": "good", "cannot-tell": "unknown"}
 MAX_CAUSES = 5

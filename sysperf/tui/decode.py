@@ -34,7 +34,8 @@ class SnapshotDecoder:
     """Decodes one snapshot after the other. An area whose text is that of the snapshot before is not decoded again."""
 
     def __init__(self) -> None:
-        self._areas: dict[str, tuple[bytes, Area]] = {}
+        self._areas: dict[str, tuple[int, Area]] = {}
+        """With the hash of its text."""
 
     def decode(self, answer: bytes) -> Snapshot | None:
         """The facts; None when the answer is no snapshot."""
@@ -46,9 +47,9 @@ class SnapshotDecoder:
         areas = {area: decoded for area, (_, decoded) in self._areas.items()}
         return Snapshot(schema=raw.schema, taken_at=raw.taken_at, root=raw.root, deep=raw.deep, areas=areas)
 
-    def _area(self, name: str, text: bytes) -> tuple[bytes, Area]:
-        known = self._areas.get(name)
-        return known if known is not None and known[0] == text else (text, _from_text(name, text))
+    def _area(self, name: str, text: bytes) -> tuple[int, Area]:
+        known, now = self._areas.get(name), hash(text)
+        return known if known is not None and known[0] == now else (now, _from_text(name, text))
 
 
 def _from_text(name: str, text: bytes) -> Area:

@@ -45,6 +45,10 @@ class Shell(App[None]):
         """Textual's driver for this terminal, to which pasted text is no keys."""
         return pasted.guard(super().get_driver_class())
 
+    def get_key_display(self, binding: Binding) -> str:
+        """A letter is written as it is: Textual would look for a character of that name, which loads all names, 0.7 MB."""
+        return binding.key_display or (binding.key if len(binding.key) == 1 else super().get_key_display(binding))
+
     def get_css_variables(self) -> dict[str, str]:
         """The theme's variables, those of text made readable."""
         variables = super().get_css_variables()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import json
 from pathlib import Path
 from typing import NamedTuple
 
 from sysperf.engine.configuration import MAX_BYTES
-from sysperf.evaluate.waivers import Waiver, literal, waiver_for
+from sysperf.evaluate.accepted import Waiver, literal, waiver_for
 from sysperf.host import files
 from sysperf.host.plain_files import read_named
 from sysperf.model.errors import ConfigError, UsageError
 from sysperf.model.finding import Finding
+from sysperf.model.record import to_json
 
 FILE = Path(".sysperf.toml")
 DEFAULT_EXPIRY = "30d"
@@ -116,4 +116,4 @@ def _replace(path: Path, content: str) -> None:
 
 def _quoted(text: str) -> str:
     """A basic string of TOML, whose escapes are JSON's; DEL is one of its own."""
-    return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return to_json(text.encode("utf-8", "replace").decode()).decode().replace("\x7f", "\\u007f")

@@ -9,10 +9,11 @@ import pytest
 from sysperf.collect.allocator import Allocator, Library
 from sysperf.collect.container import Container
 from sysperf.evaluate.evidence import Ledger
-from sysperf.evaluate.judge import JUDGED, Judge, judge, rank
+from sysperf.evaluate.judge import JUDGED, Judge, judge
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.scope import Scope
 from sysperf.evaluate.template import compile_template
+from sysperf.model.finding import by_weight
 from sysperf.model.record import Record, convert
 from sysperf.model.rule import Rule, RuleFile
 from sysperf.model.snapshot import Area, Snapshot, Source
@@ -220,7 +221,7 @@ def test_ranking_puts_the_worst_and_surest_first() -> None:
         rule(id="box.e"),
     ]
 
-    rules_in_order = [outcome.rule for outcome in sorted(judged(rules, Box(swappiness=60)).outcomes, key=rank)]
+    rules_in_order = [outcome.rule for outcome in sorted(judged(rules, Box(swappiness=60)).outcomes, key=by_weight)]
 
     assert rules_in_order == ["box.c", "box.d", "box.e", "box.b", "box.a"]
 

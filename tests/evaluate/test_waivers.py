@@ -7,9 +7,10 @@ import datetime
 import msgspec
 import pytest
 
+from sysperf.evaluate.accepted import Accepted, Baseline, Waiver, waiver_for
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import fingerprint
-from sysperf.evaluate.waivers import Accepted, Baseline, Waiver, apply_waivers, shrink, waiver_for
+from sysperf.evaluate.waivers import apply_waivers, shrink
 from sysperf.model.finding import Finding, Subject
 from sysperf.model.rule import RuleFile
 

@@ -10,11 +10,12 @@ import msgspec
 
 from sysperf import __version__
 from sysperf.engine.lint.workers import FILE_S, examine_all
+from sysperf.evaluate.accepted import Baseline, Waiver
 from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.remedy import source_fix
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import fingerprint, with_subject
-from sysperf.evaluate.waivers import Baseline, Waiver, apply_waivers
+from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import redact
 from sysperf.model.finding import Finding, Place, Report, SourceEdit, Subject, Tally
 from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence

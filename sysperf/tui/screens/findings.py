@@ -10,11 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from sysperf.engine import change
 from sysperf.model.change import Transaction, Undone
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
-from sysperf.report import changes, explain
+from sysperf.report import changes
 from sysperf.tui import acting
 from sysperf.tui import waive as waiving
 from sysperf.tui.actions import Actions
@@ -212,6 +211,8 @@ class Findings(Filtered):
 
     def action_explain(self) -> None:
         if (outcome := self.chosen) is not None:
+            from sysperf.report import explain  # noqa: PLC0415 - when a rule is explained
+
             self.in_thread(lambda: self.actions.rule(outcome.rule), lambda rule: self._read(
                 f"Explain {outcome.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
 
@@ -239,7 +240,7 @@ class Findings(Filtered):
 
     def _for_a_time(self, outcome: Finding, text: str | None) -> None:
         if text is not None:
-            self.in_thread(lambda: acting.propose(self.actions, outcome, change.seconds(text)), lambda plan: self._ask(outcome, plan))
+            self.in_thread(lambda: acting.propose(self.actions, outcome, text), lambda plan: self._ask(outcome, plan))
 
     def _ask(self, outcome: Finding, proposal: acting.Proposal) -> None:
         if not proposal.plan.changes:

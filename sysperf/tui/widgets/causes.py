@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from sysperf.evaluate.judge import rank
-from sysperf.model.finding import Finding, Remedy
+from sysperf.model.finding import Finding, Remedy, by_weight
 from sysperf.model.text import neutral
 from sysperf.report import words
 from sysperf.report.as_text import MARKS
@@ -77,7 +76,7 @@ def causes(findings: Sequence[Finding]) -> list[Cause]:
 def _place(cause: Cause) -> tuple[bool, int, float, tuple[int, int, int, str, str]]:
     figure, basis = loss(cause.first)
     numbers = [float(part) for part in re.findall(r"\d+(?:\.\d+)?", figure)]
-    return (cause.first.severity != "error", _ORDER.index(basis if figure else ""), -max(numbers, default=0.0), rank(cause.first))
+    return (cause.first.severity != "error", _ORDER.index(basis if figure else ""), -max(numbers, default=0.0), by_weight(cause.first))
 
 
 def loss(finding: Finding) -> tuple[str, str]:

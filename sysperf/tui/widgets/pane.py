@@ -20,6 +20,8 @@ from sysperf.tui.widgets.line import BLANK, Line, Lines, line, span, width_of
 
 Draw = Callable[[int, int], Lines]
 """Makes the lines for a width and a height."""
+SPARE_STRIPS = 20
+"""So many lines may be kept ready that are out of sight or as they were before."""
 
 
 class Pane(ScrollView, can_focus=True):
@@ -158,8 +160,10 @@ class Pane(ScrollView, can_focus=True):
         self.refresh()
 
     def _forget_strips(self) -> None:
-        if len(self._strips) > 2 * self.size.height + 50:
-            self._strips.clear()
+        """Keep those in sight: Textual keeps two or three of its own beside each, 4 kB together."""
+        if len(self._strips) > self.size.height + SPARE_STRIPS:
+            seen = {line for row in self.in_sight if (line := self._at(self._lines, row)) is not None}
+            self._strips = {line: strip for line, strip in self._strips.items() if line in seen}
 
     @property
     def in_sight(self) -> range:
