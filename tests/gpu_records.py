@@ -16,9 +16,10 @@ from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION
 from sysperf.collect.gpu.state import CLOCK_EVENTS
 from sysperf.collect.gpu.wires import FABRIC_STATES
 from tests.collect.environments import python_at, site_of, torch_in
+from tests.collect.programs import process
 from tests.conftest import Files
 from tests.gpus import A100_PCIE, H100, NOT_SUPPORTED, RTX, VGPU, Answers, answers, bus_id, driver_files, files
-from tests.other_gpus import MI300X, RX7900, amd, intel
+from tests.other_gpus import MI300X, NODES, RX7900, amd, divided, intel, metrics
 from tests.other_gpus import bus_id as amd_bus_id
 
 FOLDER = Path(__file__).parent / "machines" / "gpus"
@@ -223,7 +224,8 @@ def _links(made: Answers, facts: dict[str, Any]) -> Answers:
 
 def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     """(files, links, calls) of a machine."""
-    content, links, calls = _amd(machine) if "amd" in machine else _intel(machine) if "intel" in machine else _nvidia(machine)
+    kinds = {"amd": _amd, "intel": _intel, "graphics": _graphics, "bus": _bus}
+    content, links, calls = next((make for name, make in kinds.items() if name in machine), _nvidia)(machine)
     places = amd_bus_id if "amd" in machine else bus_id
     if "dmesg" in machine:
         calls["run:dmesg"] = _log(machine["dmesg"], places)
@@ -231,12 +233,15 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     if "torch" in machine:
         content |= _torch(machine["torch"])
         calls[f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so"] = machine["torch"]["code"]
+    if "run" in machine:
+        content |= _program(machine["run"])
     for name in machine.get("without", ()):
         content = {path: text for path, text in content.items() if f"/{name}/" not in path}
     content = {path: text for path, text in content.items() if path not in machine.get("gone", ())}
     links = {path: to for path, to in links.items() if path not in machine.get("gone", ())}
     for name, text in machine.get("changed", {}).items():
         content |= {path: text for path in content if path.endswith(name)}
+    content = {path: text for path, text in content.items() if not path.endswith(tuple(machine.get("lacks", ())) or ("?",))}
     return content, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls, **machine.get("system_calls", {})}
 
 
@@ -250,6 +255,13 @@ def _torch(facts: dict[str, Any]) -> Files:
         if "xpu" in facts
         else files
     )
+
+
+def _program(variables: str) -> Files:
+    """A program that computes with the shell's build, a day old."""
+    library = f"{site_of(VENV)}/torch/lib/libtorch_cpu.so"
+    text = process(2121, argv=f"{VENV}/bin/python train.py", env=f"PATH=/bin {variables}", mapped=(library,))
+    return {"/proc/uptime": "100000.0 1\n", "/proc/stat": "btime 1700000000\n", **text}
 
 
 def _log(lines: str, places: Any) -> str:
@@ -334,14 +346,85 @@ def _amd(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     if "aer" in machine:  # of the port above each
         ports = [path.removesuffix("max_link_width") for path in content if path.endswith(":01.1/max_link_width")]
         content |= {f"{port}aer_dev_correctable": f"TOTAL_ERR_COR {machine['aer']}\n" for port in ports}
-    if machine.get("unbound"):  # its driver did not take it
-        gone = ("/drm/", "/drm", "/hwmon/", "/ras/", "/kfd/", "mem_info", "/uevent", "gpu_busy", "pp_dpm")
-        content = {path: text for path, text in content.items() if not any(part in path for part in gone)}
-        links = {path: target for path, target in links.items() if not path.endswith("/driver") and "/drm" not in path}
+    for index in range(len(models)) if "parts" in machine else ():
+        content = _parted(content, index, machine["parts"], models[index]["simds"] // machine["parts"], machine.get("hive", 0))
+    for index in range(len(models)):
+        own = next(path for path in content if path.endswith(f"{amd_bus_id(index)}/class")).rpartition("/")[0]
+        content |= {f"{own}/{name}": text for name, text in machine.get("card", {}).items()}
+        content |= {f"{own}/gpu_metrics": metrics(sum(1 << bit for bit in machine["bits"]))} if "bits" in machine else {}
+        if "group" in machine:
+            links[f"{own}/iommu_group"] = f"../../../../../../kernel/iommu_groups/{index + 40}"
+            content[f"/sys/kernel/iommu_groups/{index + 40}/type"] = f"{machine['group']}\n"
+    for index in range(len(models)) if machine.get("unbound") is True else machine.get("unbound") or ():  # its driver did not take it
+        own, card, node = f"/{amd_bus_id(index)}/", f"/card{index + 1}", f"{NODES}/{index + 1}/"
+        gone = ("drm/", "hwmon/", "ras/", "mem_info", "uevent", "gpu_busy", "pp_dpm")
+        content = {
+            path: text
+            for path, text in content.items()
+            if not path.startswith(node) and not any(f"{own}{part}" in path for part in gone) and not path.endswith(f"renderD{128 + index}")
+        }
+        links = {path: to for path, to in links.items() if not path.endswith((f"{own}driver", card)) and f"{card}/" not in path}
+    if machine.get("unbound") is True:
+        content = {path: text for path, text in content.items() if "/kfd/" not in path}
     return content, links, {"access:/dev/kfd": True, **{f"access:/dev/dri/renderD{128 + index}": True for index in range(len(models))}}
+
+
+def _parted(content: Files, index: int, parts: int, units: int, hive: int) -> Files:
+    """A divided GPU. The compute driver keeps the number of a part in the upper bits of its place."""
+    made = divided(content, index, parts, units, hive)
+    for part in range(1, parts):
+        path = f"{NODES}/{100 * (index + 1) + part}/properties"
+        place = (0x0C + 16 * index) << 8
+        made[path] = str(made[path]).replace(f"location_id {place}", f"location_id {place | part << 28}")
+    return made
 
 
 def _intel(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     facts = machine["intel"]
     content, links = intel(facts.get("device", "E20B"), **facts.get("files", {}))
+    if "held_by" in facts:  # kept for guests
+        own = "/0000:03:00.0/"
+        gone = (f"{own}drm/", f"{own}uevent", "/card1", "/renderD128")
+        content = {path: text for path, text in content.items() if not any(part in path for part in gone)}
+        links = {path: to for path, to in links.items() if not any(part in path for part in gone)}
+        links[next(path for path in links if path.endswith(f"{own}driver"))] = f"../../../../bus/pci/drivers/{facts['held_by']}"
     return content, links, {"access:/dev/dri/renderD128": True, "gpu:awake": {"card1": facts.get("awake", 0)}}
+
+
+def _graphics(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
+    """A processor of Intel's alone, whose graphics may have virtual functions that i915 holds, too."""
+    facts, port = machine["graphics"], "/sys/devices/pci0000:00"
+    content: Files = {"/proc/bus/pci/devices": "0010\t80860000\t0\n"}
+    links: dict[str, str] = {}
+    for number in range(1 + facts.get("functions", 0)):
+        place = f"0000:00:02.{number}"
+        own = f"{port}/{place}"
+        said = f"DRIVER={facts['driver']}\nPCI_ID=8086:{facts['device']}\nPCI_SLOT_NAME={place}\n"
+        content |= {
+            f"{own}/uevent": said, f"{own}/vendor": "0x8086\n", f"{own}/device": f"0x{facts['device'].lower()}\n", f"{own}/class": "0x030000\n",
+            f"{own}/drm/card{number}/dev": f"226:{number}\n", f"{own}/drm/renderD{128 + number}/dev": f"226:{128 + number}\n",
+            f"/dev/dri/renderD{128 + number}": "",
+        }  # fmt: skip
+        links |= {
+            f"/sys/class/drm/card{number}": f"../../devices/pci0000:00/{place}/drm/card{number}",
+            f"{own}/drm/card{number}/device": f"../../../{place}", f"/sys/bus/pci/devices/{place}": f"../../../devices/pci0000:00/{place}",
+            f"{own}/driver": f"../../../bus/pci/drivers/{facts['driver']}", **({f"{own}/physfn": "../0000:00:02.0"} if number else {}),
+        }  # fmt: skip
+    return content, links, {f"access:/dev/dri/renderD{128 + number}": True for number in range(1 + facts.get("functions", 0))}
+
+
+def _bus(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
+    """A machine without a GPU, with these devices: accelerators of other makers."""
+    content: Files = {}
+    listed = ["0000\t80860000\t0\n"]
+    links: dict[str, str] = {}
+    for facts in machine["bus"]:
+        for index in range(facts.get("count", 1)):
+            place = f"0000:{0x20 + index:02x}:00.0"
+            own = f"/sys/devices/pci0000:{0x10 + index:02x}/{place}"
+            content |= {f"{own}/{name}": f"{facts[name]}\n" for name in ("vendor", "device", "class")}
+            listed.append(f"{0x20 + index:02x}00\t{facts['vendor'][2:]}{facts['device'][2:]}\t0\n")
+            links[f"/sys/bus/pci/devices/{place}"] = f"../../..{own.removeprefix('/sys')}"
+            if facts.get("driver"):
+                links[f"{own}/driver"] = f"../../../bus/pci/drivers/{facts['driver']}"
+    return content | {"/proc/bus/pci/devices": "".join(listed)}, links, {}

@@ -89,8 +89,14 @@ def card(index: int, model: dict[str, object]) -> tuple[Files, Links]:
     lower = f"{upper}/0000:{bus - 1:02x}:00.0"
     own = f"{lower}/{bus_id(index)}"
     files: Files = {f"{port}/max_link_width": "16\n", f"{port}/max_link_speed": "32.0 GT/s PCIe\n", f"{port}/vendor": "0x1022\n"}
+    files[f"{port}/class"] = "0x060400\n"
     for folder, speed in ((upper, "32.0"), (lower, "32.0"), (own, "32.0")):
-        files |= {f"{folder}/vendor": "0x1002\n", f"{folder}/current_link_width": "16\n", f"{folder}/max_link_width": "16\n"}
+        files |= {
+            f"{folder}/vendor": "0x1002\n",
+            f"{folder}/class": "0x060400\n",
+            f"{folder}/current_link_width": "16\n",
+            f"{folder}/max_link_width": "16\n",
+        }
         files |= {f"{folder}/current_link_speed": f"{speed} GT/s PCIe\n", f"{folder}/max_link_speed": "32.0 GT/s PCIe\n"}
     sensors = f"{own}/hwmon/hwmon{index + 3}"
     files |= {f"{own}/{name}": text for name, text in of_card(index, model).items()}

@@ -3,7 +3,8 @@
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /usr/lib*/lib{cuda,nvidia-ml}.so.1  /run/nvidia-persistenced  /run/nvidia-fabricmanager
         /usr/{bin,sbin}/nv-fabricmanager  /usr/local/cuda*  /etc/nv_tegra_release  /proc/device-tree/compatible
-        /sys/class/dmi/id/product_name  /sys/module/amdgpu/version  /opt/rocm*/.info/version  /dev/{kfd,dri}  libze_loader
+        /sys/class/dmi/id/product_name  /sys/module/amdgpu/version  /opt/rocm*/{.info/version,lib/librocdxg.so}
+        /dev/{kfd,dri}  libze_loader
         NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
         https://docs.nvidia.com/deploy/driver-persistence/
@@ -34,11 +35,13 @@ FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
 AMDGPU = "/sys/module/amdgpu/version"
 ROCM = "/opt/rocm*/.info/version"
+ROCM_LIBRARIES = "/opt/rocm*/lib"
 KFD = "/dev/kfd"
 RENDER = "/dev/dri"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
 TOOLKITS = "/usr/local/cuda*"
+LEVEL_ZERO_GPU = "libze_intel_gpu.so.1"
 NVML = "nvml:SystemGetDriverVersion()"
 """The first call: it fails with the reason why NVML as a whole does not answer."""
 NO_DRIVER = "no NVIDIA driver is loaded"
@@ -127,6 +130,9 @@ class Driver(Record):
     level_zero_gpu: Annotated[
         bool | None, fact("whether Intel's compute driver libze_intel_gpu is installed", "/usr/lib*/libze_intel_gpu.so.1")
     ] = None
+    rocdxg: Annotated[
+        bool | None, fact("whether librocdxg is installed, through which ROCm reaches the GPU of Windows", f"{ROCM_LIBRARIES}/librocdxg.so")
+    ] = None
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
@@ -160,8 +166,9 @@ def collect(host: Host) -> Driver:
         rocm_version=_rocm_version(host),
         kfd_access=_may_open(host, KFD),
         render_access=_render_access(host),
-        level_zero=_installed(host, "libze_loader.so.1"),
-        level_zero_gpu=_installed(host, "libze_intel_gpu.so.1"),
+        level_zero=installed(host, "libze_loader.so.1"),
+        level_zero_gpu=installed(host, LEVEL_ZERO_GPU),
+        rocdxg=_rocdxg(host) if wsl else None,
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
@@ -247,9 +254,20 @@ def _render_access(host: Host) -> bool | None:
     return None if not answers or None in answers else all(answers)
 
 
-def _installed(host: Host, library: str) -> bool | None:
+def installed(host: Host, library: str) -> bool | None:
+    """Whether a library is in a folder of the system."""
     answers = [host.exists(f"{folder}/{library}") for folder in (*LIBRARY_FOLDERS, "/usr/local/lib", "/usr/local/lib64")]
     return True if any(answers) else None if None in answers else False
+
+
+def _rocdxg(host: Host) -> bool | None:
+    """Look for its development name and that of a release, beside ROCm and in the folders of the system."""
+    names = host.names("/opt") if host.exists("/opt") else ()
+    folders = [f"/opt/{name}/lib" for name in names or () if name.startswith("rocm")]
+    answers = [
+        host.exists(f"{folder}/librocdxg.so{end}") for folder in (*folders, *LIBRARY_FOLDERS, "/usr/local/lib") for end in ("", ".1")
+    ]
+    return True if any(answers) else None if names is None or None in answers else False
 
 
 def _asked(host: Host, problem: str, name: str) -> str | None:

@@ -26,12 +26,14 @@ MAX_OUTPUT_BYTES = 8 << 20
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "amd-smi-throttle": ("amd-smi", "metric", "--throttle", "--json"),
+    "amd-smi-violation": ("amd-smi", "metric", "--violation", "--json"),
     "amd-smi-list": ("amd-smi", "list", "--json"),
     "cpuinfo": (sys.executable, "-m", "cpuinfo", "--json"),
     "dmesg": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err,warn,notice,info"),
     "dmidecode-memory": ("dmidecode", "-t", "17"),
     "fabric-manager-version": ("nv-fabricmanager", "--version"),
-    "xpu-smi-dump": ("xpu-smi", "dump", "-d", "-1", "-m", "15,16,18", "-n", "1"),
+    "xpu-smi-dump": ("xpu-smi", "dump", "-d", "-1", "-m", "15,16,18,29,30", "-n", "1"),
+    "xpu-smi-dump-2": ("xpu-smi", "dump", "--device", "-1", "--metrics", "15,16,18,29,30", "--number", "1"),
     "xpu-smi-list": ("xpu-smi", "discovery", "-j"),
 }
 

@@ -16,10 +16,11 @@ _INDEPENDENT = {(1, 3): 112}
 """Where the throttle status that means the same on every chip lies, by format and content revision. Others have one of their chip."""
 _EVENTS = (
     ("sw-power-cap", (*range(8), *range(16, 24))),  # limits of power and current
-    ("sw-thermal", range(32, 44)),  # temperatures of core, memory and regulators
+    ("sw-thermal", (*range(32, 36), *range(37, 44))),  # temperatures of core, memory and regulators
     ("hw-thermal", (44, 45)),  # regulators too hot (VRHOT)
     ("hw-power-brake", (46, 47)),  # held from outside (PROCHOT)
 )
+"""Bit 36, the hotspot, says nothing: Navi 31 and 48 set it at rest, too. The sensor of the junction tells that heat."""
 _ACCUMULATED = {(1, 6): 32, (1, 7): 40, (1, 8): 40}
 """Where the firmware of MI300 and newer counts: its cycles, then those in which each of the following held the clocks."""
 _COUNTS = struct.Struct("<6I")

@@ -173,7 +173,7 @@ def all_examined(report: Report) -> bool:
 def silent_gpus(report: Report) -> str:
     """The GPUs of which nothing is known, and why, as ``2 GPUs did not answer (Unknown Error)``; empty when there is none.
 
-    One that a virtual machine was given, or a container was not, is nobody's to ask.
+    One that a virtual machine was given, or a container was not, is nobody's to ask. Without GPUs, accelerators of other makers count.
     """
     facts = MachineFacts(report.snapshot.areas)
     gpu, driver, container = facts.gpu, facts.driver, facts.container
@@ -189,7 +189,10 @@ def silent_gpus(report: Report) -> str:
         reasons = [driver.nvml_problem or None if driver else None] * len(asked)
     silent = [reason for reason in reasons if reason != ""]
     why = some(dict.fromkeys(neutral(str(reason)) for reason in silent if reason), 2)
-    return f"{count(len(silent), 'GPU')} did not answer{f' ({why})' if why else ''}" if silent else ""
+    if silent:
+        return f"{count(len(silent), 'GPU')} did not answer{f' ({why})' if why else ''}"
+    unknown = gpu.others if not gpu.devices and not gpu.functions else ()
+    return f"sysperf knows nothing of what computes here ({listed(unknown)})" if unknown else ""
 
 
 def tally(report: Report) -> str:

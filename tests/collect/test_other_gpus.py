@@ -200,6 +200,43 @@ def test_intels_tool_tells_memory_and_errors_under_deep(count: str, errors: int 
     assert plain.memory_used_bytes is None, "not asked without --deep"
 
 
+def test_the_newer_of_intels_tools_is_asked_in_its_own_words() -> None:
+    """Version 2 has other names for the options; errors of the memory are counted beside those of the caches."""
+    table = DUMPED.format("1").replace(", 82.44\n", ", 82.44, 7, 3\n")
+    table = table.replace("Used (MiB)\n", "Used (MiB), GPU Memory Errors Correctable, GPU Memory Errors Uncorrectable\n")
+    made: dict[str, object] = {"run:xpu-smi-list": DISCOVERED, "run:xpu-smi-dump-2": table}
+    (card,) = collect(make_machine(*intel(), made, deep=True)).devices or ()
+
+    assert (card.memory_used_bytes, card.ecc.uncorrected, card.ecc.corrected) == (86_444_605, 4, 7)
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "count"), [("46a0", "0000:00:02.3", 0), ("46a0", "0000:06:10.0", 0), ("e20b", "0000:00:02.0", 1)]
+)
+def test_a_card_of_intels_is_told_by_its_model(model: str, place: str, count: int) -> None:
+    """A guest sees the graphics of a processor, or a part of them, at any address, and a card at the processor's."""
+    own = f"/sys/devices/pci0000:00/{place}"
+    said = f"DRIVER=xe\nPCI_ID=8086:{model.upper()}\nPCI_SLOT_NAME={place}\n"
+    files: Files = {f"{own}/uevent": said, f"{own}/drm/card0/dev": "226:0\n", "/proc/bus/pci/devices": "0010\t80860000\t0\n"}
+    links = {f"{DRM}/card0": f"../..{own.removeprefix('/sys')}/drm/card0", f"{own}/drm/card0/device": f"../../../{place}"}
+
+    assert len(devices(files, links)) == count
+
+
+def test_what_a_host_has_for_its_guests_computes_for_nobody_here() -> None:
+    files, links = amd(MI300X)
+    own = next(path for path in files if path.endswith("0c:00.0/uevent")).rpartition("/")[0]
+
+    assert devices(files, {**links, f"{own}/physfn": ".."}) == ()
+
+
+def test_accelerators_of_other_makers_are_counted() -> None:
+    listed = "2000\t1da31020\t0\n2100\t1da31020\t0\n0000\t80860000\t0\n3000\t1ae00063\t0\n3100\t1ae01f1f\t0\n"
+
+    assert collect(make_machine({"/proc/bus/pci/devices": listed}, {}, {})).others == ("2 Gaudi of Intel's", "1 TPU of Google's")
+    assert collect(make_machine({"/proc/bus/pci/devices": "0000\t80860000\t0\n"}, {}, {})).others == ()
+
+
 @pytest.mark.parametrize("answer", ["", "no table", "DeviceId\n0", '{"device_list": 5}', "[[[["])
 def test_another_answer_of_intels_tool_says_nothing(answer: str) -> None:
     made: dict[str, object] = {"run:xpu-smi-list": answer, "run:xpu-smi-dump": answer}
@@ -236,10 +273,15 @@ def test_makers_are_listed_behind_each_other(machine: MakeMachine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bit", "event"), [(0, "sw-power-cap"), (17, "sw-power-cap"), (36, "sw-thermal"), (44, "hw-thermal"), (47, "hw-power-brake")]
+    ("bit", "event"), [(0, "sw-power-cap"), (17, "sw-power-cap"), (38, "sw-thermal"), (44, "hw-thermal"), (47, "hw-power-brake")]
 )
 def test_throttle_bits_have_common_names(bit: int, event: str) -> None:
     assert throttled_by(metrics(1 << bit)) == (event,)
+
+
+def test_the_bit_of_the_hotspot_says_nothing() -> None:
+    """Navi 31 and 48 set it at rest. What the junction's sensor says is judged."""
+    assert throttled_by(metrics(1 << 36)) == ()
 
 
 def throttle(**states: str) -> str:
@@ -276,6 +318,10 @@ def test_what_the_files_of_an_mi300x_do_not_tell_its_tool_does_under_deep() -> N
         calls_made: dict[str, object] = {"run:amd-smi-list": listed, "run:amd-smi-throttle": answer}
         found = collect(make_machine(files, links, calls_made, deep=True)).devices
         assert [card.clocks.events for card in found or ()] == [(), ("sw-power-cap", "hw-thermal")]
+
+    newer: dict[str, object] = {"run:amd-smi-list": listed, "run:amd-smi-violation": json.dumps({"gpu_data": json.loads(said)})}
+    found = collect(make_machine(files, links, newer, deep=True)).devices
+    assert [card.clocks.events for card in found or ()] == [(), ("sw-power-cap", "hw-thermal")], "of ROCm 7, whose option has another name"
 
     assert [card.clocks.events for card in devices(files, links)] == [None, None], "not asked without --deep"
 

@@ -19,7 +19,7 @@ from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Ans
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "releases", "xids")]
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
-AREAS = ("kernel", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
+AREAS = ("kernel", "memory", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
 BASE: Files = {
     "/proc/sys/kernel/osrelease": "6.8.0-45-generic\n",
     "/sys/class/dmi/id/chassis_type": "23\n",

@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from sysperf.collect.driver import NVML, nvml_problem
+from sysperf.collect.driver import LEVEL_ZERO_GPU, NVML, installed, nvml_problem
 from sysperf.collect.gpu import drm, tegra
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
 from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.log_faults import GOES_ON, OTHER_DRIVERS, Fault
+from sysperf.collect.gpu.others import others
 from sysperf.collect.gpu.places import KFD, PCI
 from sysperf.collect.gpu.records import Device, is_mobile
 from sysperf.host import Host
@@ -80,6 +81,9 @@ class Gpu(Record):
         ),
     ] = None
     kfd_gpus: Annotated[int | None, fact("GPUs, and parts of them, that AMD's driver for computing lists", KFD)] = None
+    others: Annotated[
+        tuple[str, ...] | None, fact("accelerators of other makers, of which nothing but their number is known here", PCI_LIST)
+    ] = None
     xids: Annotated[tuple[Xid, ...] | None, fact("driver errors in the kernel log", "run:dmesg")] = None
     sxids: Annotated[tuple[Xid, ...] | None, fact("errors of NVSwitches in the kernel log", "run:dmesg")] = None
     faults: Annotated[tuple[Fault, ...] | None, fact("what else the driver says of GPUs that it could not start or lost", "run:dmesg")] = (
@@ -102,6 +106,7 @@ def collect(host: Host) -> Gpu:
             functions=functions,
             graphics_targets=_graphics_targets(host),
             kfd_gpus=_kfd_gpus(host),
+            others=_others(host),
             xids=log.xids,
             sxids=log.sxids,
             faults=log.faults,
@@ -125,6 +130,7 @@ def collect(host: Host) -> Gpu:
         confidential_ready=_ready(host) if confidential else None,
         graphics_targets=_graphics_targets(host),
         kfd_gpus=_kfd_gpus(host),
+        others=_others(host),
         xids=log.xids,
         sxids=log.sxids,
         faults=log.faults,
@@ -162,6 +168,10 @@ def _kfd_gpus(host: Host) -> int | None:
     from sysperf.collect.readers import kfd  # noqa: PLC0415 - as above
 
     return None if host.names(KFD) is None else len(kfd.nodes(host))
+
+
+def _others(host: Host) -> tuple[str, ...] | None:
+    return others(host.text(PCI_LIST)) if (there := host.exists(PCI_LIST)) else None if there is None else ()
 
 
 def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
@@ -213,9 +223,9 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
     """The drivers' errors. Reading the kernel log takes --deep and often root.
 
     Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen,
-    unless ROCm is installed for it.
+    unless ROCm, or Intel's driver for computing, is installed for it.
     """
-    any_gpu = nvidia or bool(devices or functions) or host.exists(ROCM) is True
+    any_gpu = nvidia or bool(devices or functions) or host.exists(ROCM) is True or _intel_computes(host)
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
@@ -230,6 +240,11 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
         return fault.kind not in GOES_ON or (any_gpu and not draws)
 
     return read_log(log, places | ports, counts)
+
+
+def _intel_computes(host: Host) -> bool:
+    """Whether the graphics of Intel's processor may be used for computing."""
+    return any(card.vendor == "intel" for card in drm.cards(host) or ()) and installed(host, LEVEL_ZERO_GPU) is True
 
 
 def nvidia_functions(host: Host) -> tuple[Function, ...] | None:

@@ -120,6 +120,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         lost=False,
         memory_total_bytes=optional(host, f"{folder}/mem_info_vram_total"),
         memory_used_bytes=optional(host, f"{folder}/mem_info_vram_used"),
+        memory_shared_bytes=optional(host, f"{folder}/mem_info_gtt_total"),
         bar1_total_bytes=optional(host, f"{folder}/mem_info_vis_vram_total"),
         compute_partition=_word(host, f"{folder}/current_compute_partition"),
         memory_partition=_word(host, f"{folder}/current_memory_partition"),

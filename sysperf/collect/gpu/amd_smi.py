@@ -20,7 +20,8 @@ _EVENTS = {
 
 def throttled(host: Host) -> dict[str, tuple[str, ...]]:
     """Why the clocks are not at their highest, by PCI address; empty where the tool is absent or tells nothing."""
-    listed, metrics = _asked(host, "amd-smi-list"), _asked(host, "amd-smi-throttle")
+    listed = _asked(host, "amd-smi-list")
+    metrics = (_asked(host, "amd-smi-throttle") or _asked(host, "amd-smi-violation")) if listed else []
     places = {entry.get("gpu"): pci.bus_id(str(entry.get("bdf", ""))) for entry in listed}
     found: dict[str, tuple[str, ...]] = {}
     for entry in metrics:
@@ -33,7 +34,7 @@ def throttled(host: Host) -> dict[str, tuple[str, ...]]:
 
 
 def _asked(host: Host, command: str) -> list[dict[str, Json]]:
-    """The tool's entries, one a GPU; newer ones lie in `gpu_data`."""
+    """The tool's entries, one a GPU; newer ones lie in `gpu_data`. From ROCm 7 on the option has another name, and the answer has not."""
     text = host.run(command)
     try:
         answer: Json = from_json(text, Json) if text else None

@@ -1,6 +1,6 @@
 """GPUs of AMD and Intel as the kernel's graphics drivers list them.
 
-Reads   /sys/class/drm/card*/device/{uevent,drm,power/runtime_status}  …/hwmon/hwmon*  /dev/dri
+Reads   /sys/class/drm/card*/device/{uevent,drm,physfn,power/runtime_status}  …/hwmon/hwmon*  /dev/dri
 Kernel  https://docs.kernel.org/gpu/drm-uapi.html
 """
 
@@ -38,7 +38,10 @@ class Card(Record):
 
 
 def cards(host: Host) -> list[Card] | None:
-    """List cards by their PCI address; None where one cannot be told. Parts of a partitioned GPU have no address."""
+    """List cards by their PCI address, without those that a host has for its guests; None where one cannot be told.
+
+    Parts of a partitioned GPU have no address.
+    """
     names = host.names(DRM) if host.exists(DRM) else ()
     if names is None:
         return None
@@ -46,6 +49,7 @@ def cards(host: Host) -> list[Card] | None:
     if None in said.values():
         return None
     found = [card for path, fields in said.items() if (card := _card(path, fields or {})) is not None]
+    found = [card for card in found if not host.exists(f"{card.folder}/physfn")]
     given = host.names(NODES) if found and host.exists(NODES) else None
     found = [card if given is None else structs.replace(card, given=_is_given(host, card, given)) for card in found[:MAX_CARDS]]
     return sorted(found, key=lambda card: card.bus_id)

@@ -18,7 +18,7 @@ from sysperf.collect.gpu.places import PCI
 from sysperf.collect.gpu.records import Device
 from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
 from sysperf.collect.gpu.wires import NvLink, Xgmi
-from sysperf.collect.pcie.reader import INTEL_INTEGRATED
+from sysperf.collect.pcie.reader import is_card_of_intel
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 
@@ -62,7 +62,7 @@ def _with_use(device: Device, percent: int | None, said: Told) -> Device:
 
 def computing(cards: list[Card]) -> list[Card]:
     """Cards of this container that are not the graphics of a processor."""
-    return [card for card in cards if card.given and card.vendor == "intel" and card.bus_id != INTEL_INTEGRATED]
+    return [card for card in cards if card.given and card.vendor == "intel" and is_card_of_intel(card.bus_id, card.device_id)]
 
 
 def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:

@@ -17,7 +17,9 @@ AWAKE = "gpu:awake"
 LOOK_S = 0.1
 MIB = 1 << 20
 MAX_GPUS = 128
-_USED, _CORRECTED, _UNCORRECTED = "GPU Memory Used (MiB)", "Cache Errors Correctable", "Cache Errors Uncorrectable"
+_USED = "GPU Memory Used (MiB)"
+_CORRECTED = ("Cache Errors Correctable", "GPU Memory Errors Correctable")
+_UNCORRECTED = ("Cache Errors Uncorrectable", "GPU Memory Errors Uncorrectable")
 
 
 class Told(Record):
@@ -50,7 +52,8 @@ def look_twice(files: Mapping[str, Sequence[str]]) -> dict[str, int]:
 def told(host: Host) -> dict[str, Told]:
     """What xpu-smi says, by PCI address; empty where it is absent or says nothing."""
     places = {str(entry.get("device_id")): pci.bus_id(str(entry.get("pci_bdf_address", ""))) for entry in _listed(host)}
-    lines = [[cell.strip() for cell in line.split(",")] for line in (host.run("xpu-smi-dump") or "").splitlines()]
+    text = host.run("xpu-smi-dump") or host.run("xpu-smi-dump-2") or ""  # of 1.x, and of 2.x
+    lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     header = next((line for line in lines if "DeviceId" in line), [])
     rows = [dict(zip(header, line, strict=False)) for line in lines if line != header and len(line) == len(header)]
     found = {places.get(row["DeviceId"]): row for row in rows[:MAX_GPUS]} if header else {}
@@ -59,8 +62,13 @@ def told(host: Host) -> dict[str, Told]:
 
 def _told(row: Mapping[str, str]) -> Told:
     used = _number(row, _USED)
-    corrected, uncorrected = _number(row, _CORRECTED), _number(row, _UNCORRECTED)
-    return Told(None if used is None else int(used * MIB), *(None if count is None else int(count) for count in (corrected, uncorrected)))
+    return Told(None if used is None else int(used * MIB), _sum(row, _CORRECTED), _sum(row, _UNCORRECTED))
+
+
+def _sum(row: Mapping[str, str], names: Sequence[str]) -> int | None:
+    """What is counted in these columns; None where in none of them."""
+    counts = [count for name in names if (count := _number(row, name)) is not None]
+    return int(sum(counts)) if counts else None
 
 
 def _number(row: Mapping[str, str], name: str) -> float | None:

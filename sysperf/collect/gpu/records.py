@@ -87,6 +87,9 @@ class Device(Record):
             f"{CARD}/tile*/physical_vram_size_bytes",
         ),
     ] = None
+    memory_shared_bytes: Annotated[
+        int | None, fact("memory of the machine that the driver of an AMD GPU lets it use", f"{CARD}/mem_info_gtt_total")
+    ] = None
     memory_used_bytes: Annotated[
         int | None, of_nvml("memory that processes hold", "DeviceGetMemoryInfo", f"{CARD}/mem_info_vram_used", "run:xpu-smi-dump")
     ] = None

@@ -46,6 +46,7 @@ FLAGS = frozenset((
     "transparent_hugepage", "hugepages", "hugepagesz", "default_hugepagesz", "numa", "numa_balancing", "init_on_alloc", "init_on_free",
     "clocksource", "tsc", "nohpet", "highres", "nopti", "pti", "spectre_v2", "retbleed", "clearcpuid", "mem",
     "systemd.unified_cgroup_hierarchy", "nvidia-drm.modeset", "nouveau.modeset", "modprobe.blacklist", "rd.driver.blacklist",
+    "ttm.pages_limit", "amdttm.pages_limit", "amdgpu.gttsize",
 ))  # fmt: skip
 """Start parameters that decide speed; no other is kept."""
 

@@ -18,6 +18,8 @@ from sysperf.startup import lazy
 _GROUP = lazy(r"/([0-9]{1,9})$")
 VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086"}
 INTEL_INTEGRATED = "0000:00:02.0"
+INTEL_CARDS = ("0bd", "0be", "490", "569", "56a", "56b", "56c", "674", "e20", "e21", "e22")
+"""How the device ids of Intel's cards begin: https://dgpu-docs.intel.com/devices/hardware-table.html. Others are parts of processors."""
 PROCESSORS_OF_AMD = "1022"
 """What AMD's processors call their maker: their security processor and USB are in the slot of their GPU. AMD's GPUs say 1002."""
 
@@ -71,9 +73,9 @@ class Reader:
         )
 
     def _integrated(self, address: str, vendor: str | None) -> bool | None:
-        """Intel's GPU of a processor has a place of its own; AMD's shares its slot with functions of the processor's maker."""
+        """Intel's GPU of a processor is told by its model; AMD's shares its slot with functions of the processor's maker."""
         if vendor == VENDORS["intel"]:
-            return address == INTEL_INTEGRATED
+            return not is_card_of_intel(address, hex_number(self._host, f"{PCI}/{address}/device", 4))
         if vendor != VENDORS["amd"]:
             return False if vendor else None
         slot = address.rpartition(".")[0]
@@ -195,3 +197,8 @@ def hex_number(host: Host, path: str, digits: int) -> str | None:
     if number is None:
         host.refuse(path, f"no number of {digits} hexadecimal digits")
     return number
+
+
+def is_card_of_intel(address: str, model: str | None) -> bool:
+    """Whether a GPU of Intel's is a card. A guest sees that of its host's processor at any address, and a card at the processor's."""
+    return address != INTEL_INTEGRATED if model is None else model.startswith(INTEL_CARDS)

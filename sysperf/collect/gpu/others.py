@@ -1,0 +1,33 @@
+"""Accelerators of other makers, which PyTorch uses by packages of their own, and of which nothing else is known here.
+
+Reads   /proc/bus/pci/devices
+Names   https://pci-ids.ucw.cz, and for TPUs https://github.com/jax-ml/jax/blob/main/jax/_src/hardware_utils.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sysperf.startup import lazy
+
+MAKERS = {
+    # by vendor and device of the list
+    "Gaudi of Intel's": r"1da3[0-9a-f]{4}",
+    "TPU of Google's": r"1ae000(?:27|56|5e|62|63|6f|76)",
+    "Trainium or Inferentia of Amazon's": r"1d0f7[0-9a-f]6[4-7]",
+    "Ascend of Huawei's": r"19e5d(?:100|500|80[0-9])",
+    "Cloud AI of Qualcomm's": r"17cba[01]00",
+    "card of Tenstorrent's": r"1e52[0-9a-f]{4}",
+    "MLU of Cambricon's": r"cabc[0-9a-f]{4}",
+    "IPU of Graphcore's": r"1d95[0-9a-f]{4}",
+    "GPU of Moore Threads'": r"1ed50[12][0-9a-f]{2}",
+}
+_DEVICE = lazy(r"^[0-9a-f]{4}\t(?:" + "|".join(f"({pattern})" for pattern in MAKERS.values()) + r")\b", flags=8)
+
+
+def others(listed: str | None) -> tuple[str, ...] | None:
+    """Return ``8 Gaudi of Intel's`` and the like, from the kernel's list of devices; None where that is not known."""
+    if listed is None:
+        return None
+    counts = Counter(match.lastindex for match in _DEVICE.finditer(listed))
+    return tuple(f"{counts[place]} {name}" for place, name in enumerate(MAKERS, 1) if counts[place])
