@@ -230,6 +230,7 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     if "dmesg" in machine:
         calls["run:dmesg"] = _log(machine["dmesg"], places)
     content |= _base(machine.get("base", "bare")) | machine.get("files", {})
+    links |= machine.get("links", {})
     if "torch" in machine:
         content |= _torch(machine["torch"])
         calls[f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so"] = machine["torch"]["code"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, LIBRARY_FOLDERS, compute_runtime, installed, rocdxg
 from sysperf.host import Host
 from sysperf.model.record import Json, Record, fact, from_json
 from sysperf.model.text import neutral
@@ -41,21 +42,10 @@ RENDER = "/dev/dri"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
 TOOLKITS = "/usr/local/cuda*"
-LEVEL_ZERO_GPU = "libze_intel_gpu.so.1"
 NVML = "nvml:SystemGetDriverVersion()"
 """The first call: it fails with the reason why NVML as a whole does not answer."""
 NO_DRIVER = "no NVIDIA driver is loaded"
 
-LIBRARY_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/lib/wsl/lib",  # WSL 2: mounted from Windows
-    "/usr/local/nvidia/lib64",  # GKE and other container platforms
-    "/run/opengl-driver/lib",  # NixOS
-    "/.singularity.d/libs",  # Apptainer and Singularity with --nv
-)
 _VERSION = lazy(r"[0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 _SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
 _CUDA = lazy(r"[0-9]{1,3}\.[0-9]{1,3}(?:\.[0-9]{1,4}){0,2}")
@@ -130,6 +120,10 @@ class Driver(Record):
     level_zero_gpu: Annotated[
         bool | None, fact("whether Intel's compute driver libze_intel_gpu is installed", "/usr/lib*/libze_intel_gpu.so.1")
     ] = None
+    compute_runtime: Annotated[
+        int | None,
+        fact("build of Intel's compute driver by its file name: 28717 of libze_intel_gpu.so.1.3.28717.12", f"/usr/lib*/{LEVEL_ZERO_GPU}"),
+    ] = None
     rocdxg: Annotated[
         bool | None, fact("whether librocdxg is installed, through which ROCm reaches the GPU of Windows", f"{ROCM_LIBRARIES}/librocdxg.so")
     ] = None
@@ -168,7 +162,8 @@ def collect(host: Host) -> Driver:
         render_access=_render_access(host),
         level_zero=installed(host, "libze_loader.so.1"),
         level_zero_gpu=installed(host, LEVEL_ZERO_GPU),
-        rocdxg=_rocdxg(host) if wsl else None,
+        compute_runtime=compute_runtime(host),
+        rocdxg=rocdxg(host) if wsl else None,
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
@@ -252,22 +247,6 @@ def _render_access(host: Host) -> bool | None:
     names = host.names(RENDER) if host.exists(RENDER) else ()
     answers = [_may_open(host, f"{RENDER}/{name}") for name in (names or ())[:_MAX_NODES] if name.startswith("renderD")]
     return None if not answers or None in answers else all(answers)
-
-
-def installed(host: Host, library: str) -> bool | None:
-    """Whether a library is in a folder of the system."""
-    answers = [host.exists(f"{folder}/{library}") for folder in (*LIBRARY_FOLDERS, "/usr/local/lib", "/usr/local/lib64")]
-    return True if any(answers) else None if None in answers else False
-
-
-def _rocdxg(host: Host) -> bool | None:
-    """Look for its development name and that of a release, beside ROCm and in the folders of the system."""
-    names = host.names("/opt") if host.exists("/opt") else ()
-    folders = [f"/opt/{name}/lib" for name in names or () if name.startswith("rocm")]
-    answers = [
-        host.exists(f"{folder}/librocdxg.so{end}") for folder in (*folders, *LIBRARY_FOLDERS, "/usr/local/lib") for end in ("", ".1")
-    ]
-    return True if any(answers) else None if names is None or None in answers else False
 
 
 def _asked(host: Host, problem: str, name: str) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from sysperf.collect.driver import LEVEL_ZERO_GPU, NVML, installed, nvml_problem
+from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu import drm, tegra
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
 from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
@@ -21,6 +21,7 @@ from sysperf.collect.gpu.log_faults import GOES_ON, OTHER_DRIVERS, Fault
 from sysperf.collect.gpu.others import others
 from sysperf.collect.gpu.places import KFD, PCI
 from sysperf.collect.gpu.records import Device, is_mobile
+from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, installed
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Record, fact
@@ -237,7 +238,7 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
 
     def counts(fault: Fault) -> bool:
         draws = alone and fault.text.startswith(OTHER_DRIVERS) and fault.bus_id not in places
-        return fault.kind not in GOES_ON or (any_gpu and not draws)
+        return fault.kind not in GOES_ON or (any_gpu and not draws) or fault.text.startswith("gim ")
 
     return read_log(log, places | ports, counts)
 

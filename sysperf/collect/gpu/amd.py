@@ -41,7 +41,8 @@ MODELS = {
     "74b5": "AMD Instinct MI300X VF", "74a9": "AMD Instinct MI300X HF", "75a0": "AMD Instinct MI350X", "75a3": "AMD Instinct MI355X",
     "744c": "AMD Radeon RX 7900", "7448": "AMD Radeon PRO W7900", "745e": "AMD Radeon PRO W7800", "7480": "AMD Radeon RX 7600",
     "747e": "AMD Radeon RX 7800 XT", "7550": "AMD Radeon RX 9070", "7590": "AMD Radeon RX 9060 XT", "73bf": "AMD Radeon RX 6900",
-    "1586": "AMD Radeon 8060S",
+    "1586": "AMD Radeon 8060S", "7551": "AMD Radeon AI PRO R9700", "66a1": "AMD Instinct MI50", "66af": "AMD Radeon VII",
+    "73a3": "AMD Radeon PRO W6800", "73df": "AMD Radeon RX 6700", "73ff": "AMD Radeon RX 6600",
 }  # fmt: skip
 ARCHITECTURES = (
     ("gfx906", "vega"), ("gfx900", "vega"), ("gfx908", "cdna"), ("gfx90a", "cdna2"), ("gfx94", "cdna3"), ("gfx95", "cdna4"),

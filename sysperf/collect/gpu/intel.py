@@ -24,14 +24,18 @@ from sysperf.model.cpuset import MAX_CPU
 
 MODELS = {
     # by PCI device id: https://dgpu-docs.intel.com/devices/hardware-table.html
-    "0bd5": "Intel Data Center GPU Max 1550", "0bda": "Intel Data Center GPU Max 1100", "56c0": "Intel Data Center GPU Flex 170",
+    "0bd5": "Intel Data Center GPU Max 1550", "0bd6": "Intel Data Center GPU Max 1550", "0bd7": "Intel Data Center GPU Max 1350",
+    "0bd8": "Intel Data Center GPU Max 1350", "0bd9": "Intel Data Center GPU Max 1100", "0bda": "Intel Data Center GPU Max 1100",
+    "0bdb": "Intel Data Center GPU Max 1100", "56b0": "Intel Arc Pro A30M", "56b1": "Intel Arc Pro A40", "56b2": "Intel Arc Pro A60M",
+    "56b3": "Intel Arc Pro A60", "5690": "Intel Arc A770M", "5691": "Intel Arc A730M", "5692": "Intel Arc A550M",
+    "e223": "Intel Arc Pro B70", "56c0": "Intel Data Center GPU Flex 170",
     "56c1": "Intel Data Center GPU Flex 140", "56a0": "Intel Arc A770", "56a1": "Intel Arc A750", "56a2": "Intel Arc A580",
     "56a5": "Intel Arc A380", "56a6": "Intel Arc A310", "e20b": "Intel Arc B580", "e20c": "Intel Arc B570", "e211": "Intel Arc Pro B60",
     "e212": "Intel Arc Pro B50",
 }  # fmt: skip
 NOT_OFFERED = ("mem_busy_percent", "mem_info_vram_used", "pcie_replay_count")
 """Files that amdgpu has and Intel's drivers do not: what they would tell is unknown for that reason."""
-HAVE_ECC = ("0bd5", "0bda", "56c0", "56c1", "e211", "e212")
+HAVE_ECC = ("0bd5", "0bd6", "0bd7", "0bd8", "0bd9", "0bda", "0bdb", "56c0", "56c1", "e211", "e212")
 REASONS = {
     "pl1": "sw-power-cap", "pl2": "sw-power-cap", "pl4": "sw-power-cap", "ratl": "sw-thermal", "thermal": "hw-thermal",
     "vr_thermalert": "hw-thermal", "vr_tdc": "sw-power-cap", "prochot": "hw-power-brake",

@@ -39,13 +39,28 @@ ALL = {
     "iommu": r"AMD-Vi: Event logged \[[A-Z]",
 }
 OTHER_DRIVERS = ("amdgpu", "xe ", "i915", "Fence ")
-MARKS = ("NVRM", "nvidia", "amdgpu", "xe ", "xe:", "[xe]", "i915", "AMD-Vi: Event", "DMAR: [DMA", "pcieport", "Fence fallback")
+MARKS = (
+    "NVRM",
+    "nvidia",
+    "amdgpu",
+    "xe ",
+    "xe:",
+    "[xe]",
+    "i915",
+    "AMD-Vi: Event",
+    "DMAR: [DMA",
+    "pcieport",
+    "Fence fallback",
+    "gim error",
+    "gim warning",
+)
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
 _OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: ].{1,300})")
 _OF_OTHERS = lazy(
-    _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
+    _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]|gim (?:error|warning)\b"
+    r"|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
 )
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _REFUSED = lazy(
@@ -60,6 +75,8 @@ _ON_BUS = lazy(
 """What the kernel says of any link of PCI Express that lost data, or went down."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")
 _STARS = lazy(r"\s?\*{3,80}")
+_OF_HOST = lazy(r"\[([0-9a-f]{1,4}):([0-9a-f]{1,2}):([0-9a-f]{1,2}):([0-7])\]\[")
+"""How gim, AMD's driver of hosts of virtual GPUs, writes an address: ``[0:3d:0:0][PF]``."""
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
 
 
@@ -87,10 +104,18 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
     for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
             text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
-            address = _BUS_ID.search(match[2])
-            bus_id = pci.bus_id(address[1]) if address else None
+            bus_id = _place(match[2])
             return Fault(bus_id or "a GPU", text, str(said.lastgroup).replace("_", "-"), bus_id, 1, neutral(match[1], 40))
     return None
+
+
+def _place(text: str) -> str | None:
+    """Return the PCI address in a line."""
+    if of_host := _OF_HOST.search(text):
+        domain, bus, device, function = of_host.groups()
+        return f"{domain:0>4}:{bus:0>2}:{device:0>2}.{function}"
+    address = _BUS_ID.search(text)
+    return pci.bus_id(address[1]) if address else None
 
 
 @cache

@@ -49,7 +49,7 @@ OTHERS = {
     r"|SMC (?:is not ready|engine is not correctly up)|Failed to setup smc hw"
     r"|[Ss][Mm][Uu] (?:load firmware|firmware load(?:ing)?) failed|Failed to enable (?:GuC CT|CTB)|DMA for GuC fw failed"
     r"|GuC init failed with|GuC PC (?:Start|reset) failed|SLPC (?:reset action failed|not enabled)",
-    "firmware": r"SMU: I'm not done with your previous command|SMU may be not in the right state"
+    "firmware": r"PSP command fence wait failed|SMU: I'm not done with your previous command|SMU may be not in the right state"
     r"|SMU: (?:No response|response:0xFFFFFFFF)|SMU is in hanged state|No response from smu|SMU still servicing msg"
     r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: (?:no response|no reply|failure 0x|unexpected reply)"
     r"|G2H channel broken|No forward process on H2G|reached retry limit"
@@ -72,6 +72,7 @@ OTHERS = {
     r"|[Ee]rror flushing GPU TLB|TLB flush failed for PASID"
     r"|TLB invalidation (?:fence timeout|response timed out|did not complete)|(?:TD flush|Global invalidation) timeout"
     r"|timeout: rlcg (?:program|faled)|couldn't schedule ib on ring|(?:move|clear) memory with ring turned off"
+    r"|Issuing Whole GPU reset|GFX engine hang detected|Scheduler has entered an abnormal state"
     r"|Force wake domain .{1,30} failed to ack|timed out waiting for forcewake ack",
     "link": r"XGMI: (?!.{0,20}create).{0,60}\b[Ff]ail|XGMI: .{1,60}can not match hive|(?:wafl|xgmi|usr [cd]p) link training failed",
     "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in (?:SDMA )?command stream|Engine memory CAT error"
