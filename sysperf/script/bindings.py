@@ -111,8 +111,9 @@ class Bindings:
     def _read_calls(self) -> None:
         for call in self._tree.of(ast.Call):
             name = last_name(call.func)
-            if name in self.functions and len(known := self.calls.setdefault(name, [])) < MAX_CALLS:
-                known.append(call)
+            for called in (name, *self._aliases(call.func)):
+                if called in self.functions and len(known := self.calls.setdefault(called, [])) < MAX_CALLS:
+                    known.append(call)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
                 self._read_backward(call, call.func)
             if name in ("parameters", "named_parameters") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
@@ -121,6 +122,13 @@ class Bindings:
                 self.read.add((self.scope(call, owner), owner))
             if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
                 self._updates.setdefault(owner, []).append(call)
+
+    def _aliases(self, called: ast.expr) -> list[str]:
+        """The functions that a name stands for: ``step = first if warm else second``."""
+        bindings = self.lookup(called, called.id) if isinstance(called, ast.Name) and called.id not in self.functions else []
+        values = [binding.value for binding in bindings if not binding.path and not binding.element]
+        parts = [part for value in values for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))]
+        return [part.id for part in parts if isinstance(part, ast.Name)]
 
     def _read_backward(self, call: ast.Call, method: ast.Attribute) -> None:
         """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
@@ -174,6 +182,19 @@ class Bindings:
         if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
             return []
         return [call for call in sites if last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner)]
+
+    def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
+        """What the calls in this file give to a parameter."""
+        function, index = parameter
+        name = [*function.args.posonlyargs, *function.args.args][index].arg if index >= 0 else ""
+        is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
+        given = []
+        for call in self.call_sites(function):
+            place = index - 1 if is_method and isinstance(call.func, ast.Attribute) else index
+            if 0 <= place < len(call.args) and not any(isinstance(argument, ast.Starred) for argument in call.args[: place + 1]):
+                given.append(call.args[place])
+            given += [keyword.value for keyword in call.keywords if keyword.arg == name and name]
+        return given
 
     def _is_method(self, function: Function) -> bool:
         return isinstance(self._tree.parents.get(function), ast.ClassDef)

@@ -39,15 +39,18 @@ def facts(file: File) -> Script:
     found_settings = tuple(calls.settings(file))
     frameworks = _frameworks(file)
     names = {call.what for call in found_calls}
-    device = _device(file, frameworks)
-    moves = any(transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda"))
+    around = file.names.outside.news.around
+    device = _device(file, frameworks) or around.device
+    moves = around.moves or any(
+        transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda")
+    )
     return Script(
         file=file.source.path,
         lines=len(file.source.starts),
         frameworks=frameworks,
         device=device,
         moves=moves,
-        gpu=bool(device) or moves or any(_DEVICE_WORDS.fullmatch(word) for word in _said(file)) or None,
+        gpu=bool(device) or moves or around.gpu or any(_DEVICE_WORDS.fullmatch(word) for word in _said(file)) or None,
         trains=_trains(file),
         by_hand=bool(file.loops.steps) and file.loops.optimizes,
         precision=_precision(file),
@@ -91,7 +94,8 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     names = (file.names.qualified(node) for node in file.tree.of(ast.Attribute))
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
-    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or calls.hands_over(file) else ""
+    hooks = any(file.values.base_of(node) == "lightning" for node in file.names.classes.values())
+    return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or hooks or calls.hands_over(file) else ""
 
 
 def _makes_model(file: File) -> bool:

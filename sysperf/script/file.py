@@ -6,9 +6,12 @@ import ast
 from functools import cached_property
 from typing import TypedDict
 
+from sysperf.script.links import News
 from sysperf.script.loops import Loops, Where
+from sysperf.script.modules import Modules
 from sysperf.script.names import Names
 from sysperf.script.nodes import dotted
+from sysperf.script.outside import NO_MODULES, NOTHING
 from sysperf.script.source import Source
 from sysperf.script.syntax import Tree
 from sysperf.script.values import Values
@@ -35,11 +38,11 @@ class SiteFields(TypedDict):
 class File:
     """One file, parsed."""
 
-    def __init__(self, source: Source) -> None:
-        """Parse. Raises Unreadable."""
+    def __init__(self, source: Source, modules: Modules = NO_MODULES, news: News = NOTHING) -> None:
+        """Parse. `modules` are the files that are linted together, and `news` what these say. Raises Unreadable."""
         self.source = source
         self.tree = Tree(source.text)
-        self.names = Names(self.tree)
+        self.names = Names(self.tree, source.path, modules, news)
         self.values = Values(self.tree, self.names)
         self.loops = Loops(self.tree, self.names, self.values)
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from sysperf.model.finding import Finding
 from sysperf.model.record import JsonObject, Record, document_schema, fact
+from sysperf.script.links import Links
 
 
 class Unread(Record):
@@ -33,6 +34,7 @@ class Examined(Record, kw_only=True):
     undecided: int = 0
     notes: tuple[Note, ...] = ()
     unread: Unread | None = None
+    links: Annotated[Links | None, fact("what it tells the other files of the call")] = None
 
 
 class Lint(Record, kw_only=True):

@@ -9,6 +9,7 @@ from sysperf.script import samples
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
 from sysperf.script.kinds import ARRAYS, LOADERS
+from sysperf.script.links import Use
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Loop, within
@@ -44,7 +45,8 @@ def _gives_a_part(file: File, call: ast.Call) -> bool:
 def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.AST]) -> Loader:
     loops = _loops_over(file, call)
     trainer = maker is TRANSFORMERS
-    seen = bool(loops) or trainer
+    other = file.names.outside.use(place_of(file, call)) or Use()
+    seen = bool(loops) or trainer or other.seen
     handed = [] if seen else _handed_over(file, call)
     return Loader(
         **file.site(call),
@@ -56,10 +58,39 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
-        trains=trainer or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call),
-        moved=trainer or maker is TIMM or call in moved or any(_gets_device(file, each) for each in handed) or (False if seen else None),
-        epochs=trainer or any(_in_epochs(file, loop, call) for loop in loops) if seen else bool(handed) or _gathered(file, call) or None,
+        trains=trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call),
+        moved=trainer
+        or maker is TIMM
+        or other.moved
+        or call in moved
+        or any(_gets_device(file, each) for each in handed)
+        or (False if seen else None),
+        epochs=trainer or other.epochs or any(_in_epochs(file, loop, call) for loop in loops)
+        if seen
+        else bool(handed) or _gathered(file, call) or None,
     )
+
+
+def place_of(file: File, call: ast.Call) -> str:
+    """How other files name what a call makes."""
+    return f"{file.source.path}:{call.lineno}:{call.col_offset}"
+
+
+def uses(file: File) -> dict[str, Use]:
+    """What a file does with loaders that others make, by their places."""
+    if not (made := list(file.names.outside.loaders)):
+        return {}
+    moved = _moved(file)
+    found = {}
+    for loader in made:
+        loops = _loops_over(file, loader)
+        found[loader.place] = Use(
+            seen=bool(loops),
+            trains=any(_trains(file, loop) for loop in loops),
+            moved=loader in moved,
+            epochs=any(_in_epochs(file, loop, loader) for loop in loops),
+        )
+    return {place: use for place, use in found.items() if use != Use()}
 
 
 def _handed_over(file: File, made: ast.Call) -> list[ast.Call]:
@@ -122,7 +153,7 @@ def _is_made_of_arrays(file: File, dataset: ast.expr) -> bool:
     return bool(made) and len(made) == len(values) and all(ARRAYS.fullmatch(last_name(given)) for call in made for given in call.args)
 
 
-def _loops_over(file: File, call: ast.Call) -> list[ast.For | ast.AsyncFor]:
+def _loops_over(file: File, call: ast.AST) -> list[ast.For | ast.AsyncFor]:
     """The loops that iterate what a call makes; of a generator that gives on its batches, whoever asks that for them is not seen."""
     loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While) and file.loops.iterates(loop, call)]
     return [loop for loop in loops if not any(isinstance(part, ast.Yield) for part in within(loop))]
@@ -154,7 +185,7 @@ def _by_name(file: File, call: ast.Call) -> bool | None:
     return True if file.text(file.names.argument(call, "shuffle", 2)) == "True" else None
 
 
-def _in_epochs(file: File, loop: ast.For | ast.AsyncFor, made: ast.Call) -> bool:
+def _in_epochs(file: File, loop: ast.For | ast.AsyncFor, made: ast.AST) -> bool:
     """Whether a loop over a loader runs once an epoch; of a function that several loaders are given to, the calls with this one count."""
     function = file.tree.function_of(loop)
     sites = file.names.call_sites(function) if function is not None else []

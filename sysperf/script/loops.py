@@ -25,6 +25,8 @@ _HELD_OUT = lazy(
     r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)|_*(data_?)?(loader|dl)_(test|val|valid|validation|eval|dev)"
 )
 """Loaders of data that nothing is trained on."""
+_CRITERION = lazy(r"\w*(Loss|LossCompute|Criterion)")
+"""Classes whose forward pass is a part of each step."""
 Places = tuple[tuple[Function, int], ...]
 """Parameters of a function."""
 
@@ -47,7 +49,7 @@ class Loops(Steps):
         self.evaluations = {loop for loop in tree.loops if self._evaluates(loop)}
         self._known: dict[tuple[Function, Places], Where] = {}
 
-    def iterates(self, loop: ast.For | ast.AsyncFor, call: ast.Call) -> bool:
+    def iterates(self, loop: ast.For | ast.AsyncFor, call: ast.AST) -> bool:
         """Whether a loop goes over what a call makes."""
         return any(value.kind == "loader" and value.origin is call for value in self._values.of(loop.iter))
 
@@ -119,7 +121,7 @@ class Loops(Steps):
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
                 return where
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                where = self._of_function(parent, depth, tuple(asked))
+                where = self.of_function(parent, depth, tuple(asked))
                 return where._replace(guarded=where.guarded or guarded)
             child = parent
         return Where("", guarded)
@@ -133,7 +135,7 @@ class Loops(Steps):
             return Where("evaluation", guarded, loop)
         return Where("epoch", guarded, loop) if self.is_epoch(loop) else None
 
-    def _of_function(self, function: Function, depth: int, asked: tuple[str, ...] = ()) -> Where:
+    def of_function(self, function: Function, depth: int = MAX_DEPTH, asked: tuple[str, ...] = ()) -> Where:
         """How often a function runs; `asked` are names that must be something there, which a call may leave out."""
         arguments = [*function.args.posonlyargs, *function.args.args]
         places = tuple((function, place) for place, given in enumerate(arguments) if given.arg in asked)
@@ -146,23 +148,34 @@ class Loops(Steps):
     def _function(self, function: Function, depth: int, places: Places) -> Where:
         owner = self._tree.parents.get(function)
         kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
+        if any(_keeps_results(each) for each in function.decorator_list) or (function.name == "forward" and self._is_training(function)):
+            return Where()
         if function in self.step_functions and self._names.call_sites(function):
             called = self._of_calls(function, depth, places)
             return called if called.often else Where("step")
         if function in self.step_functions or (function.name in STEP_HOOKS and kind in ("lightning", "hf-trainer")):
             return Where("step")
-        if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer"):
-            return Where("evaluation")
+        often = "evaluation" if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer") else ""
         if function.name in SAMPLE_METHODS and kind in ("dataset", "iterable-dataset"):
-            return Where("sample")
+            often = "sample"
         if function.name == "forward" and kind in ("model", "lightning"):
-            return Where("forward")
-        return self._of_calls(function, depth, places)
+            often = "step" if isinstance(owner, ast.ClassDef) and _CRITERION.fullmatch(owner.name) else "forward"
+        return Where(often) if often else self._of_calls(function, depth, places)
+
+    def _is_training(self, function: Function) -> bool:
+        """Whether a function holds a whole training: what is named `forward` is none of a step then."""
+        return any(self._tree.function_of(loop) is function for loop in (*self.steps, *self.epochs))
 
     def _of_calls(self, function: Function, depth: int, places: Places) -> Where:
         """The most frequent of the places that call a function and leave nothing out."""
         calls = self._names.call_sites(function) if depth else []
         sites = [self.where(call, depth - 1) for call in calls if not any(self._names.leaves_out(call, *place) for place in places)]
+        outside = self._names.outside
+        sites += [
+            Where(call.often, call.guarded)
+            for call in outside.calls(function)
+            if not any(outside.leaves_out(call, *place) for place in places)
+        ]
         for often in ("step", "evaluation", "forward", "sample", "epoch"):
             if same := [site for site in sites if site.often == often]:
                 return min(same, key=lambda site: site.guarded)._replace(loop=same[0].loop)
@@ -189,6 +202,8 @@ class Loops(Steps):
         ``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.set(size)``.
         """
         tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+        if any(_fills(statement, container) for test in tests if (container := _absent(test))):
+            return True
         missing = {name for name in map(_missing, tests) if name.startswith("self.")}
         if not missing:
             return False
@@ -222,6 +237,22 @@ def _present(test: ast.expr) -> str:
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
         return dotted(test.left)
     return dotted(test)
+
+
+def _keeps_results(decorator: ast.expr) -> bool:
+    """``@functools.lru_cache(maxsize=None)``, ``@cache``: what was computed once is not computed again."""
+    return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in ("lru_cache", "cache", "cached_property")
+
+
+def _absent(test: ast.expr) -> str:
+    """The container that a condition says something is not in yet: ``if key not in made:``."""
+    return dotted(test.comparators[0]) if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) else ""
+
+
+def _fills(statement: ast.If, container: str) -> bool:
+    """Whether a condition puts into a container what was not there: ``made[key] = …``."""
+    targets = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
+    return any(isinstance(target, ast.Subscript) and dotted(target.value) == container for target in targets)
 
 
 def _missing(test: ast.expr) -> str:

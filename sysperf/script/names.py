@@ -7,16 +7,23 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from sysperf.script.bindings import Binding, Bindings
+from sysperf.script.links import News
+from sysperf.script.modules import Modules
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.options import Constant, defaults
-from sysperf.script.syntax import Function
+from sysperf.script.outside import NO_MODULES, NOTHING, Outside
+from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
 _OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
 
 
 class Names(Bindings):
-    """The names of a file."""
+    """The names of a file, and what other files say of them."""
+
+    def __init__(self, tree: Tree, path: str = "", modules: Modules = NO_MODULES, news: News = NOTHING) -> None:
+        super().__init__(tree)
+        self.outside = Outside(tree, self, path, modules, news)
 
     @cached_property
     def options(self) -> dict[str, Constant]:
@@ -167,19 +174,6 @@ class Names(Bindings):
         kept = bindings[0].parameter if len(bindings) == 1 else None
         default = _default_of(kept) if kept is not None and not self.arguments(kept) else None
         return isinstance(default, ast.Constant) and default.value is False
-
-    def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
-        """What the calls in this file give to a parameter."""
-        function, index = parameter
-        name = [*function.args.posonlyargs, *function.args.args][index].arg if index >= 0 else ""
-        is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
-        given = []
-        for call in self.call_sites(function):
-            place = index - 1 if is_method and isinstance(call.func, ast.Attribute) else index
-            if 0 <= place < len(call.args) and not any(isinstance(argument, ast.Starred) for argument in call.args[: place + 1]):
-                given.append(call.args[place])
-            given += [keyword.value for keyword in call.keywords if keyword.arg == name and name]
-        return given
 
 
 def _key(given: ast.keyword) -> ast.expr | None:

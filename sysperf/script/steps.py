@@ -79,8 +79,8 @@ class Steps:
         if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters"):
             return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
         if isinstance(call.func, ast.Attribute) and method == "step":
-            return self._values.is_a(call.func.value, "optimizer", "scaler")
-        return self._takes_loss_and_optimizer(call, method)
+            return self._values.is_a(call.func.value, "optimizer", "scaler") or self._names.outside.result(call).advances
+        return self._names.outside.result(call).advances or self._takes_loss_and_optimizer(call, method)
 
     def _takes_loss_and_optimizer(self, call: ast.Call, method: str) -> bool:
         """``loss_scaler(loss, optimizer, parameters=…)``, whose backward pass is in another file."""
@@ -97,7 +97,7 @@ class Steps:
         known = ("optimize_parameters", "update_params", "step")
         calls = [call for call in self._tree.of(ast.Call) if self.advances(call)]
         return any(last_name(call.func) in known or not isinstance(call.func, ast.Attribute) for call in calls) or any(
-            self._takes_loss_and_optimizer(call, last_name(call.func)) for call in calls
+            self._takes_loss_and_optimizer(call, last_name(call.func)) or self._names.outside.result(call).advances for call in calls
         )
 
     def _in_autograd(self, call: ast.Call) -> bool:
@@ -187,12 +187,21 @@ class Steps:
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and parent not in self.steps:
                 if not isinstance(parent, ast.While) and _ROUNDS.fullmatch(dotted(parent.target)):
                     continue
-                self.epochs.add(parent)
+                if not self._is_part_of_step(parent, MAX_DEPTH):
+                    self.epochs.add(parent)
                 return
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
                 for site in self._names.call_sites(parent) if depth else ():
                     self._mark_epochs(site, depth - 1)
                 return
+
+    def _is_part_of_step(self, node: ast.AST, depth: int) -> bool:
+        """Whether a loop is repeated by one that makes steps, too: over the parts of a batch, whose gradients are summed up."""
+        function = self._tree.function_of(node)
+        if any(parent in self.steps for parent in self._tree.ancestors(node)):
+            return True
+        sites = self._names.call_sites(function) if function is not None and depth else []
+        return any(self._is_part_of_step(site, depth - 1) for site in sites)
 
     def is_epoch(self, loop: Loop) -> bool:
         """Whether a loop goes through epochs: by what it holds, or by its name."""

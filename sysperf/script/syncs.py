@@ -37,6 +37,8 @@ _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
 _BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
 """Names of what keeps samples."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
+_MOVES = lazy(r"(\w+_)?to_(device|cuda|gpu)|(move|send|put)_(batch|data|tensors?|to|inputs?)(_\w+)?|cuda_batch|batch_cuda")
+"""Functions that copy batches to a device."""
 _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
 
@@ -225,7 +227,7 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
     evident = (
         method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
     )
-    return "tensor" if evident and file.uses_torch and not call.args else ""
+    return "tensor" if evident and (file.uses_torch or kinds & set(_TENSORS)) and not call.args else ""
 
 
 def _is_asked(file: File, call: ast.Call, owner: ast.expr) -> bool:
@@ -257,11 +259,18 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if value is not None and value.lineno > node.lineno:
                 continue  # it is moved only later
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
-            if any(last_name(call.func) in ("to", "cuda") and is_to_device(file, call) for call in calls):
+            if any(_sends(file, call) for call in calls):
                 return True
             if value is not None and depth and _is_moved(file, value, depth - 1):
                 return True
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
+
+
+def _sends(file: File, call: ast.Call) -> bool:
+    """Whether a call copies what it is given to a device: ``x.to(device)``, ``to_device(batch, device)``."""
+    if last_name(call.func) in ("to", "cuda"):
+        return is_to_device(file, call)
+    return bool(_MOVES.fullmatch(last_name(call.func))) and bool(call.args)
 
 
 def _is_drawn(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:

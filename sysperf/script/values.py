@@ -28,6 +28,7 @@ from sysperf.script.kinds import (
     library_kind,
     made_by,
 )
+from sysperf.script.links import Kinds
 from sysperf.script.names import Names
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, Tree
@@ -52,7 +53,7 @@ class Values:
     def __init__(self, tree: Tree, names: Names) -> None:
         self._tree = tree
         self._names = names
-        self._known: dict[ast.AST, tuple[Value, ...]] = {}
+        self._found: dict[ast.AST, tuple[Value, ...]] = {}
         self._parts: dict[tuple[ast.AST, tuple[int, ...]], tuple[Value, ...]] = {}
         self._bases = {name: self._base_kind(node) for name, node in names.classes.items()}
 
@@ -60,10 +61,10 @@ class Values:
         """What an expression may be; nothing where that is not known."""
         if depth == 0:
             return ()
-        values = self._known.get(node)
+        values = self._found.get(node)
         if values is None:
-            self._known[node] = ()  # while it is looked at, a cycle finds nothing
-            values = self._known[node] = tuple(dict.fromkeys(self._look(node, depth)))[:MAX_VALUES]
+            self._found[node] = ()  # while it is looked at, a cycle finds nothing
+            values = self._found[node] = tuple(dict.fromkeys(self._look(node, depth)))[:MAX_VALUES]
         return values
 
     def without(self, name: ast.expr, value: ast.expr) -> tuple[Value, ...]:
@@ -91,10 +92,22 @@ class Values:
             if local is not None and local is not node and depth:
                 if kind := self._base_kind(local, depth - 1):
                     return kind
-            elif kind := library_kind(name):
+            elif kind := library_kind(name) or self._class_kind(base):
                 return kind
         methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
         return "lightning" if {"training_step", "configure_optimizers"} <= methods else ""
+
+    def _class_kind(self, node: ast.expr) -> str:
+        found = self._names.outside.class_of(node)
+        return found.kind if found is not None else ""
+
+    def _told(self, kinds: Kinds) -> list[Value]:
+        """What another file says that something is."""
+        return [
+            Value(known.kind, self._names.outside.elsewhere(known.loader), known.guess)
+            for known in kinds
+            if known.kind not in ("none", "object")
+        ]
 
     def _look(self, node: ast.AST, depth: int) -> list[Value]:
         if isinstance(node, ast.Call):
@@ -113,7 +126,10 @@ class Values:
             return [Value("tensor", node)] if any(self.is_a(side, *TENSORS) for side in (node.left, *node.comparators)) else []
         if isinstance(node, ast.Subscript):
             item = self._names.item(node)
-            return [_single(value) for value in self.of(node.value, depth - 1)] if item is None else list(self.of(item, depth - 1))
+            if item is not None:
+                return list(self.of(item, depth - 1))
+            named = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)  # what has names is no tensor
+            return [_single(value) for value in self.of(node.value, depth - 1) if not (named and value.kind == "tensor" and value.guess)]
         values = [value for part in _alternatives(node) for value in self.of(part, depth - 1)]
         return [_several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
 
@@ -133,6 +149,8 @@ class Values:
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)
         values = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
+        if not values and isinstance(node, ast.Attribute):
+            values = self._told(self._names.outside.attribute(node))
         if values and name in self._names.differentiated and not any(value.kind in ("number", "array", "host") for value in values):
             return [Value("loss", values[0].origin), *(value for value in values if value.kind != "loss")]
         if values:
@@ -163,6 +181,7 @@ class Values:
         if binding.parameter is not None:
             given = self._names.arguments(binding.parameter)
             known = [value for expression in given for value in self.of(expression, depth - 1)]
+            known = known or [value for kinds in self._names.outside.given(*binding.parameter) for value in self._told(kinds)]
             return known or self._of_forward(*binding.parameter) or self._of_namesake(*binding.parameter)
         if binding.value is None:
             return ()
@@ -222,16 +241,18 @@ class Values:
         return self._parts[value, path]
 
     def _unpacked(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
-        index, rest = path[0], path[1:]
+        index, rest, told = path[0], path[1:], list[Value]()
         if isinstance(value, ast.Tuple | ast.List):
             return self._part(value.elts[index], rest, depth - 1) if index < len(value.elts) else ()
         if isinstance(value, ast.Call):
             if last_name(value.func) in ("prepare", "setup", "setup_dataloaders") and index < len(value.args):
                 return self._part(value.args[index], rest, depth - 1)
-            for function in self._local(value):
-                return [part for result in _returns(function) for part in self._part(result, path, depth - 1)]
+            if functions := self._local(value):
+                return [part for result in returns(functions[0]) for part in self._part(result, path, depth - 1)]
+            parts = self._names.outside.result(value).parts
+            told = self._told(parts[index]) if index < len(parts) and not rest else []
         kinds = ("batch", "output", "tensor", "loader", "loaders", "hf-dataset")
-        return [_single(candidate) for candidate in self.of(value, depth - 1) if candidate.kind in kinds]
+        return told or [_single(candidate) for candidate in self.of(value, depth - 1) if candidate.kind in kinds]
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
@@ -242,10 +263,17 @@ class Values:
             passed = list(self.of(call.args[0], depth - 1)) if call.args else []
             return [_element_of(value) for value in passed] if last == "next" else passed
         if functions := self._local(call):
-            return [value for function in functions for result in _returns(function) for value in self.of(result, depth - 1)]
+            return [value for function in functions for result in returns(function) for value in self.of(result, depth - 1)]
+        if told := self._made_elsewhere(call):
+            return told
         if isinstance(call.func, ast.Attribute):
             return self._method(call, call.func, depth)
         return self._called(self.of(call.func, depth - 1), call)
+
+    def _made_elsewhere(self, call: ast.Call) -> list[Value]:
+        """What a function or a class of another file gives."""
+        kind = self._class_kind(call.func)
+        return self._told(self._names.outside.result(call).whole) or ([Value(kind, call)] if kind else [])
 
     def _kind_of_call(self, name: str) -> str:
         """The kind of what a class or function makes, by its name alone; empty for what is not known."""
@@ -300,7 +328,7 @@ class Values:
         by_name = isinstance(call.func, ast.Name)
         by_self = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls")
         functions = self._names.functions.get(last_name(call.func), []) if by_name or by_self else []
-        written = [function for function in functions if not _is_abstract(function)]
+        written = [function for function in functions if not is_abstract(function)]
         return written if len(written) == 1 else []
 
 
@@ -324,13 +352,13 @@ def _asks_for_tensor(test: ast.expr, otherwise: ast.expr) -> bool:
     return "Tensor" in last_name(test.args[1]) and bool(dotted(otherwise)) and dotted(test.args[0]) == dotted(otherwise)
 
 
-def _is_abstract(function: Function) -> bool:
+def is_abstract(function: Function) -> bool:
     """Whether a function only says what others of its name do."""
     texts = (part.value if isinstance(part, ast.Expr) else part for part in function.body)
     return all(isinstance(part, ast.Pass | ast.Raise | ast.Constant) for part in texts)
 
 
-def _returns(function: Function) -> list[ast.expr]:
+def returns(function: Function) -> list[ast.expr]:
     """The expressions that a function returns or yields, at most eight."""
     expressions: list[ast.expr] = []
     waiting: list[ast.AST] = list(function.body)

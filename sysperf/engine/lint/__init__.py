@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -24,10 +24,15 @@ from sysperf.model.text import neutral
 from sysperf.script.codemods import CODEMODS, changes
 from sysperf.script.comments import Acceptance, accepted, idle, short_names
 from sysperf.script.examine import facts, is_relevant
+from sysperf.script.exports import links, outline
 from sysperf.script.facts import Script, Site
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined, Lint, Note, Unread
+from sysperf.script.links import News
+from sysperf.script.modules import Modules
 from sysperf.script.notebook import Notebook
+from sysperf.script.outside import NO_MODULES, NOTHING
+from sysperf.script.program import Program
 from sysperf.script.source import Source, Unreadable, read_bytes
 from sysperf.script.walk import Skipped, files, matches
 
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
     from sysperf.collect.gpu import Gpu
 
 MAX_CODE = 200
+ROUNDS = 3
+"""A loader that one file makes, another gets, and a third goes through is known to the first in the third."""
 MAX_HYPOTHESES = 5_000
 """Of one file: a generated one can hold the same line any number of times."""
 
@@ -83,10 +90,40 @@ def lint(
     start = time.perf_counter()
     skipped = Skipped()
     targets = [Target(path, named) for path, named in files(paths, choice.exclude, skipped)] + ([stdin] if stdin is not None else [])
-    examined = examine_all(
-        targets, lambda target: examine_file(target, ruleset, gpus, choice), lambda target, why: unread(target.path, why), file_s=file_s
-    )
+    modules = Modules(target.path for target in targets)
+
+    def examine(some: Sequence[Target], news: Mapping[str, News]) -> list[Examined]:
+        return examine_all(
+            some,
+            lambda target: examine_file(target, ruleset, gpus, choice, modules, news.get(target.path, NOTHING)),
+            lambda target, why: unread(target.path, why),
+            file_s=file_s,
+        )
+
+    examined = _with_news(targets, examine)
     return _joined(examined, ruleset, skipped, (time.perf_counter() - start) * 1e3)
+
+
+def _with_news(targets: Sequence[Target], examine: Callable[[Sequence[Target], Mapping[str, News]], list[Examined]]) -> list[Examined]:
+    """All files; those that others say something of are examined again with that, at most `ROUNDS` times."""
+    examined = examine(targets, {})
+    heard: Mapping[str, News] = {}
+    for round_ in range(ROUNDS if len(targets) > 1 else 0):
+        news = Program({file.file: file.links for file in examined if file.links is not None}, heard).news()
+        again = [number for number, target in enumerate(targets) if _is_new(news.get(target.path), heard.get(target.path), round_)]
+        if not again:
+            break
+        for number, anew in zip(again, examine([targets[number] for number in again], news), strict=True):
+            examined[number] = anew if anew.unread is None or examined[number].unread is not None else examined[number]
+        heard = {**heard, **{targets[number].path: news[targets[number].path] for number in again if targets[number].path in news}}
+    return examined
+
+
+def _is_new(news: News | None, heard: News | None, round_: int) -> bool:
+    """Whether a file hears something that it has not heard; late on, only what is done with its loaders."""
+    if news is None or news == heard or heard is None:
+        return news is not None and heard is None and (round_ < ROUNDS - 1 or bool(news.uses))
+    return news.uses != heard.uses or (round_ < ROUNDS - 1 and (news.called, news.classes) != (heard.called, heard.classes))
 
 
 def _joined(examined: Sequence[Examined], ruleset: Ruleset, skipped: Skipped, took_ms: float) -> Lint:
@@ -138,13 +175,20 @@ def unread(path: str, reason: str, line: int = 0) -> Examined:
     return Examined(file=path, unread=Unread(path, line, neutral(reason)))
 
 
-def examine_file(target: Target, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice = EVERYTHING) -> Examined:
+def examine_file(
+    target: Target,
+    ruleset: Ruleset,
+    gpus: Gpu | None = None,
+    choice: Choice = EVERYTHING,
+    modules: Modules = NO_MODULES,
+    news: News = NOTHING,
+) -> Examined:
     """One file: its facts, judged."""
     try:
         source = open_source(target)
-        if not target.named and not is_relevant(source):
-            return Examined(file=target.path, lines=len(source.starts))
-        return judged(File(source), ruleset, gpus, choice)
+        if not target.named and news == NOTHING and not is_relevant(source):
+            return Examined(file=target.path, lines=len(source.starts), links=outline(source, modules))
+        return judged(File(source, modules, news), ruleset, gpus, choice)
     except Unreadable as error:
         return unread(target.path, error.reason, error.line)
 
@@ -170,6 +214,7 @@ def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice
         undecided=sum(answer.finding.state == "unknown" and answer.is_of_item for answer in answers),
         notes=tuple(_notes(source, comments, [(each.rule, lines) for each, lines in said], ruleset, choice)),
         unread=_left_out(source),
+        links=links(file, script) if file.names.outside.modules.several else None,
     )
 
 
@@ -223,7 +268,10 @@ def _first_step(script: Script) -> Site:
 
 def _with_fix(file: File, hypothesis: Finding) -> Finding:
     """The hypothesis with the change that `sysperf lint --fix` makes, where the code is understood well enough."""
-    change = next(changes(file, (hypothesis,)), None) if hypothesis.rule in CODEMODS else None
+    if hypothesis.rule not in CODEMODS:
+        return hypothesis
+    alone = File(file.source) if file.names.outside.news != NOTHING else file  # as `--fix` reads it
+    change = next(changes(alone, (hypothesis,)), None)
     if change is None:
         return hypothesis
     edits = tuple(SourceEdit(*file.source.place(edit.start), *file.source.place(edit.end), edit.text) for edit in change.edits)

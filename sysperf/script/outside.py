@@ -1,0 +1,197 @@
+"""What the other files say that are linted with one: what their functions give here, and who of them calls those of this file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from sysperf.script.bindings import Binding, Bindings
+from sysperf.script.links import Called, Class, Kinds, News, Result, Use
+from sysperf.script.modules import Modules, Ref, referred
+from sysperf.script.nodes import dotted, last_name
+from sysperf.script.syntax import Function, Tree
+from sysperf.startup import lazy
+
+MAX_DEPTH = 4
+NO_MODULES = Modules()
+NOTHING = News()
+_NO_RESULT = Result()
+_NAMED = lazy(r"_*[a-z0-9]+(_[a-z0-9]+)+")
+_OF_LIBRARIES = frozenset(
+    (
+        "zero_grad", "state_dict", "load_state_dict", "named_parameters", "set_postfix", "set_description", "set_epoch", "add_scalar",
+        "add_scalars", "add_image", "add_histogram", "register_buffer", "register_hook", "to_dict", "clip_gradients", "no_sync",
+    )
+)  # fmt: skip
+"""Methods of PyTorch's own objects, and of those that are around it everywhere."""
+
+
+class Elsewhere(ast.AST):
+    """Stands for a call in another file, which makes a loader: no node of this one is equal to it."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place = place
+
+
+class Outside:
+    """The other files, as one sees them."""
+
+    def __init__(self, tree: Tree, names: Bindings, path: str, modules: Modules = NO_MODULES, news: News = NOTHING) -> None:
+        self._tree = tree
+        self._names = names
+        self.path = path
+        self.news = news
+        self.modules = modules
+        self.imports, self.stars = modules.imports(tree, path)
+        self._made: dict[str, Elsewhere] = {}
+        self._instances: dict[ast.AST, Ref | None] = {}
+
+    def elsewhere(self, place: str) -> Elsewhere | None:
+        """The one node that stands for a loader of another file; None for none."""
+        return self._made.setdefault(place, Elsewhere(place)) if place else None
+
+    @property
+    def loaders(self) -> Iterable[Elsewhere]:
+        """The loaders of other files that were met here."""
+        return self._made.values()
+
+    def calls(self, function: Function) -> tuple[Called, ...]:
+        """The calls of a function of this file by others."""
+        return self.news.called.get(self.name_of(function), ()) if self.news.called else ()
+
+    def name_of(self, function: Function) -> str:
+        """``f`` or ``C.f`` for what others can call; empty for what is within a function."""
+        owner = self._tree.parents.get(function)
+        if isinstance(owner, ast.ClassDef):
+            return f"{owner.name}.{function.name}" if self._tree.parents.get(owner) is self._tree.module else ""
+        return function.name if self._tree.function_of(function) is None and self._tree.class_of(function) is None else ""
+
+    def given(self, function: Function, index: int) -> list[Kinds]:
+        """What others give to a parameter of a function of this file."""
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        name = arguments[index].arg if index >= 0 else ""
+        place = index - _is_bound(function)
+        return [
+            call.given[place] if 0 <= place < len(call.given) else call.named[name]
+            for call in self.calls(function)
+            if 0 <= place < len(call.given) or name in call.named
+        ]
+
+    def leaves_out(self, call: Called, function: Function, index: int) -> bool:
+        """Whether a call gives nothing for a parameter that has a default, or None."""
+        name = [*function.args.posonlyargs, *function.args.args][index].arg
+        place = index - _is_bound(function)
+        given = call.given[place] if 0 <= place < len(call.given) else call.named.get(name)
+        return not call.is_open if given is None else any(known.kind == "none" for known in given)
+
+    def use(self, place: str) -> Use | None:
+        """What others do with a loader that is made here."""
+        return self.news.uses.get(place)
+
+    def result(self, call: ast.Call) -> Result:
+        """What a function of another file gives back."""
+        if not self.news.results:
+            return _NO_RESULT
+        ref = self.target(call.func) or self._own(call.func) or self.unknown(call.func)
+        return self.news.results.get(key(ref), _NO_RESULT) if ref is not None else _NO_RESULT
+
+    def _own(self, called: ast.expr) -> Ref | None:
+        """A method of a class of this file, which an heir in another one may make: ``self.advance``."""
+        owner = self._tree.class_of(called) if isinstance(called, ast.Attribute) and dotted(called.value) == "self" else None
+        return (self.path, f"{owner.name}.{last_name(called)}") if owner is not None else None
+
+    def unknown(self, called: ast.expr) -> Ref | None:
+        """A method of an object whose class is not known, by a name of several words: ``model.advance_all()``."""
+        if not isinstance(called, ast.Attribute) or not _NAMED.fullmatch(called.attr) or called.attr in _OF_LIBRARIES:
+            return None
+        first = dotted(called).partition(".")[0]
+        return None if first in self._names.imports or called.attr in self._names.functions else ("", called.attr)
+
+    def class_of(self, node: ast.expr) -> Class | None:
+        """The class of another file that an expression names."""
+        ref = self.target(node) if self.news.classes else None
+        return self.news.classes.get(key(ref)) if ref is not None else None
+
+    def attribute(self, node: ast.Attribute) -> Kinds:
+        """What an attribute of an object of another file's class is."""
+        owner = self.instance(node.value) if self.news.classes else None
+        found = self.news.classes.get(key(owner)) if owner is not None else None
+        return found.attributes.get(node.attr, ()) if found is not None else ()
+
+    def target(self, node: ast.expr, depth: int = MAX_DEPTH) -> Ref | None:
+        """What an expression names in another file: a function, a class, a method of an object of that class."""
+        if not self.imports:
+            return None
+        name = dotted(node)
+        if name and (found := referred(self.imports, name)) is not None and not self._is_local(node, name):
+            return found
+        owner = self.instance(node.value, depth) if isinstance(node, ast.Attribute) and depth else None
+        return (owner[0], f"{owner[1]}.{node.attr}") if owner is not None and isinstance(node, ast.Attribute) else None
+
+    def _is_local(self, node: ast.expr, name: str) -> bool:
+        function, first = self._tree.function_of(node), name.partition(".")[0]
+        return function is not None and (function, first) in self._names.bindings
+
+    def instance(self, node: ast.expr | None, depth: int = MAX_DEPTH) -> Ref | None:
+        """The class of another file of which an expression is an object."""
+        if node is None or depth == 0 or not self.imports:
+            return None
+        if node not in self._instances:
+            self._instances[node] = None  # while it is looked at, a cycle finds nothing
+            self._instances[node] = self._instance(node, depth)
+        return self._instances[node]
+
+    def _instance(self, node: ast.expr, depth: int) -> Ref | None:
+        if isinstance(node, ast.Call):
+            ref = self.target(node.func, depth - 1)
+            if ref is None or ref[1].rpartition(".")[2][:1].isupper():
+                return ref
+            made = self.news.results.get(key(ref))
+            return made.makes if made is not None else None
+        name = dotted(node)
+        if name == "self":
+            return self.base(self._tree.class_of(node))
+        found: Ref | None = None
+        for binding in self._names.lookup(node, name) if name else ():
+            if binding.parameter is not None:
+                found = self._annotated(*binding.parameter, depth) or self._given(*binding.parameter, depth)
+            elif _is_made(binding):
+                found = self.instance(binding.value, depth - 1)
+            if found is not None:
+                return found
+        return None
+
+    def base(self, owner: ast.ClassDef | None, depth: int = MAX_DEPTH) -> Ref | None:
+        """The class of another file that a class inherits from, itself or by one of this file."""
+        for base in owner.bases if owner is not None and depth else ():
+            local = self._names.classes.get(last_name(base)) if isinstance(base, ast.Name) else None
+            found = self.base(local, depth - 1) if local is not None and local is not owner else self.target(base)
+            if found is not None:
+                return found
+        return None
+
+    def _given(self, function: Function, index: int, depth: int) -> Ref | None:
+        """The class of what callers give to a parameter, here or in other files."""
+        here = (self.instance(given, depth - 1) for given in self._names.arguments((function, index)))
+        there = (known.made for kinds in self.given(function, index) for known in kinds)
+        return next((found for found in (*here, *there) if found is not None), None)
+
+    def _annotated(self, function: Function, index: int, depth: int) -> Ref | None:
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        annotation = arguments[index].annotation if index >= 0 else None
+        return self.target(annotation, depth - 1) if annotation is not None and dotted(annotation) else None
+
+
+def key(ref: Ref) -> str:
+    """How records name a thing of another file."""
+    return f"{ref[0]}\0{ref[1]}"
+
+
+def _is_made(binding: Binding) -> bool:
+    return isinstance(binding.value, ast.Call | ast.Name | ast.Attribute) and not binding.path and not binding.element
+
+
+def _is_bound(function: Function) -> bool:
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    return bool(arguments) and arguments[0].arg in ("self", "cls")

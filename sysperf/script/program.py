@@ -1,0 +1,245 @@
+"""What files tell each other: each name is followed to its definition, and each definition hears what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+import msgspec
+
+from sysperf.script.kinds import TENSORS
+from sysperf.script.links import MAX_CALLS, Called, Class, Kinds, Links, News, Result, Surroundings, Use
+from sysperf.script.modules import Ref
+from sysperf.script.outside import key
+from sysperf.script.waiting import FORWARD, RELAY, WORD
+
+MAX_DEPTH = 6
+MAX_NAMESAKES = 12
+"""Methods of one name, of which each may be called where the object is not known."""
+_ORDER = ("step", "evaluation", "forward", "sample", "epoch")
+
+
+class Program:
+    """The files of one call by what they tell."""
+
+    def __init__(self, files: Mapping[str, Links], heard: Container[str] = ()) -> None:
+        self._files = files
+        self._heard = heard
+        """Files that heard something before: what they tell since then follows from that."""
+        self._found: dict[Ref, Ref | None] = {}
+        self._heirs: dict[Ref, list[Ref]] = {}
+        self._methods: dict[str, list[Ref]] = {}
+        for path, links in files.items():
+            for name, node in links.classes.items():
+                for method in node.methods:
+                    self._methods.setdefault(method, []).append((path, f"{name}.{method}"))
+                for base in node.bases:
+                    if (found := self.definition(base)) is not None:
+                        self._heirs.setdefault(found, []).append((path, name))
+
+    def definition(self, ref: Ref, depth: int = MAX_DEPTH) -> Ref | None:
+        """Find where a name is defined, through what packages import and classes inherit; None where it is not found."""
+        if ref not in self._found:
+            self._found[ref] = None  # while it is looked for, a cycle finds nothing
+            self._found[ref] = self._definition(*ref, depth)
+        return self._found[ref]
+
+    def _definition(self, file: str, name: str, depth: int) -> Ref | None:
+        links = self._files.get(file)
+        first, _, rest = name.partition(".")
+        if links is None or not depth or not name:
+            return None
+        if first in links.classes:
+            return (file, first) if not rest else self._method((file, first), rest, depth)
+        if first in links.defines:
+            return None if rest else (file, first)
+        if (other := links.imports.get(first)) is not None:
+            return self.definition((other[0], ".".join(filter(None, (other[1], rest)))), depth - 1)
+        found = (self.definition((star, name), depth - 1) for star in links.stars)
+        return next((each for each in found if each is not None), None)
+
+    def _method(self, owner: Ref, name: str, depth: int) -> Ref | None:
+        node = self._files[owner[0]].classes[owner[1]]
+        if name in node.methods:
+            return owner[0], f"{owner[1]}.{name}"
+        found = (self._method(base, name, depth - 1) for base in self._bases(node) if depth)
+        return next((each for each in found if each is not None), None)
+
+    def _bases(self, node: Class) -> Iterator[Ref]:
+        """The classes that one inherits from, where they are defined."""
+        for base in node.bases:
+            found = self.definition(base)
+            if found is not None and found[1] in self._files[found[0]].classes:
+                yield found
+
+    def _overrides(self, ref: Ref, depth: int = MAX_DEPTH) -> Iterator[Ref]:
+        """The methods of heirs that are called instead of one: of ``(file, "Base.m")``."""
+        owner, _, method = ref[1].rpartition(".")
+        for file, name in self._heirs.get((ref[0], owner), ()) if depth else ():
+            if method in self._files[file].classes[name].methods:
+                yield file, f"{name}.{method}"
+            yield from self._overrides((file, f"{name}.{method}"), depth - 1)
+
+    def _targets(self, called: Called) -> list[Ref]:
+        """The functions that a call may call."""
+        if not called.file:
+            named = [ref for ref in self._methods.get(called.name, ()) if self._takes(ref, called)]
+            return named if len(named) <= MAX_NAMESAKES else []
+        found = self.definition((called.file, called.name))
+        targets = [] if found is None else [found]
+        if found is not None and "." not in found[1] and found[1] in self._files[found[0]].classes:
+            init = self._method(found, "__init__", MAX_DEPTH)
+            return [] if init is None else [init]
+        start = found or (called.file, called.name)
+        return [*targets, *(self._overrides(start) if "." in start[1] else ())]
+
+    def _takes(self, ref: Ref, called: Called) -> bool:
+        """Whether a method has the parameters that a call gives."""
+        owner, _, method = ref[1].rpartition(".")
+        names = self._files[ref[0]].classes[owner].methods[method]
+        many = "*" in names or len(called.given) < len([name for name in names if name != "**"])
+        return many and ("**" in names or set(called.named) <= set(names))
+
+    def news(self) -> dict[str, News]:
+        """What each file hears; files that hear nothing are left out."""
+        called: dict[str, dict[str, list[Called]]] = {}
+        around: dict[str, Surroundings] = {}
+        for path, links in self._files.items():
+            for call in links.called:
+                for file, name in self._targets(call):
+                    if file != path:
+                        called.setdefault(file, {}).setdefault(name, []).append(call)
+                        if call.often in ("step", "evaluation", "epoch"):
+                            around[file] = _joined(around.get(file, Surroundings()), links.around)
+        uses: dict[str, dict[str, Use]] = {}
+        for links in self._files.values():
+            for place, use in links.uses.items():
+                file = place.rsplit(":", 2)[0]
+                known = uses.setdefault(file, {})
+                known[place] = _both(known.get(place, Use()), use)
+                around[file] = _joined(around.get(file, Surroundings()), links.around)
+        found = {}
+        for path, links in self._files.items():
+            heard = {name: _told(calls) for name, calls in called.get(path, {}).items()}
+            news = self._of_file(
+                path,
+                links,
+                {name: calls for name, calls in heard.items() if path in self._heard or _matters(links, name, calls)},
+                uses.get(path, {}),
+            )
+            if news != News():
+                found[path] = msgspec.structs.replace(news, around=around.get(path, Surroundings()))
+        return found
+
+    def _of_file(self, path: str, links: Links, called: dict[str, tuple[Called, ...]], uses: dict[str, Use]) -> News:
+        """What a file hears, as far as anything may follow from it."""
+        results = dict(self._results(path, links))
+        classes = dict(self._classes(links, results))
+        matters = path in self._heard or called or uses or any(result.advances or _is_loader(result) for result in results.values())
+        matters = matters or any(result.makes is not None and self._waits(result.makes) for result in results.values())
+        matters = matters or any(node.kind == "lightning" or node.attributes for node in classes.values())
+        if not matters and not any(self._becomes_known(node) for node in links.classes.values()):
+            return News()
+        return News(called=called, results=results, classes=classes, uses=uses)
+
+    def _waits(self, ref: Ref) -> bool:
+        """Whether something would be said of a method of a class, were it called often."""
+        found = self.definition(ref)
+        waits = self._files[found[0]].waits if found is not None else {}
+        return found is not None and any(what >= RELAY for name, what in waits.items() if name.startswith(f"{found[1]}."))
+
+    def _becomes_known(self, node: Class) -> bool:
+        """Whether a class is a model or the like by what it inherits from another file, and that matters for what it does."""
+        return bool(not node.kind and node.waits and any(self._kind(base) for base in self._bases(node)))
+
+    def _results(self, path: str, links: Links) -> Iterator[tuple[str, Result]]:
+        """What functions of other files give, and methods of heirs that are called instead of a file's own."""
+        for ref in links.asked:
+            if not ref[0]:
+                if not (links.steps and path not in self._heard) and any(
+                    self._result(each).advances for each in self._methods.get(ref[1], ())[:MAX_NAMESAKES] if each[0] != path
+                ):
+                    yield key(ref), Result(advances=True)
+                continue
+            found = self.definition(ref)
+            result = self._result(found) if found is not None and found[0] != path else Result()
+            if links.steps and path not in self._heard:
+                result = msgspec.structs.replace(result, advances=False)
+            start = found or ref
+            heirs = [self._result(each) for each in self._overrides(start) if each[0] != path] if "." in start[1] else []
+            if heirs:
+                whole = result.whole or tuple(dict.fromkeys(known for heir in heirs for known in heir.whole))
+                advances = result.advances or any(heir.advances for heir in heirs)
+                result = msgspec.structs.replace(result, whole=whole, advances=advances)
+            if result != Result():
+                yield key(ref), result
+
+    def _result(self, ref: Ref) -> Result:
+        return self._files[ref[0]].functions.get(ref[1], Result())
+
+    def _classes(self, links: Links, results: Mapping[str, Result]) -> Iterator[tuple[str, Class]]:
+        """The classes that a file names; of those that are no base of its own, what is a model is known by its name."""
+        made = [result.makes for result in results.values() if result.makes is not None]
+        bases = {base for node in links.classes.values() if node.waits for base in node.bases}
+        for ref in dict.fromkeys((*links.imports.values(), *links.asked, *bases, *made)):
+            found = self.definition(ref)
+            if found is not None and found[1] in self._files[found[0]].classes:
+                kind = self._kind(found)
+                whole = Class(kind=kind if kind != "model" or ref in bases else "", attributes=self._attributes(found))
+                if whole != Class():
+                    yield key(ref), whole
+
+    def _kind(self, ref: Ref, depth: int = MAX_DEPTH) -> str:
+        node = self._files[ref[0]].classes[ref[1]]
+        kinds = (self._kind(base, depth - 1) for base in self._bases(node) if depth)
+        return node.kind or next(filter(None, kinds), "")
+
+    def _attributes(self, ref: Ref, depth: int = MAX_DEPTH) -> dict[str, Kinds]:
+        node = self._files[ref[0]].classes[ref[1]]
+        inherited: dict[str, Kinds] = {}
+        for base in self._bases(node) if depth else ():
+            inherited |= self._attributes(base, depth - 1)
+        return inherited | node.attributes
+
+
+def _matters(links: Links, name: str, calls: tuple[Called, ...]) -> bool:
+    """Whether something may be said of a function that is called so often, or of a loader that it is given."""
+    return any(links.waits.get(name, 0) >= _enough(call, links) for call in calls)
+
+
+def _enough(call: Called, links: Links) -> int:
+    """What must stand in a function so that a call of it says something new."""
+    given = [known for kinds in (*call.given, *call.named.values()) for known in kinds]
+    if any(known.loader and known.kind in ("loader", "loaders") for known in given):
+        return 0
+    if call.often == "forward" or (links.outlined and call.often not in ("step", "evaluation")):
+        return FORWARD
+    return WORD if any(known.kind in TENSORS for known in given) else RELAY
+
+
+def _is_loader(result: Result) -> bool:
+    return any(known.kind in ("loader", "loaders") for kinds in (result.whole, *result.parts) for known in kinds)
+
+
+def _told(calls: Iterable[Called]) -> tuple[Called, ...]:
+    """Different calls, the most frequent first; of those that give nothing known, one is enough."""
+    bare = (msgspec.structs.replace(call, file="", name="") for call in calls)
+    kept = {repr(call): call for call in bare}
+    return tuple(sorted(kept.values(), key=lambda call: (_ORDER.index(call.often), call.guarded))[:MAX_CALLS])
+
+
+def _both(first: Use, second: Use) -> Use:
+    return Use(
+        seen=first.seen or second.seen,
+        trains=first.trains or second.trains,
+        moved=first.moved or second.moved,
+        epochs=first.epochs or second.epochs,
+    )
+
+
+def _joined(first: Surroundings, second: Surroundings) -> Surroundings:
+    return Surroundings(
+        device=first.device or second.device,
+        gpu=first.gpu or second.gpu,
+        moves=first.moves or second.moves,
+        trains=first.trains or second.trains,
+    )

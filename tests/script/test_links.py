@@ -1,0 +1,201 @@
+"""What files that are linted together say of each other: who calls a function how often, and what it gives."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sysperf.engine import lint as engine
+from sysperf.script.modules import Modules
+from tests.script.scripts import shipped
+
+TRAIN = """\
+import torch
+from pkg import {names}
+
+def main(net, images, args):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    criterion = torch.nn.CrossEntropyLoss()
+    for epoch in range(10):
+        for x, y in {loader}:
+            x, y = x.cuda(), y.cuda()
+            output = net(x)
+            loss = criterion(output, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            {step}
+"""
+
+
+def training(step: str, names: str = "helpers", loader: str = "images") -> str:
+    """A training loop that calls something of a package in each step."""
+    return TRAIN.format(names=names, step=step, loader=loader)
+
+
+def hits(folder: Path, **files: str) -> set[tuple[str, int, str]]:
+    """The hits in a folder of files, whose names have two underscores for a slash."""
+    for name, text in {"pkg____init__": "", **files}.items():
+        path = folder / (name.replace("__", "/", 1) + ".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    found = engine.lint([str(folder)], shipped(), choice=engine.Choice(least="medium"))
+    assert not found.unread
+    return {(place.file[len(str(folder)) + 1 :], place.line, hit.rule) for hit in found.hypotheses for place in hit.places}
+
+
+READS = """\
+def report(value, outputs):
+    history.append(float(value))
+    kept = outputs.detach().cpu().numpy()
+    if value > 3:
+        print("high")
+"""
+
+
+def test_what_a_function_of_another_file_reads_in_each_step(tmp_path: Path) -> None:
+    """It is told where it is read, although that file does not even name PyTorch."""
+    found = hits(tmp_path, train=training("helpers.report(loss, output)"), pkg__helpers=READS)
+
+    assert found >= {
+        ("pkg/helpers.py", 2, "sync.per-step"),
+        ("pkg/helpers.py", 3, "sync.per-step"),
+        ("pkg/helpers.py", 4, "sync.branch-on-loss"),
+    }
+
+
+@pytest.mark.parametrize(
+    "step", ["if epoch % 100 == 0: helpers.report(loss, output)", "helpers.report(loss.item(), 3)", "other.report(loss, output)"]
+)
+def test_what_is_called_seldom_or_with_numbers_waits_for_nothing(tmp_path: Path, step: str) -> None:
+    """A condition at the call counts, too, and so does what is given."""
+    found = hits(tmp_path, train=training(step), pkg__helpers=READS.replace("kept = outputs.detach().cpu().numpy()", "pass"))
+
+    assert not {place for place in found if place[0] == "pkg/helpers.py"}
+
+
+def test_names_are_followed_through_packages(tmp_path: Path) -> None:
+    """What `__init__.py` passes on, under another name and by a star."""
+    found = hits(
+        tmp_path,
+        train=training("count(output, y)", "accuracy as count"),
+        pkg____init__="from .metrics import *",
+        pkg__metrics="from .inner import accuracy\n",
+        pkg__inner="def accuracy(a, b):\n    return (a.argmax(1) == b).float().mean().item()\n",
+    )
+
+    assert ("pkg/inner.py", 2, "sync.per-step") in found
+
+
+DATA = """\
+from torch.utils.data import DataLoader
+
+def make(images):
+    return DataLoader(images, batch_size=8, num_workers={workers})
+
+class Data:
+    def __init__(self, images):
+        self.training = make(images)
+
+    @property
+    def rows(self):
+        return self.training
+"""
+
+
+def test_a_loader_that_another_file_makes(tmp_path: Path) -> None:
+    """What is done with its batches is known where it is made: anew in each epoch, without workers, copied to the device."""
+    again = hits(tmp_path, train=training("pass", "data", "data.make(images)"), pkg__data=DATA.format(workers=4))
+    without = hits(tmp_path, train=training("pass", "data", "data.Data(images).training"), pkg__data=DATA.format(workers=0))
+    kept = hits(tmp_path, train=training("pass", "data", "data.Data(images).rows"), pkg__data=DATA.format(workers=4))
+
+    assert again >= {("pkg/data.py", 4, "dataloader.rebuilt"), ("pkg/data.py", 4, "dataloader.pin-memory-off")}
+    assert ("pkg/data.py", 4, "dataloader.inline") in without
+    assert ("pkg/data.py", 4, "dataloader.pin-memory-off") in kept
+
+
+TRAINER = """\
+import torch
+
+class Trainer:
+    def fit(self, loader):
+        for epoch in range(3):
+            for batch in loader:
+                batch = batch.cuda()
+                loss = self.advance(batch)
+                self.seen += float(loss)
+                if self.step % 100 == 0:
+                    self.show(loss)
+                self.after(loss)
+
+    def advance(self, batch):
+        raise NotImplementedError
+"""
+
+HEIR = """\
+import torch
+from pkg.trainer import Trainer
+
+class Mine(Trainer):
+    def advance(self, batch):
+        loss = self.net(batch).mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def after(self, value):
+        print(value.item())
+
+    def show(self, value):
+        print(value.item())
+"""
+
+
+def test_a_class_is_called_by_the_one_that_it_inherits_from(tmp_path: Path) -> None:
+    """Each in a file of its own: the loop is a training, and what it calls seldom is none of a step."""
+    found = hits(tmp_path, pkg__trainer=TRAINER, mine=HEIR)
+
+    assert ("pkg/trainer.py", 9, "sync.per-step") in found
+    assert ("mine.py", 12, "sync.per-step") in found
+    assert not {place for place in found if place[:2] == ("mine.py", 15)}
+
+
+def test_what_a_class_is_by_one_of_another_file(tmp_path: Path) -> None:
+    """A hook of Lightning behind a class of the project, and an object that a function makes."""
+    found = hits(
+        tmp_path,
+        pkg__module="import lightning as L\nclass Module(L.LightningModule):\n    pass\n",
+        mine="""\
+            import torch
+            from pkg.module import Module
+            class Net(Module):
+                def training_step(self, batch, index):
+                    loss = self.net(batch).mean()
+                    self.sum += loss.item()
+                    return loss
+            """,
+        train=training("meter.add(loss)", "meters\nmeter = meters.build()"),
+        pkg__meters="import torch\nclass Meter:\n    def add(self, x):\n        self.sum += x.item()\ndef build():\n    return Meter()\n",
+    )
+
+    assert ("mine.py", 6, "sync.per-step") in found
+    assert ("pkg/meters.py", 4, "sync.per-step") in found
+
+
+def test_which_file_an_import_names(tmp_path: Path) -> None:
+    """Beside a script, above a package, in `src`; the standard library and what is not linted are none of them."""
+    for name in ("a/__init__.py", "a/b.py", "a/logging.py", "src/c/__init__.py", "tool.py", "d/run.py", "d/near.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    paths = [str(path) for path in tmp_path.rglob("*.py")]
+    modules = Modules(paths)
+
+    def find(module: str, path: str, level: int = 0) -> str:
+        found = modules.find(module, level, str(tmp_path / path))
+        return found[len(str(tmp_path)) + 1 :] if found is not None else ""
+
+    assert [find("near", "d/run.py"), find("a.b", "d/run.py"), find("c", "d/run.py")] == ["d/near.py", "a/b.py", "src/c/__init__.py"]
+    assert [find("b", "a/__init__.py", 1), find("tool", "a/b.py"), find("", "a/b.py", 1)] == ["a/b.py", "tool.py", "a/__init__.py"]
+    assert [find("logging", "a/b.py"), find("torch", "d/run.py"), find("x", "a/b.py", 3)] == ["", "", ""]
