@@ -8,9 +8,10 @@ import pytest
 
 from sysperf.cli import main
 from sysperf.engine import statements
-from sysperf.model.ladder import Ladder
+from sysperf.model.ladder import Ladder, RungResult
 from sysperf.model.record import from_json, to_json
-from sysperf.model.statement import Measured
+from sysperf.model.statement import Effect, Measured
+from sysperf.model.trial import Verdict
 from sysperf.report import statements as report
 from tests.golden import ROOT, Golden
 from tests.invoking import sysperf
@@ -19,10 +20,33 @@ from tests.shipped import rules
 RECORDS = sorted((ROOT / "benchmarks/results").glob("trainer-*.json"))
 PAGE = ROOT / "docs/seeds.md"
 BEGIN, END = "<!-- statements -->\n", "<!-- end -->\n"
+EFFECTS: dict[Verdict, Effect] = {"faster": "helps", "same": "does nothing", "slower": "harms", "unclear": "unclear"}
 
 
 def recorded() -> list[Measured]:
-    return [one for path in RECORDS for one in statements.of_ladder(from_json(path.read_bytes(), Ladder), path.name)]
+    return [one for path in RECORDS for one in of_ladder(from_json(path.read_bytes(), Ladder), path.name)]
+
+
+def of_ladder(ladder: Ladder, record: str) -> list[Measured]:
+    """Return what a record says of the articles' statements."""
+    machine = ladder.machine.get("cpu.model_name", "") if ladder.device == "cpu" else ladder.device
+    cpus = ladder.machine.get("cpu.cores", "")
+    return [
+        one
+        for rung in ladder.rungs
+        if (one := _of_rung(rung, ladder, record, f"{machine}, {cpus} cores" if ladder.device == "cpu" and cpus else machine)) is not None
+    ]
+
+
+def _of_rung(rung: RungResult, ladder: Ladder, record: str, machine: str) -> Measured | None:
+    comparison = rung.trial("added", "at the bottom")
+    if not rung.seeds or comparison is None or comparison.ratio is None or comparison.low is None or comparison.high is None:
+        return None
+    effect: Effect = "unclear" if rung.outcome == "losses differ" else EFFECTS[comparison.verdict]
+    return Measured(
+        seeds=rung.seeds, rung=rung.id, workload=ladder.workload, effect=effect, ratio=comparison.ratio, low=comparison.low,
+        high=comparison.high, pairs=comparison.pairs, mechanism=rung.mechanism, machine=machine, torch=ladder.torch, record=record,
+    )  # fmt: skip
 
 
 def test_what_sysperf_says_is_what_the_records_say(golden: Golden) -> None:

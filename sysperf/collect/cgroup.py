@@ -108,9 +108,9 @@ def collect(host: Host) -> Cgroup:
     return msgspec.structs.replace(group, cpuset=allowed_by_cpuset(host)[0])
 
 
-def read_group(host: Host, pid: int | str, groups: Groups | None = None) -> Cgroup | None:
-    """The group of a process; None when it cannot be read. Pass the same `groups` to read each group once."""
-    return (groups or Groups(host)).of(pid)
+def read_group(host: Host, pid: int | str) -> Cgroup | None:
+    """The group of a process; None when it cannot be read."""
+    return Groups(host).of(pid)
 
 
 class Groups:

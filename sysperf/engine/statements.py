@@ -9,13 +9,11 @@ import tomli
 
 import sysperf
 from sysperf.model.errors import UsageError
-from sysperf.model.ladder import Ladder, RungResult
 from sysperf.model.record import convert, from_json
-from sysperf.model.statement import Effect, Measured, Statement
-from sysperf.model.trial import Trial, Verdict
+from sysperf.model.statement import Measured, Statement
+from sysperf.model.trial import Trial
 
 FOLDER = f"{os.path.dirname(os.path.abspath(sysperf.__file__))}/statements"
-EFFECTS: dict[Verdict, Effect] = {"faster": "helps", "same": "does nothing", "slower": "harms", "unclear": "unclear"}
 
 
 class _File(msgspec.Struct):
@@ -41,28 +39,6 @@ def measured() -> tuple[Measured, ...]:
     """Return what the records that sysperf comes with say."""
     with open(f"{FOLDER}/measured.json", "rb") as file:
         return tuple(from_json(file.read(), tuple[Measured, ...]))
-
-
-def of_ladder(ladder: Ladder, record: str) -> list[Measured]:
-    """Return what a record says of the articles' statements."""
-    machine = ladder.machine.get("cpu.model_name", "") if ladder.device == "cpu" else ladder.device
-    cpus = ladder.machine.get("cpu.cores", "")
-    return [
-        one
-        for rung in ladder.rungs
-        if (one := _of_rung(rung, ladder, record, f"{machine}, {cpus} cores" if ladder.device == "cpu" and cpus else machine)) is not None
-    ]
-
-
-def _of_rung(rung: RungResult, ladder: Ladder, record: str, machine: str) -> Measured | None:
-    comparison = rung.trial("added", "at the bottom")
-    if not rung.seeds or comparison is None or comparison.ratio is None or comparison.low is None or comparison.high is None:
-        return None
-    effect: Effect = "unclear" if rung.outcome == "losses differ" else EFFECTS[comparison.verdict]
-    return Measured(
-        seeds=rung.seeds, rung=rung.id, workload=ladder.workload, effect=effect, ratio=comparison.ratio, low=comparison.low,
-        high=comparison.high, pairs=comparison.pairs, mechanism=rung.mechanism, machine=machine, torch=ladder.torch, record=record,
-    )  # fmt: skip
 
 
 def measured_here(seeds: tuple[str, ...]) -> list[tuple[str, Trial]]:

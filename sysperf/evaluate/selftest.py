@@ -52,24 +52,17 @@ def _uncovered(rule: Rule) -> list[str]:
 
 def _problems(rule: Rule, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[str]:
     compiled = Compiled(rule, schema, Override(rule.id, params=test.params))
-    answers = list(_answers(compiled, test, ruleset, schema))
+    given = list(answers(compiled, test, ruleset, schema))
     expected = [test.expect] if isinstance(test.expect, str) else list(test.expect)
-    got = [state for state, _ in answers]
+    got = [state for state, _ in given]
     if got != expected:
-        gaps = (gap for _, outcome in answers if outcome for gap in outcome.unknown)
+        gaps = (gap for _, outcome in given if outcome for gap in outcome.unknown)
         doubts = ", ".join(gap.reason if gap.fact == rule.id else gap.fact for gap in gaps)
         yield f"expected {' '.join(expected)}, got {' '.join(got) or 'nothing'}{f' (unknown: {doubts})' if doubts else ''}"
-    message = " ".join(_text(outcome) for _, outcome in answers if outcome)
+    message = " ".join(_text(outcome) for _, outcome in given if outcome)
     yield from (f"the message has no {text!r}: {message[:300]}" for text in test.message_has if text not in message)
-    done = " ".join(_fixes(outcome) for _, outcome in answers if outcome)
+    done = " ".join(_fixes(outcome) for _, outcome in given if outcome)
     yield from (f"the fix has no {text!r}: {done[:300]}" for text in test.fix_has if text not in done)
-
-
-def firing(rule: Rule, ruleset: Ruleset, schema: Schema) -> Iterator[Finding]:
-    """The findings of a rule's own examples, as a user would see them."""
-    for test in rule.test:
-        compiled = Compiled(rule, schema, Override(rule.id, params=test.params))
-        yield from (outcome for state, outcome in _answers(compiled, test, ruleset, schema) if outcome and state == "fire")
 
 
 def _text(outcome: Finding) -> str:
@@ -80,7 +73,8 @@ def _fixes(outcome: Finding) -> str:
     return " ".join(f"{fix.title} {fix.command} {fix.undo} {fix.undo_text} {fix.note}" for fix in outcome.fixes)
 
 
-def _answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Finding | None]]:
+def answers(compiled: Compiled, test: Test, ruleset: Ruleset, schema: Schema) -> Iterator[tuple[str, Finding | None]]:
+    """(state, finding) of each subject of a test."""
     names = machine(test.given, compiled.rule.scope, schema)
     for item in _items(compiled, names, ruleset):
         judge = Judge(names, ruleset.tables, Ledger(Snapshot(taken_at="", areas={})))

@@ -70,13 +70,10 @@ class AuditPass(NamedTuple):
 class Auditor:
     """The machine's facts, kept fresh area by area, and what rules say of them."""
 
-    def __init__(
-        self, terms: Terms, scanner: Scanner, gpus: Gpus, clock: Callable[[], float] = time.monotonic, host: type[Host] = Host
-    ) -> None:
+    def __init__(self, terms: Terms, scanner: Scanner, gpus: Gpus, clock: Callable[[], float] = time.monotonic) -> None:
         self._scanner = scanner
         self._gpus = gpus
         self._clock = clock
-        self._host = host
         self._areas: dict[str, Area] = {}
         self._programs = ProcessFacts()
         self._spread_due = math.inf
@@ -228,9 +225,9 @@ class Auditor:
         """Read these areas: processes through a list that only names those with PyTorch, the rest one by one."""
         for area in areas:
             if area not in ("process", "torch"):
-                self._read_from(self._host("/", nvml=self._gpus), [area])
+                self._read_from(Host("/", nvml=self._gpus), [area])
         if "torch" in areas:
-            self._read_from(self._host("/", nvml=self._gpus), ["torch"])
+            self._read_from(Host("/", nvml=self._gpus), ["torch"])
             self._torches = frozenset()  # what runs is to be added again
         if "torch" in areas or "process" in areas:
             self._read_all_programs()
@@ -290,7 +287,7 @@ class Auditor:
 
     def _read_programs(self, pids: list[int]) -> None:
         self.doing = "reading process"
-        host = self._host("/", tree=self._scanner.tree(pids), nvml=self._gpus)
+        host = Host("/", tree=self._scanner.tree(pids), nvml=self._gpus)
         self._programs.take(pids, collect(host, ["process"])["process"], host.sources)
 
     def _complete_processes(self) -> None:
@@ -310,7 +307,7 @@ class Auditor:
         """An installation of PyTorch that runs may be where nobody looks."""
         torches = frozenset((program.torch.prefix, program.torch.version) for program in MachineFacts({"process": processes}).programs)
         if "torch" in self._areas and torches - self._torches:
-            host = self._host("/", nvml=self._gpus)
+            host = Host("/", nvml=self._gpus)
             areas = {"torch": self._areas["torch"], "process": processes}
             add_running_torch(host, areas)
             self._areas["torch"] = areas["torch"]

@@ -104,5 +104,3 @@ HOSTS: dict[str, Callable[[Checked, bool], Said]] = {
     "nagios": nagios,
 }
 """Who asks. Each is told in its own words; whether the machine may be refused matters to a prolog only."""
-BUSY_IS_FINE = frozenset({"slurm-health", "slurm-prolog", "slurm-epilog"})
-"""Hosts to which nothing is wrong when another check still runs."""

@@ -8,16 +8,24 @@ import shlex
 import subprocess
 
 from sysperf.engine import judging
-from sysperf.evaluate.selftest import firing
+from sysperf.evaluate.compiled import Compiled
+from sysperf.evaluate.selftest import answers
 from sysperf.model.finding import Finding, Remedy
-from sysperf.model.rule import Rule
+from sysperf.model.rule import Override, Rule
 from tests.shipped import rules, ruleset
 
 
 @functools.cache
 def findings() -> list[tuple[Rule, Finding]]:
     """Each rule's own examples that fire, as users would see them."""
-    return [(rule, outcome) for rule in rules() for outcome in firing(rule, ruleset(), judging.schema())]
+    schema = judging.schema()
+    return [
+        (rule, outcome)
+        for rule in rules()
+        for test in rule.test
+        for state, outcome in answers(Compiled(rule, schema, Override(rule.id, params=test.params)), test, ruleset(), schema)
+        if outcome and state == "fire"
+    ]
 
 
 def remedies() -> list[tuple[str, Remedy]]:

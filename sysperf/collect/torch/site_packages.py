@@ -13,6 +13,7 @@ from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
 MAX_REQUIREMENTS = 500
+MAX_LIBRARY_FOLDERS = 24
 OPENMP = ("libgomp", "libiomp5", "libomp")
 
 _DIST = lazy(r"([A-Za-z0-9][A-Za-z0-9._]{0,120})-([0-9][A-Za-z0-9.+!_]{0,120}?)(?:-py[0-9.]{1,8})?\.(?:dist-info|egg-info)")
@@ -82,9 +83,9 @@ class Site:
         }
         return {**{name: value for name, value in known.items() if value}, "extra": extra}
 
-    def library_folders(self, most: int = 24) -> list[str]:
+    def library_folders(self) -> list[str]:
         """The folders in which wheels keep the shared libraries that they bring."""
-        return [f"{self.folder}/{name}" for name in self.names or () if name.endswith(".libs")][:most]
+        return [f"{self.folder}/{name}" for name in self.names or () if name.endswith(".libs")][:MAX_LIBRARY_FOLDERS]
 
 
 def openmp_runtimes(names: Iterable[str]) -> tuple[str, ...]:

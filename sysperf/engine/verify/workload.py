@@ -25,7 +25,6 @@ NAMES = (
     "pageable_copies",
     "pinned_copies",
 )
-NEED_GPU = ("host_to_device", "pageable_copies", "pinned_copies")
 SECONDS = 3.0
 METRIC = Metric("seconds per step", "s", higher_is_better=False, pattern="^([0-9.]+)$")
 

@@ -39,11 +39,11 @@ class Edit(NamedTuple):
     speed: tuple[tuple[int, float], ...] = ()
     """(flag, factor for the duration)."""
 
-    def thinking(self, time: int, region: int = 0) -> int:
-        """What is left of the host's time between two calls."""
+    def thinking(self, time: int) -> int:
+        """What is left of the host's time between two calls, outside of the regions."""
         if time >= LONG_THINK_NS:
             return int(time * self.long_host)
-        return int(time * self.short_host) if not self.region or self.region == region else time
+        return time if self.region else int(time * self.short_host)
 
 
 UNCHANGED = Edit()

@@ -215,11 +215,11 @@ class Waiving(Dialog[tuple[str, datetime.date | None] | None]):
         self.notify(text, severity="warning", timeout=3, markup=False)
 
 
-def note(text: str, width: int, style: str = "") -> Lines:
+def note(text: str, width: int) -> Lines:
     """A text of several lines for a dialog."""
     out: Lines = []
     for row in text.split("\n"):
-        out += paragraph(row, width, style) or [line(span(""))]
+        out += paragraph(row, width) or [line(span(""))]
     return out
 
 

@@ -43,12 +43,10 @@ class Here:
         load: Callable[[], Terms],
         interval_s: float = INTERVAL_S,
         auditor: Callable[[Terms], Auditor] | None = None,
-        transactions: Callable[[], tuple[Transaction, ...]] | None = None,
     ) -> None:
-        """`transactions` tells what was changed on this machine, newest first."""
         self._load = load
         self._interval_s = interval_s
-        self._transactions = transactions or PastTransactions()
+        self._transactions = PastTransactions()
         self._make = auditor or (lambda terms: Auditor(terms, Scanner(), Gpus()))
         self._stop = threading.Event()
         self._soon = threading.Event()

@@ -79,9 +79,9 @@ def folded(whole: Line, width: int) -> Lines:
     return [*out, Line(tuple(row), whole.key)]
 
 
-def paragraph(text: str, width: int, style: str = "", indent: str = "", key: Hashable = None) -> Lines:
+def paragraph(text: str, width: int, style: str = "", indent: str = "") -> Lines:
     """Wrapped text."""
-    return [line(indent, span(part, style), key=key) for part in wrap(neutral(text, _MAX_TEXT), width - cells(indent))]
+    return [line(indent, span(part, style)) for part in wrap(neutral(text, _MAX_TEXT), width - cells(indent))]
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

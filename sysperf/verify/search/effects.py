@@ -29,7 +29,6 @@ PRIOR_DRIFT = 0.02
 KNOT_RUNS = 10
 HUBER_K = 1.345
 ITERATIONS = 8
-SPARING_ERRORS = 2.0
 MIN_NOISE = 1e-4
 _Matrix = list[list[float]]
 
