@@ -50,6 +50,7 @@ from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Tuning
 from sysperf.report import as_json, tuning
+from sysperf.verify.search.store import opened
 
 MAX_INSTANCES = 64
 DEFAULT_MINUTES = 30.0
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     profile = args.profile or default_profile(plan.argv)
     _check_profile(profile)
     base = f"{paths.state_folder()}/tune/{_key(plan, _only(args))}"
-    with _measuring.alone(), tune.opened(f"{base}.sqlite", resume=args.resume) as store:
+    with _measuring.alone(), opened(f"{base}.sqlite", resume=args.resume) as store:
         saved = store.kept("plan", Plan)
         if args.resume and saved is None:
             raise UsageError("there is no interrupted search of this command", "run it without --resume")

@@ -26,7 +26,7 @@ from sysperf.evaluate.subject import process_subject
 from sysperf.evaluate.waivers import apply_waivers
 from sysperf.host import Host
 from sysperf.live.gpus import Gpus
-from sysperf.live.process_facts import ProcessFacts, batches, first_of
+from sysperf.live.process_facts import ProcessFacts, batches, first_of, none_runs
 from sysperf.live.scan import Change, Scanner
 from sysperf.model.change import Transaction
 from sysperf.model.errors import RuleError
@@ -295,7 +295,7 @@ class Auditor:
         self._programs.keep(self._scanner.torch)
         area = self._programs.area()
         if not self._scanner.torch and not self._scanner.problem:
-            area = _no_processes(area)
+            area = none_runs(area)
         self._sources["process"] = dict(self._programs.sources)
         if (known := MachineFacts({"process": area}).process) is not None:
             counted = msgspec.structs.replace(known, scanned=self._scanner.count, unreadable=len(self._scanner.unreadable))
@@ -346,10 +346,3 @@ def _present(snapshot: Snapshot) -> dict[str, Collection[str]]:
     """All processes as keys name them, so that findings about others can go."""
     known = MachineFacts(snapshot.areas).process
     return {} if known is None else {"process": {process_subject(process).identity for process in known.processes}}
-
-
-def _no_processes(area: Area) -> Area:
-    """An empty list means that none runs PyTorch: the narrow list of processes has no other reason to be empty."""
-    from sysperf.collect.process.records import Processes  # noqa: PLC0415 - with the collector
-
-    return Area(Processes(processes=()), None, area.failures, area.took_ms)

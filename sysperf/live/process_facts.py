@@ -47,6 +47,13 @@ def batches(families: Iterable[list[int]]) -> list[list[int]]:
     return out
 
 
+def none_runs(area: Area) -> Area:
+    """An empty list means that none runs PyTorch: the narrow list of processes has no other reason to be empty."""
+    from sysperf.collect.process.records import Processes  # noqa: PLC0415 - with the collector
+
+    return Area(Processes(processes=()), None, area.failures, area.took_ms)
+
+
 class ProcessFacts:
     """What is known of each program, by its number."""
 

@@ -139,195 +139,157 @@ def _sysctl(
     )
 
 
+def _named(*knobs: Knob) -> dict[str, Knob]:
+    return {knob.name: knob for knob in knobs}
+
+
 _SHOWS = "lower shows more to every user: give it a lease"
 _READS = "lower lets users' processes read each other: give it a lease"
 
-SYSCTLS = {
-    knob.name: knob
-    for knob in (
-        _sysctl("kernel.numa_balancing", "kernel.html#numa-balancing", 0, 3),
-        _sysctl("kernel.perf_event_paranoid", "kernel.html#perf-event-paranoid", -1, 4, guards=True, note=_SHOWS),
-        _sysctl("kernel.yama.ptrace_scope", "Yama.html", 0, 2, source=_LSM, guards=True, note=_READS),
-        _sysctl("vm.zone_reclaim_mode", "vm.html#zone-reclaim-mode", 0, 7),
-        _sysctl("vm.swappiness", "vm.html#swappiness", 0, 200),
-        _sysctl("vm.dirty_ratio", "vm.html#dirty-ratio", 1, 100, yields_to="vm.dirty_bytes"),
-        _sysctl("vm.dirty_background_ratio", "vm.html#dirty-background-ratio", 1, 100, yields_to="vm.dirty_background_bytes"),
-        _sysctl("vm.dirty_expire_centisecs", "vm.html#dirty-expire-centisecs", 100, 360_000),
-        _sysctl("vm.dirty_writeback_centisecs", "vm.html#dirty-writeback-centisecs", 0, 360_000),
-        _sysctl("vm.max_map_count", "vm.html#max-map-count", 65_530, 2_147_483_647),
-        _sysctl(
-            "vm.nr_hugepages", "vm.html#nr-hugepages", 0, 1 << 32, partial=True, note="the kernel may find fewer: then nothing is changed"
-        ),
-        _sysctl("vm.overcommit_memory", "vm.html#overcommit-memory", 0, 1),
-    )
-}
+SYSCTLS = _named(
+    _sysctl("kernel.numa_balancing", "kernel.html#numa-balancing", 0, 3),
+    _sysctl("kernel.perf_event_paranoid", "kernel.html#perf-event-paranoid", -1, 4, guards=True, note=_SHOWS),
+    _sysctl("kernel.yama.ptrace_scope", "Yama.html", 0, 2, source=_LSM, guards=True, note=_READS),
+    _sysctl("vm.zone_reclaim_mode", "vm.html#zone-reclaim-mode", 0, 7),
+    _sysctl("vm.swappiness", "vm.html#swappiness", 0, 200),
+    _sysctl("vm.dirty_ratio", "vm.html#dirty-ratio", 1, 100, yields_to="vm.dirty_bytes"),
+    _sysctl("vm.dirty_background_ratio", "vm.html#dirty-background-ratio", 1, 100, yields_to="vm.dirty_background_bytes"),
+    _sysctl("vm.dirty_expire_centisecs", "vm.html#dirty-expire-centisecs", 100, 360_000),
+    _sysctl("vm.dirty_writeback_centisecs", "vm.html#dirty-writeback-centisecs", 0, 360_000),
+    _sysctl("vm.max_map_count", "vm.html#max-map-count", 65_530, 2_147_483_647),
+    _sysctl("vm.nr_hugepages", "vm.html#nr-hugepages", 0, 1 << 32, partial=True, note="the kernel may find fewer: then nothing is changed"),
+    _sysctl("vm.overcommit_memory", "vm.html#overcommit-memory", 0, 1),
+)
 
 _THP_ROOT = "/sys/kernel/mm/transparent_hugepage/"
 _POLICY = "/sys/devices/system/cpu/cpufreq/policy*/"
 
-SYSFS = {
-    knob.name: knob
-    for knob in (
-        Knob(name="thp.enabled", path=_THP_ROOT + "enabled", source=_THP, choices=("always", "madvise", "never")),
-        Knob(
-            name="thp.defrag",
-            path=_THP_ROOT + "defrag",
-            source=_THP,
-            choices=("always", "defer", "defer+madvise", "madvise", "never"),
-        ),
-        Knob(
-            name="cpu.governor",
-            path=_POLICY + "scaling_governor",
-            source=_PM + "cpufreq.html",
-            choices=("performance", "powersave", "schedutil", "ondemand", "conservative"),
-            offers="scaling_available_governors",
-        ),
-        Knob(
-            name="cpu.epp",
-            path=_POLICY + "energy_performance_preference",
-            source=_PM + "intel_pstate.html#energy-vs-performance-hints",
-            choices=("performance", "balance_performance", "balance_power", "power", "default"),
-            offers="energy_performance_available_preferences",
-        ),
-        Knob(
-            name="cpu.boost",
-            path="/sys/devices/system/cpu/cpufreq/boost",
-            source=_PM + "cpufreq.html#frequency-boost-support",
-            low=0,
-            high=1,
-        ),
-        Knob(
-            name="cpu.no_turbo",
-            path="/sys/devices/system/cpu/intel_pstate/no_turbo",
-            source=_PM + "intel_pstate.html",
-            low=0,
-            high=1,
-        ),
-        Knob(
-            name="cpu.platform_profile",
-            path="/sys/firmware/acpi/platform_profile",
-            source="https://docs.kernel.org/userspace-api/sysfs-platform_profile.html",
-            choices=("low-power", "quiet", "balanced", "balanced-performance", "performance"),
-            offers="platform_profile_choices",
-        ),
-        Knob(
-            name="cpu.max_freq_khz",
-            path=_POLICY + "scaling_max_freq",
-            source=_PM + "cpufreq.html",
-            low=100_000,
-            high=20_000_000,
-            unit="kHz",
-        ),
-        Knob(
-            name="block.read_ahead_kb",
-            path="/sys/block/{item}/queue/read_ahead_kb",
-            source=_BLOCK,
-            item="block device",
-            low=0,
-            high=65_536,
-            unit="kB",
-        ),
-        Knob(
-            name="block.scheduler",
-            path="/sys/block/{item}/queue/scheduler",
-            source=_BLOCK,
-            item="block device",
-            choices=("none", "mq-deadline", "kyber", "bfq"),
-        ),
-    )
-}
+SYSFS = _named(
+    Knob(name="thp.enabled", path=_THP_ROOT + "enabled", source=_THP, choices=("always", "madvise", "never")),
+    Knob(name="thp.defrag", path=_THP_ROOT + "defrag", source=_THP, choices=("always", "defer", "defer+madvise", "madvise", "never")),
+    Knob(
+        name="cpu.governor",
+        path=_POLICY + "scaling_governor",
+        source=_PM + "cpufreq.html",
+        choices=("performance", "powersave", "schedutil", "ondemand", "conservative"),
+        offers="scaling_available_governors",
+    ),
+    Knob(
+        name="cpu.epp",
+        path=_POLICY + "energy_performance_preference",
+        source=_PM + "intel_pstate.html#energy-vs-performance-hints",
+        choices=("performance", "balance_performance", "balance_power", "power", "default"),
+        offers="energy_performance_available_preferences",
+    ),
+    Knob(
+        name="cpu.boost", path="/sys/devices/system/cpu/cpufreq/boost", source=_PM + "cpufreq.html#frequency-boost-support", low=0, high=1
+    ),
+    Knob(name="cpu.no_turbo", path="/sys/devices/system/cpu/intel_pstate/no_turbo", source=_PM + "intel_pstate.html", low=0, high=1),
+    Knob(
+        name="cpu.platform_profile",
+        path="/sys/firmware/acpi/platform_profile",
+        source="https://docs.kernel.org/userspace-api/sysfs-platform_profile.html",
+        choices=("low-power", "quiet", "balanced", "balanced-performance", "performance"),
+        offers="platform_profile_choices",
+    ),
+    Knob(name="cpu.max_freq_khz", path=_POLICY + "scaling_max_freq", source=_PM + "cpufreq.html", low=100_000, high=20_000_000, unit="kHz"),
+    Knob(
+        name="block.read_ahead_kb",
+        path="/sys/block/{item}/queue/read_ahead_kb",
+        source=_BLOCK,
+        item="block device",
+        low=0,
+        high=65_536,
+        unit="kB",
+    ),
+    Knob(
+        name="block.scheduler",
+        path="/sys/block/{item}/queue/scheduler",
+        source=_BLOCK,
+        item="block device",
+        choices=("none", "mq-deadline", "kyber", "bfq"),
+    ),
+)
 
-OTHERS = {
+OTHERS = _named(
     # set by system calls; rules choose the first by fixes of their own kinds
-    knob.name: knob
-    for knob in (
-        Knob(
-            name="gpu.persistence",
-            path="nvml:DeviceSetPersistenceMode",
-            source="https://docs.nvidia.com/deploy/driver-persistence/",
-            kind="nvml",
-            item="PCI address of a GPU",
-            low=0,
-            high=1,
-        ),
-        Knob(
-            name="process.cpus",
-            path="sched_setaffinity",
-            source=_MAN + "man2/sched_setaffinity.2.html",
-            kind="process",
-            item="process",
-            listed="cpus",
-        ),
-        Knob(
-            name="process.pages",
-            path="migrate_pages",
-            source=_MAN + "man2/migrate_pages.2.html",
-            kind="process",
-            item="process",
-            listed="nodes",
-            note="moves memory once; undone exactly only where it came from one node",
-        ),
-        Knob(
-            name="process.nice",
-            path="setpriority",
-            source=_MAN + "man2/setpriority.2.html",
-            kind="process",
-            item="process",
-            low=-20,
-            high=19,
-        ),
-        Knob(
-            name="process.io_class",
-            path="ioprio_set",
-            source=_MAN + "man2/ioprio_set.2.html",
-            kind="process",
-            item="process",
-            choices=("none", "best-effort", "idle"),
-        ),
-        Knob(
-            name="cpu.dma_latency_us",
-            path="/dev/cpu_dma_latency",
-            source=_PM + "pm_qos_interface.html",
-            kind="latency",
-            low=0,
-            high=10_000,
-            unit="µs",
-            needs_keeper=True,
-        ),
-        Knob(
-            name="shm.size_bytes",
-            path="/dev/shm",  # noqa: S108 - the file system itself, which is remounted
-            source="https://docs.kernel.org/filesystems/tmpfs.html",
-            kind="mount",
-            low=64 << 20,
-            high=1 << 48,
-            unit="bytes",
-        ),
-    )
-}
+    Knob(
+        name="gpu.persistence",
+        path="nvml:DeviceSetPersistenceMode",
+        source="https://docs.nvidia.com/deploy/driver-persistence/",
+        kind="nvml",
+        item="PCI address of a GPU",
+        low=0,
+        high=1,
+    ),
+    Knob(
+        name="process.cpus",
+        path="sched_setaffinity",
+        source=_MAN + "man2/sched_setaffinity.2.html",
+        kind="process",
+        item="process",
+        listed="cpus",
+    ),
+    Knob(
+        name="process.pages",
+        path="migrate_pages",
+        source=_MAN + "man2/migrate_pages.2.html",
+        kind="process",
+        item="process",
+        listed="nodes",
+        note="moves memory once; undone exactly only where it came from one node",
+    ),
+    Knob(
+        name="process.nice", path="setpriority", source=_MAN + "man2/setpriority.2.html", kind="process", item="process", low=-20, high=19
+    ),
+    Knob(
+        name="process.io_class",
+        path="ioprio_set",
+        source=_MAN + "man2/ioprio_set.2.html",
+        kind="process",
+        item="process",
+        choices=("none", "best-effort", "idle"),
+    ),
+    Knob(
+        name="cpu.dma_latency_us",
+        path="/dev/cpu_dma_latency",
+        source=_PM + "pm_qos_interface.html",
+        kind="latency",
+        low=0,
+        high=10_000,
+        unit="µs",
+        needs_keeper=True,
+    ),
+    Knob(
+        name="shm.size_bytes",
+        path="/dev/shm",  # noqa: S108 - the file system itself, which is remounted
+        source="https://docs.kernel.org/filesystems/tmpfs.html",
+        kind="mount",
+        low=64 << 20,
+        high=1 << 48,
+        unit="bytes",
+    ),
+)
 
 KNOBS = {**SYSCTLS, **SYSFS, **OTHERS}
 
-PERSISTED = {
+PERSISTED = _named(
     # the system's own mechanisms to set something at every start; one file a transaction, which undoing removes
-    knob.name: knob
-    for knob in (
-        Knob(
-            name="persist.sysctl",
-            path="/etc/sysctl.d/90-sysperf-{item}.conf",
-            source=_MAN + "man5/sysctl.d.5.html",
-            kind="file",
-            item="transaction",
-        ),
-        Knob(
-            name="persist.tmpfiles",
-            path="/etc/tmpfiles.d/sysperf-{item}.conf",
-            source=_MAN + "man5/tmpfiles.d.5.html",
-            kind="file",
-            item="transaction",
-        ),
-    )
-}
+    Knob(
+        name="persist.sysctl",
+        path="/etc/sysctl.d/90-sysperf-{item}.conf",
+        source=_MAN + "man5/sysctl.d.5.html",
+        kind="file",
+        item="transaction",
+    ),
+    Knob(
+        name="persist.tmpfiles",
+        path="/etc/tmpfiles.d/sysperf-{item}.conf",
+        source=_MAN + "man5/tmpfiles.d.5.html",
+        kind="file",
+        item="transaction",
+    ),
+)
 
 _MARK = lazy(r"(mark|drain)\.([a-z][a-z0-9_]{0,31})")
 

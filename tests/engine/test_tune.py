@@ -19,7 +19,7 @@ from sysperf.engine.verify.measuring import Measured, RunFailed
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.tuning import Factor, Level, TuneRun
-from sysperf.verify.search.store import Store
+from sysperf.verify.search.store import Store, opened
 
 AS_IS = Level("as it is")
 FACTORS = (
@@ -43,7 +43,7 @@ def test_a_resumed_confirmation_counts_pairs_of_its_own_winner_only(tmp_path: Pa
     monkeypatch.setattr(measuring, "measure", lambda variant, *_, **__: Measured(speeds.get(variant.name, 100.0), 1.0, 1.0))
     plan = Plan(argv=("train",), metric=SPEED, factors=FACTORS, keep_disturbed=True, seed=1)
     path, scratch = str(tmp_path / "study.sqlite"), str(tmp_path / "scratch.toml")
-    with tune.opened(path, resume=False) as store:
+    with opened(path, resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0))
         searched(store, (1, 0))
         monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
@@ -73,7 +73,7 @@ def test_the_winner_is_confirmed_by_all_its_pairs_at_once(tmp_path: Path, monkey
     states = []
     for speeds in ([220.0, 90.0, 190.0, 240.0, 95.0], [120.0, 121.0, 119.0, 120.0, 120.5, 120.0, *[85.0, 116.0, 104.0, 92.0, 103.0] * 7]):
         confirming(monkeypatch, speeds)
-        with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+        with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
             store.keep("pilot", Pilot(SPEED, 1.0))
             searched(store, (1, 0))
             states.append(tune.tune(PLAN, store, str(tmp_path / "scratch.toml")))
@@ -87,7 +87,7 @@ def test_the_winner_is_confirmed_by_all_its_pairs_at_once(tmp_path: Path, monkey
 
 def test_more_time_confirms_anew_what_was_unclear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one look told nothing: a larger budget looks once at other pairs. What was confirmed stays so, and runs no more."""
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0))
         searched(store, (1, 0))
         tried = []
@@ -105,7 +105,7 @@ def test_a_wrap_that_fails_at_the_beginning_ends_no_search(tmp_path: Path, monke
     """Of the first three runs the wrapped one fails: it is one start of many, kept with its reason, and the others are searched."""
     machine = Machine(monkeypatch)
     machine.gain, machine.fails = 10.0, lambda name: name == WRAPPED
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         tuning = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
 
     assert (tuning.state, tuning.runs[0].phase) == ("confirmed", "pilot")
@@ -118,7 +118,7 @@ def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, m
     monkeypatch.setattr(measuring, "measure", lambda *_, **__: Measured(10.0, 0.1, 0.1, None, times))
     monkeypatch.setattr("sysperf.verify.search.plan.Search.proposal", lambda _: None)
     metric = Metric("steps per second", "steps/s", True, "", "optimizer", 200)
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         tune.tune(Plan(argv=("train",), metric=metric, factors=FACTORS), store, str(tmp_path / "scratch.toml"))
         pilot = store.kept("pilot", Pilot)
 
@@ -129,10 +129,10 @@ def test_a_program_with_fewer_steps_than_its_limit_is_searched(tmp_path: Path, m
 def test_a_folder_on_a_full_disk_is_an_error_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's error and the file system's own are told alike."""
     (tmp_path / "file").touch()
-    with pytest.raises(SysperfError, match="file"), tune.opened(str(tmp_path / "file" / "study.sqlite"), resume=False):
+    with pytest.raises(SysperfError, match="file"), opened(str(tmp_path / "file" / "study.sqlite"), resume=False):
         pass
     monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: (_ for _ in ()).throw(sqlite3.OperationalError("database or disk is full")))
-    with pytest.raises(SysperfError, match="disk is full"), tune.opened(str(tmp_path / "study.sqlite"), resume=False):
+    with pytest.raises(SysperfError, match="disk is full"), opened(str(tmp_path / "study.sqlite"), resume=False):
         pass
 
 
@@ -163,7 +163,7 @@ def test_each_search_reaches_its_race_and_its_confirmation(
     machine = Machine(monkeypatch)
     machine.gain, machine.run_s = 10.0, run_s
     plan = msgspec.structs.replace(PLAN, budget_s=budget_s)
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0))
         tuning = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
 
@@ -179,7 +179,7 @@ def test_a_small_budget_searches_fewer_factors_and_says_so(tmp_path: Path, monke
     Machine(monkeypatch)
     factors = tuple(Factor(str(number), (AS_IS, *(Level(str(level)) for level in range(4)))) for number in range(6))
     plan = msgspec.structs.replace(PLAN, budget_s=50.0, factors=factors)
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         tuning = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
         again = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
 
@@ -193,7 +193,7 @@ def test_the_search_leaves_the_confirmation_its_share(tmp_path: Path, monkeypatc
     """Six tenths of the budget; an interrupted search that goes on has what is left of it, and not all of it again."""
     machine = Machine(monkeypatch)
     plan = msgspec.structs.replace(PLAN, budget_s=100.0, max_runs=1_000)
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
 
         def interrupt(state: object) -> None:
             if len(machine.names) == 30:
@@ -211,12 +211,12 @@ def test_plain_that_fails_ends_the_search(tmp_path: Path, monkeypatch: pytest.Mo
     """Of any other start it is a result; of the program as it is nothing can be compared."""
     machine = Machine(monkeypatch)
     machine.fails = lambda name: name not in {"plain", WRAPPED}
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         tuning = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
         assert any(run.failed for run in tuning.runs)
     machine.fails = lambda name: name == "plain" and len(machine.names) > 5
     machine.names.clear()
-    with tune.opened(str(tmp_path / "other.sqlite"), resume=False) as store, pytest.raises(RunFailed):
+    with opened(str(tmp_path / "other.sqlite"), resume=False) as store, pytest.raises(RunFailed):
         tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
 
 
@@ -236,7 +236,7 @@ def test_a_run_that_is_ended_early_is_as_long_as_its_steps() -> None:
 def test_without_time_for_other_pairs_the_unclear_confirmation_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--resume` with the budget that was spent before; pairs that were looked at several times are none of one look."""
     confirming(monkeypatch, [130.0, 80.0])
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0))
         searched(store, (1, 0))
         first = tune.tune(PLAN, store, str(tmp_path / "scratch.toml"))
@@ -259,7 +259,7 @@ def test_a_race_that_had_no_time_is_no_answer(tmp_path: Path, monkeypatch: pytes
     machine = Machine(monkeypatch)
     machine.gain, machine.run_s = -10.0, 8.0
     plan = msgspec.structs.replace(PLAN, budget_s=40.0)
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         store.keep("pilot", Pilot(SPEED, 1.0))
         hurried = tune.tune(plan, store, str(tmp_path / "scratch.toml"))
         rested = tune.tune(msgspec.structs.replace(plan, budget_s=800.0), store, str(tmp_path / "scratch.toml"))
@@ -273,7 +273,7 @@ def test_what_the_start_costs_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     """All that is not plain is 10 % slower, whatever it sets."""
     machine = Machine(monkeypatch)
     machine.gain = -10.0
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         tuning = tune.tune(msgspec.structs.replace(PLAN, max_runs=40), store, str(tmp_path / "scratch.toml"))
 
     assert any(note.startswith("starting through `sysperf wrap` as it is: -") for note in tuning.notes)

@@ -20,6 +20,7 @@ from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import UsageError
 from sysperf.model.tuning import Factor, Level, Tuning
 from sysperf.report import tuning as report
+from sysperf.verify.search.store import opened
 
 SPEED = Metric("speed", "", True, "speed: (.*)")
 THREADS = Factor("threads", (space.AS_IS, *(Level(str(number), {"threads": number}) for number in (8, 4, 2, 1))))
@@ -43,7 +44,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Factor, sp
     for module in (tune, verify):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     plan = Plan(argv=("train",), metric=SPEED, factors=(factor,), keep_disturbed=True, seed=1, budget_s=budget_s)
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=False) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=False) as store:
         return tune.tune(plan, store, str(scratch))
 
 
@@ -146,7 +147,7 @@ def test_factors_are_named_as_words_too() -> None:
 def test_no_run_is_lost_between_two_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is gone on with keeps the numbers of workers that its first runs chose."""
     first = searched(tmp_path, monkeypatch, WORKERS, fed_by(5))
-    with tune.opened(str(tmp_path / "study.sqlite"), resume=True) as store:
+    with opened(str(tmp_path / "study.sqlite"), resume=True) as store:
         plan = Plan(argv=("train",), metric=SPEED, factors=(WORKERS,), keep_disturbed=True, seed=1)
         again = tune.tune(msgspec.structs.replace(plan, budget_s=1.0), store, str(tmp_path / "scratch.toml"))
 

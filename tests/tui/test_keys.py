@@ -38,7 +38,7 @@ from sysperf.tui.screens.processes import Processes
 from sysperf.tui.screens.topology import Topology
 from sysperf.tui.screens.view import TABS
 from sysperf.tui.source import Facts, Meters, Problem
-from sysperf.tui.widgets import program, programs
+from sysperf.tui.widgets import one_program, program
 from sysperf.tui.widgets.pane import Pane
 from tests.fix.kernel import LATENCY, RELAXED_US, SWAPPINESS, Kernel, Machine
 from tests.report import reports
@@ -673,12 +673,12 @@ def test_wait_for_data_is_a_bound_or_unknown() -> None:
     report = box()
     now.take(Facts(report))
     process = now.processes()[0]
-    assert programs.data_wait(now, process) == "?"
+    assert one_program.data_wait(now, process) == "?"
     now.take(Meters(START, {"process.77.workers": 4, "process.77.data_wait": 0.43}))
-    assert programs.data_wait(now, process) == 0.43
+    assert one_program.data_wait(now, process) == 0.43
     assert "at most 43 %" in "\n".join(line.text for line in program.detail(now, process, None, 120))
     now.take(Meters(START + 1, {"process.77.workers": 0}))
-    assert programs.data_wait(now, process) == "-"
+    assert one_program.data_wait(now, process) == "-"
     assert "sysperf stacks PID" in "\n".join(line.text for line in program.detail(now, process, None, 200))
 
 

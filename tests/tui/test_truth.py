@@ -18,7 +18,7 @@ from sysperf.tui.app import Dashboard
 from sysperf.tui.now import Now
 from sysperf.tui.screens.history import STILL
 from sysperf.tui.source import Facts, Meters, Past, Problem
-from sysperf.tui.widgets import gpus, identity, program, programs, system, topology
+from sysperf.tui.widgets import gpus, identity, one_program, program, programs, system, topology
 from tests.report import reports
 from tests.tui.conftest import dashboard, screen_text, settled
 from tests.tui.machines import GIB, START, Still, box, laptop, news, process, rule, server, snapshot
@@ -262,7 +262,7 @@ def test_workers_are_unknown_until_a_sample_looked_at_the_children() -> None:
 
     def shown() -> tuple[int | None, float | str, str]:
         text = "\n".join(line.text for line in program.detail(now, first, None, 120))
-        return programs.number_of_workers(now, first), programs.data_wait(now, first), next(iter(re.findall(r"workers +(.*)", text)))
+        return one_program.number_of_workers(now, first), one_program.data_wait(now, first), next(iter(re.findall(r"workers +(.*)", text)))
 
     assert shown() == (0, "-", "none")
     now.take(Meters(START, {"process.7.threads": 2.0}))

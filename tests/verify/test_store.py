@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sysperf.engine import tune
 from sysperf.model.errors import SysperfError
 from sysperf.model.tuning import LeftOut, TuneRun
-from sysperf.verify.search.store import Store
+from sysperf.verify.search.store import Store, opened
 
 
 def test_runs_and_records_are_there_again(tmp_path: Path) -> None:
@@ -39,6 +38,6 @@ def test_a_file_that_is_no_study_is_an_error_with_the_next_step(tmp_path: Path) 
     later.close()
 
     for name in ("garbage", "later"):
-        with pytest.raises(SysperfError, match=name) as error, tune.opened(str(tmp_path / f"{name}.sqlite"), resume=True):
+        with pytest.raises(SysperfError, match=name) as error, opened(str(tmp_path / f"{name}.sqlite"), resume=True):
             pass
         assert "--resume" in error.value.hint

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -342,19 +340,3 @@ class _Tuner:
 
     def _words(self, choice: Choice) -> str:
         return words(self.plan.factors, choice)
-
-
-@contextlib.contextmanager
-def opened(path: str, *, resume: bool) -> Iterator[Store]:
-    """Open the file of a study, anew or as it was left. Raises SysperfError."""
-    hint = "run it without --resume, or make room on that disk"
-    try:
-        store = Store(path, anew=not resume)
-    except (sqlite3.Error, OSError) as error:
-        raise SysperfError(f"{path}: {error}", hint) from None
-    try:
-        yield store
-    except (sqlite3.Error, ValueError) as error:
-        raise SysperfError(f"{path}: {error}", hint) from None
-    finally:
-        store.close()

@@ -18,7 +18,7 @@ from sysperf.tui.now import Now
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import go_on
 from sysperf.tui.source import History as Past
-from sysperf.tui.widgets import chart, programs
+from sysperf.tui.widgets import chart, one_program
 from sysperf.tui.widgets.bar import spark
 from sysperf.tui.widgets.curves import SERIES
 from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, fitted, line, padded, paragraph, span
@@ -125,7 +125,7 @@ class History(Filtered):
         pid, _, meter = rest.partition(".")
         process = next((one for one in self.now.processes() if kind == "process" and str(one.pid) == pid), None)
         return (
-            f"{meter} of {programs.short(process)} {pid}"
+            f"{meter} of {one_program.short(process)} {pid}"
             if process is not None
             else f"{meter} of {pid}, ended"
             if kind == "process"

@@ -22,7 +22,7 @@ from sysperf.tui.screens import diagnosis, profiling
 from sysperf.tui.screens.filtered import FilterBar, Filtered
 from sysperf.tui.screens.view import counted, go_on
 from sysperf.tui.source import Facts, Meters, Problem
-from sysperf.tui.widgets import program, programs
+from sysperf.tui.widgets import one_program, program, programs
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 from sysperf.tui.widgets.workers import WorkerReadings
@@ -241,7 +241,7 @@ class Processes(Filtered):
         if pid in self._readings and step <= 0:
             del self._readings[pid]
             self.query_one("#rows", Pane).select(pid)
-        elif pid not in self._readings and step >= 0 and programs.has_workers(self.now, process):
+        elif pid not in self._readings and step >= 0 and one_program.has_workers(self.now, process):
             self._readings[pid] = WorkerReadings()
             self._read_workers(anew=True)
         elif pid not in self._readings and step >= 0:

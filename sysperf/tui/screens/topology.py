@@ -12,7 +12,7 @@ from sysperf.tui.actions import Actions
 from sysperf.tui.now import Now
 from sysperf.tui.screens.view import View
 from sysperf.tui.source import Facts, Load
-from sysperf.tui.widgets import programs, topology
+from sysperf.tui.widgets import one_program, topology
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, span
 from sysperf.tui.widgets.pane import Pane
 
@@ -46,7 +46,7 @@ class Topology(View):
         marked = next((process for process in self.now.processes() if process.pid == self._pid), None)
         head: Lines = []
         if marked is not None:
-            head = [fitted(line(Span("marked: ", "dim"), span(f"{self._pid} {programs.program(marked)}", "mark")), width)]
+            head = [fitted(line(Span("marked: ", "dim"), span(f"{self._pid} {one_program.program(marked)}", "mark")), width)]
         return head + topology.draw(self.now, width, marked)
 
     def mark(self, pid: int) -> None:

@@ -8,7 +8,7 @@ from sysperf.collect.process.records import Process
 from sysperf.model.text import size
 from sysperf.report.as_text import MARKS
 from sysperf.tui.now import Now
-from sysperf.tui.widgets import programs, users
+from sysperf.tui.widgets import one_program, programs, users
 from sysperf.tui.widgets.bar import percent
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span
 
@@ -70,7 +70,7 @@ def _cells(width: int) -> int:
 
 def _main(now: Now, process: Process, cells: int) -> list[Span]:
     run, ready, data = (now.of_process(process.pid, name) for name in ("main_run", "main_wait", "data_wait"))
-    has = programs.has_workers(now, process)
+    has = one_program.has_workers(now, process)
     waits = "-" if not has else "?" if data is None else f"≤{data * 100:.0f} %"
     if run is None:
         return [Span("·" * cells, "dim"), Span("     ?"), Span(padded(waits, 8, right=True))]
@@ -91,7 +91,7 @@ def _rest(now: Now, process: Process, width: int) -> list[Span]:
     work = "-" if not number else f"{number:.0f}" + (f" ({used:.1f})" if used is not None else "")
     text = padded("?" if cpu is None else f"{cpu:.1f}", 6, right=True) + padded(work, 10, right=True)
     if width >= WIDE:
-        resident = programs.resident(now, process)
+        resident = one_program.resident(now, process)
         text += padded("?" if resident is None else size(round(resident)), 11, right=True)
         text += "  " + padded(users.owner(process.user, here=now.here), 8)
     return [Span(text + " ")]
@@ -99,4 +99,4 @@ def _rest(now: Now, process: Process, width: int) -> list[Span]:
 
 def _command(process: Process) -> Span:
     """Leave the interpreter out: the script is what tells programs apart."""
-    return span(programs.without_interpreter(programs.without_folder(programs.program(process))))
+    return span(one_program.without_interpreter(one_program.without_folder(one_program.program(process))))

@@ -9,7 +9,7 @@ from sysperf.procfs.maps import Library
 from sysperf.report import as_text
 from sysperf.report.processes import age
 from sysperf.tui.now import Now
-from sysperf.tui.widgets import ansi, programs
+from sysperf.tui.widgets import ansi, one_program
 from sysperf.tui.widgets.bar import percent
 from sysperf.tui.widgets.line import BLANK, Line, Lines, Span, folded, line, padded, paragraph, span
 
@@ -22,7 +22,7 @@ def findings_of(now: Now, pid: int) -> list[Finding]:
 def detail(now: Now, process: Process, again: Rewrap | str | None, width: int) -> Lines:
     """How it was started, its threads, its memory, the libraries that matter, its findings, and the wrap that would have been right."""
     pid = process.pid
-    out: Lines = [line(span(programs.program(process), "strong")), *_facts(now, process, width), BLANK]
+    out: Lines = [line(span(one_program.program(process), "strong")), *_facts(now, process, width), BLANK]
     findings = findings_of(now, pid)
     out += [line(span(f"Findings ({len(findings)})" if findings else "Nothing found that slows this program down.", "title"))]
     for finding in findings:
@@ -64,7 +64,7 @@ def _facts(now: Now, process: Process, width: int) -> Lines:
 
 
 def _about_workers(now: Now, process: Process) -> str:
-    number = programs.number_of_workers(now, process)
+    number = one_program.number_of_workers(now, process)
     if not number:
         return "none" if number == 0 else "unknown so far"
     if not process.workers.count:
@@ -75,7 +75,7 @@ def _about_workers(now: Now, process: Process) -> str:
 
 
 def _about_data(now: Now, process: Process) -> str:
-    bound = programs.data_wait(now, process)
+    bound = one_program.data_wait(now, process)
     if bound == "-":
         return "unknown: without workers it loads in the main thread, which looks like work from outside; `sysperf stacks PID` tells"
     if isinstance(bound, str):
@@ -84,7 +84,7 @@ def _about_data(now: Now, process: Process) -> str:
 
 
 def _about_memory(now: Now, process: Process) -> str:
-    resident, peak, swapped = programs.resident(now, process), process.memory.peak_bytes, process.memory.swap_bytes
+    resident, peak, swapped = one_program.resident(now, process), process.memory.peak_bytes, process.memory.swap_bytes
     parts = (
         f"{size(round(resident))} resident" if resident else "",
         f"{size(peak)} at most" if peak else "",

@@ -13,6 +13,7 @@ from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
 from sysperf.report.words import count
 from sysperf.tui.now import Now
+from sysperf.tui.widgets import one_program as one
 from sysperf.tui.widgets import users, workers
 from sysperf.tui.widgets.bar import percent, shade
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, paragraph, span
@@ -49,9 +50,9 @@ def chosen(now: Now, words_wanted: str, order: str) -> list[Process]:
 
 def _value(now: Now, process: Process, column: str) -> float:
     if column == "memory":
-        value = resident(now, process)
+        value = one.resident(now, process)
     elif column == "local":
-        value = locality(now, process)
+        value = one.locality(now, process)
         return -1.0 - value if value is not None else -3.0  # the worst first
     elif column == "age":
         value = now.age_s(process)
@@ -82,7 +83,7 @@ def _searched(process: Process) -> str:
 
 def columns(now: Now, width: int) -> list[tuple[str, int]]:
     """The columns that fit; those about GPUs, ranks, NUMA nodes and users only where there are some, of users several."""
-    gpus, nodes = bool(now.devices()), _has_nodes(now)
+    gpus, nodes = bool(now.devices()), one.has_nodes(now)
     ranks = any((process.job.world_size or 1) > 1 for process in now.processes())
     several = len({process.user for process in now.processes()}) > 1
     there = {"GPU": gpus, "GPU %": gpus, "GPU mem": gpus, "rank": ranks, "local": nodes, "user": several}
@@ -100,7 +101,7 @@ def _widest(now: Now) -> int:
     """Columns of the longest command, as far as they matter, with the mark before it; found once for each look at the programs."""
     known: int | None = now.derived.get(("widest command",))
     if known is None:
-        widths = (cells(without_folder(program(process))) for process in now.processes())
+        widths = (cells(one.without_folder(one.program(process))) for process in now.processes())
         known = now.derived["widest command",] = min(MAX_COMMAND, max(widths, default=0) + 2)
     return known
 
@@ -208,8 +209,8 @@ class _Table:
     def _clipped(self, fixed: _Fixed) -> str:
         known: str | None = self._now.derived.get(("command", fixed.pid, self._room))
         if known is None:
-            shorter = without_folder(fixed.command)
-            ways = (fixed.command, shorter, without_interpreter(shorter))
+            shorter = one.without_folder(fixed.command)
+            ways = (fixed.command, shorter, one.without_interpreter(shorter))
             command = next((way for way in ways if cells(way) <= self._room), ways[-1])
             known = self._now.derived["command", fixed.pid, self._room] = clip(command, self._room)
         return known
@@ -222,7 +223,7 @@ class _Table:
         return known
 
     def _computed(self, process: Process, pid: int) -> _Fixed:
-        near = locality(self._now, process)
+        near = one.locality(self._now, process)
         cells = {
             "pid": (str(pid), ""),
             "rank": (_rank(process), ""),
@@ -233,14 +234,14 @@ class _Table:
             "torch": (neutral(process.torch.version or "?", 12).partition("+")[0], "dim"),
         }
         threads = str(process.threads.count or "?")
-        return _Fixed(pid, f"process.{pid}.", cells, program(process), threads, process.memory.rss_bytes)
+        return _Fixed(pid, f"process.{pid}.", cells, one.program(process), threads, process.memory.rss_bytes)
 
     def _cells(self, process: Process, fixed: _Fixed, *, unfolded: bool) -> dict[str, tuple[str, str]]:
         """What changes with each sample."""
         get, prefix = self._now.meters.get, fixed.prefix
         cpu, main, wait, busy = get(f"{prefix}cpu"), get(f"{prefix}main_run"), get(f"{prefix}main_wait"), get(f"{prefix}gpu_utilization")
         memory, resident, threads = get(f"{prefix}gpu_memory_bytes"), get(f"{prefix}rss_bytes", fixed.rss_bytes), get(f"{prefix}threads")
-        workers, used, data = number_of_workers(self._now, process), get(f"{prefix}workers_cpu"), get(f"{prefix}data_wait")
+        workers, used, data = one.number_of_workers(self._now, process), get(f"{prefix}workers_cpu"), get(f"{prefix}data_wait")
         unknown = "-" if fixed.cells["GPU"][0] == "-" else "?"
         mark = UNFOLDED if unfolded else FOLDED if workers else " "
         return {
@@ -277,88 +278,8 @@ def _workers(number: int | None, used: float | None) -> str:
     return f"{number}" if used is None else f"{number} ({used:.1f})"
 
 
-def resident(now: Now, process: Process) -> float | None:
-    live = now.of_process(process.pid, "rss_bytes")
-    return live if live is not None else process.memory.rss_bytes
-
-
 def _rank(process: Process) -> str:
     rank = process.job.rank
     if process.job.launcher or rank is None or rank < 0:
         return "-"
     return str(rank) if (process.job.world_size or 1) > 1 else "-"
-
-
-def number_of_workers(now: Now, process: Process) -> int | None:
-    """Count those that the last sample saw; before it looked at the children, those of the facts. None there: some may have come since."""
-    live = now.of_process(process.pid, "workers")
-    if live is not None:
-        return int(live)
-    return process.workers.count or (None if now.of_process(process.pid, "threads") is not None else 0)
-
-
-def has_workers(now: Now, process: Process) -> bool:
-    """Whether there is something to unfold."""
-    return bool(number_of_workers(now, process))
-
-
-def data_wait(now: Now, process: Process) -> float | str:
-    """The most that its main thread waits for DataLoader workers; ``-`` without any, ``?`` when it is unknown."""
-    if number_of_workers(now, process) == 0:
-        return "-"
-    bound = now.of_process(process.pid, "data_wait")
-    return "?" if bound is None else float(bound)
-
-
-def locality(now: Now, process: Process) -> float | None:
-    """The share of its memory that lies on the nodes of the CPUs it may use; None on one node, or when unknown."""
-    name = ("locality", process.pid)
-    if name not in now.derived:
-        now.derived[name] = _locality(now, process)
-    known: float | None = now.derived[name]
-    return known
-
-
-def _locality(now: Now, process: Process) -> float | None:
-    pages, allowed, numa = process.memory.nodes, process.affinity.now, now.facts.numa
-    if not pages or allowed is None or numa is None or not _has_nodes(now):
-        return None
-    near = {node.id for node in numa.nodes if node.cpus and node.cpus & allowed}
-    total = sum(page.bytes for page in pages)
-    return sum(page.bytes for page in pages if page.node in near) / total if total else None
-
-
-def _has_nodes(now: Now) -> bool:
-    """Whether memory can be near some CPUs and far from others."""
-    return now.facts.numa is not None and (now.facts.numa.nodes_with_cpus or 0) >= 2
-
-
-def program(process: Process) -> str:
-    """Return its command line, the interpreter without its folder."""
-    first, *rest = (process.command or process.name or "?").split(" ")
-    return neutral(" ".join([first.rpartition("/")[2] or first, *rest]), 1_000)
-
-
-def short(process: Process) -> str:
-    """Return the name of its script, or its own."""
-    words = program(process).split(" ")[1:]
-    return next((word.rpartition("/")[2] for word in words if not word.startswith("-")), "") or neutral(process.name or "?", 40)
-
-
-def without_folder(command: str) -> str:
-    """The command with its script's name alone: where room is scarce, folders are what all of them share."""
-    first, *rest = command.split(" ")
-    place = next((place for place, word in enumerate(rest) if not word.startswith("-")), None)
-    if place is not None and rest[place].endswith(".py"):
-        rest[place] = rest[place].rpartition("/")[2]
-    return " ".join([first, *rest])
-
-
-def without_interpreter(command: str) -> str:
-    """The command without Python's name, with which all rows would begin; beside `-c` it is what can be read.
-
-    >>> without_interpreter("python3.11 train.py --rank 0"), without_interpreter("python -c '<hidden>'")
-    ('train.py --rank 0', "python -c '<hidden>'")
-    """
-    first, _, rest = command.partition(" ")
-    return rest if rest and first.startswith("python") and not rest.startswith("-c") else command

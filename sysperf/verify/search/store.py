@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from typing import TypeVar
 
 from sysperf.host.files import make_folder
+from sysperf.model.errors import SysperfError
 from sysperf.model.record import from_json, to_json
 from sysperf.model.tuning import TuneRun
 
@@ -59,3 +61,19 @@ class Store:
         """Return all runs in their order. Raises ValueError for one that does not fit."""
         rows = self._database.execute("SELECT record FROM runs ORDER BY number")
         return [from_json(row[0], TuneRun) for row in rows]
+
+
+@contextlib.contextmanager
+def opened(path: str, *, resume: bool) -> Iterator[Store]:
+    """Open the file of a study, anew or as it was left. Raises SysperfError."""
+    hint = "run it without --resume, or make room on that disk"
+    try:
+        store = Store(path, anew=not resume)
+    except (sqlite3.Error, OSError) as error:
+        raise SysperfError(f"{path}: {error}", hint) from None
+    try:
+        yield store
+    except (sqlite3.Error, ValueError) as error:
+        raise SysperfError(f"{path}: {error}", hint) from None
+    finally:
+        store.close()
