@@ -130,3 +130,23 @@ def test_python_functions_take_no_room_of_what_they_call(tmp_path: Path, monkeyp
     assert 300 <= len(lengths) <= 1_000
     assert sum(length == 24_000 for length in lengths) == 100
     assert len(lengths) + timeline.short_functions == 2_000
+
+
+def test_of_few_marked_steps_all_are_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six steps with so many Python functions that a sample cuts the file within the first one."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(400):
+            machine.event("python_function", "json/encoder.py(224): floatstr", machine.now, 8)
+            machine.think(10)
+        for _ in range(20):
+            machine.event("cpu_op", "aten::mm", machine.now, 50)
+            machine.think(60)
+
+    path = written(tmp_path, steps(Machine(), 6, step).trace())
+    for name, bound in {"WHOLE_BYTES": 1, "SAMPLED_ROWS": 50, "MAX_FUNCTIONS": 1_000, "SAMPLE_BYTES": 1 << 11}.items():
+        monkeypatch.setattr(f"sysperf.trace.reading.part.{name}", bound)
+    rank = account(read(path))
+
+    assert (rank.steps.by, rank.steps.count) == ("ProfilerStep", 5)
+    assert rank.verdict == "host-bound"

@@ -23,7 +23,7 @@ from sysperf.trace.reading import repair
 from sysperf.trace.reading.adder import Adder
 from sysperf.trace.reading.events import Event
 from sysperf.trace.reading.metadata import describe
-from sysperf.trace.reading.part import Cut, better_cut, sampled_cut
+from sysperf.trace.reading.part import Cut, better_cut, is_all_needed, sampled_cut
 from sysperf.trace.reading.pieces import Progress, Text
 from sysperf.trace.reading.programs import keep_one
 from sysperf.trace.reading.scan import last_cut, not_later_than, parts
@@ -84,7 +84,8 @@ def _read_part(file: BinaryIO, path: str, progress: Progress) -> Timeline:
     timeline, has_steps = _read(text, path, cut)
     if cut is not None and not has_steps:
         file.seek(0)
-        timeline, _ = _read(text, path, better_cut(timeline) or sampled_cut(file.fileno(), text.size, has_marks=False))
+        unmarked = None if is_all_needed(timeline) else sampled_cut(file.fileno(), text.size, has_marks=False)
+        timeline, _ = _read(text, path, better_cut(timeline) or unmarked)
     keep_one(timeline)
     return timeline
 

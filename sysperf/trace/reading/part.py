@@ -83,10 +83,19 @@ def named(timeline: Timeline, start: str) -> set[int]:
 
 def better_cut(timeline: Timeline) -> Cut | None:
     """Return where to cut when too few steps were before the cut: behind enough of those that the profiler marked; None: nobody knows."""
-    names = named(timeline, STEP)
-    rows = timeline.ranges
-    ends = sorted(rows.end[i] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
+    ends = _step_ends(timeline)
     return Cut(ends[MIN_STEPS + 1]) if len(ends) > MIN_STEPS + 1 else None
+
+
+def is_all_needed(timeline: Timeline) -> bool:
+    """Whether the profiler marked steps, and so few that none can be left out."""
+    return 1 < len(_step_ends(timeline)) <= MIN_STEPS + 1
+
+
+def _step_ends(timeline: Timeline) -> list[int]:
+    """Return when the profiler's own steps end, in order."""
+    names, rows = named(timeline, STEP), timeline.ranges
+    return sorted(rows.end[i] for i, name in enumerate(rows.name) if name in names and rows.kind[i] != PYTHON)
 
 
 class FirstPart:
