@@ -262,6 +262,7 @@ def _places(fix: str, rank: Rank | None) -> tuple[Place, ...]:
         return ()
     of_fix = {
         "sync": rank.sync_sites,
+        "readbacks": rank.cpu.readback_sites if rank.cpu else (),
         "pageable": rank.sync_sites,
         "hole": rank.hole_sites,
         "loader": rank.loader_sites,

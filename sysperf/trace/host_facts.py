@@ -60,6 +60,11 @@ class HostWork(Record, kw_only=True):
         float | None, fact("starved idle from a blocking call's return until an operation is queued again"), needs(*GAPS)
     ] = None
     refill_short_pct: Annotated[float | None, fact("the same in gaps below 1 ms"), needs(*GAPS)] = None
+    work_after_wait_pct: Annotated[
+        float | None, fact("the host's own part of it in gaps of 1 ms and more: it works with what it waited for"), needs(*GAPS)
+    ] = None
+    works_after_wait: Annotated[float | None, fact("how often it does so in an iteration, on average; null: unknown"), needs(*GAPS)] = None
+    trains: Annotated[bool | None, fact("whether the window has backward passes or steps of an optimizer; null: no operators")] = None
     runnable_wait_pct: Annotated[float | None, fact("time that the launching thread could run and had no CPU")] = None
     gil_wait_pct: float | None = None
     operator: Annotated[str, fact("of the launching thread, the operator that takes most without a call to a device in it")] = ""
@@ -102,6 +107,9 @@ class Cpu(Record, kw_only=True):
     copy_pct: Annotated[float, fact("copies and conversions of tensors, outside the loader")] = 0.0
     own_copy_pct: Annotated[float, fact("those that the program asks for itself, not other operators, the loader or the optimizer")] = 0.0
     optimizer_pct: float = 0.0
+    readback_pct: Annotated[float, fact("loops that read values of tensors one by one, outside loader and optimizers")] = 0.0
+    readbacks_per_step: Annotated[float | None, fact("values that such loops read in an iteration, on average; null: unknown")] = None
+    readback_sites: tuple[Site, ...] = ()
     tiny_operator_share: Annotated[float, fact("operators that take less than 20 µs each")] = 0.0
     operators_per_step: float | None = None
     threads: Annotated[int, fact("threads that run operators; threads of OpenMP inside them are not in a trace")] = 0

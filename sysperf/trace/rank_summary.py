@@ -50,6 +50,8 @@ class RankSummary(NamedTuple):
     """In the order of their starts."""
     kernels: dict[str, tuple[int, int]]
     """Number and total ns by the name of the kernel."""
+    steps: Intervals = []
+    """When the program's steps are; empty where nobody knows."""
 
 
 def summarize(accounting: Accounting) -> RankSummary:
@@ -58,7 +60,7 @@ def summarize(accounting: Accounting) -> RankSummary:
     if host is None:
         return RankSummary(timeline.rank, 0, [], {})
     if not accounting.times:
-        return RankSummary(timeline.rank, host.window.duration, _on_cpu(host), {})
+        return RankSummary(timeline.rank, host.window.duration, _on_cpu(host), {}, host.iterations[1])
     rows, texts = timeline.operations, timeline.names.texts
     nccl = ByName(timeline.names, by_name.is_collective, lower=True)
     collectives: list[Entry] = []
@@ -73,7 +75,7 @@ def summarize(accounting: Accounting) -> RankSummary:
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
-    return RankSummary(timeline.rank, host.window.duration, collectives, kernels)
+    return RankSummary(timeline.rank, host.window.duration, collectives, kernels, accounting.iterations(host)[1])
 
 
 def _on_cpu(host: HostTime) -> list[Entry]:

@@ -6,6 +6,7 @@ rank that came last. No clocks of different machines need to agree for that.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -26,6 +27,10 @@ MIN_TIMES = 1.8
 """Collectives, weighed by what each costs, that a rank must be late at to be one of several."""
 MIN_CHANCE = 1.7
 """Times its own spread that a late rank's waiting must be: three collectives of one length are just so."""
+MIN_MORE_PCT = 10.0
+"""Of the window: by so much more of one kind of time does a late rank differ from the others."""
+MOSTLY_PCT, MIN_STEPS = 75.0, 4
+"""Of the waiting, in one step of so many: what a rank did once does not make it the late one."""
 MIN_KERNELS = 20
 MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
@@ -37,13 +42,21 @@ MORE_WORK = 1.25
 
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
-    compared = []
+    compared, skew = [], compare(each, [parts(rank) for rank in ranks])
     for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
         collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
         told = msgspec.structs.replace(rank, collectives=collectives)
-        word, why = of_rank(told)
+        word, why = of_rank(_without_waiting(told, share) if skew.once else told)
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
-    return Trace(ranks=tuple(compared), skew=compare(each, [parts(rank) for rank in ranks]))
+    return Trace(ranks=tuple(compared), skew=skew)
+
+
+def _without_waiting(rank: Rank, own: float | None) -> Rank:
+    """A rank whose collectives take what they take alone: waiting in a single step bounds none of the others."""
+    if own is None:
+        return rank
+    cpu = msgspec.structs.replace(rank.cpu, communication_pct=own) if rank.cpu else None
+    return msgspec.structs.replace(rank, cpu=cpu, figures=msgspec.structs.replace(rank.figures, nccl_exposed_pct=own))
 
 
 def _own(each: list[RankSummary]) -> list[float | None]:
@@ -90,13 +103,13 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
         return base
     waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
     spans = [_compared_ns(summary, len(matched)) for summary in each]
-    caused = _caused(matched)
-    late = _late(caused, len(each))
+    caused, once = _caused(matched), _is_mostly_once(matched, each[0].steps)
+    late = [] if once else _late(caused, len(each)) or _late_by_work(caused, parts)
     shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
     lost = sum(shares) / len(shares) if shares else None
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
         is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
-        return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread)
+        return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once, once=once)
     numbers = (each[index].rank for index in late)
     return msgspec.structs.replace(
         base,
@@ -122,6 +135,17 @@ def _late(caused: Mapping[int, Sequence[int]], ranks: int) -> list[int]:
         return alike if all(lost[index] ** 2 >= MIN_TIMES * sum(ns * ns for ns in caused[index]) for index in alike) else []
     is_late = ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole and _is_beyond_chance(caused, ordered[0])
     return ordered[:1] if is_late else []
+
+
+def _late_by_work(caused: Mapping[int, Sequence[int]], parts: Sequence[Mapping[str, float]]) -> list[int]:
+    """The rank that causes nearly all waiting, maybe by chance, where what it does beside computing, in each step, takes far longer too."""
+    lost = {index: sum(times) for index, times in caused.items()}
+    most = max(lost, key=lost.__getitem__, default=-1)
+    if most < 0 or 100 * lost[most] < TOGETHER_PCT * sum(lost.values()) or len(caused[most]) < MIN_MATCHED:
+        return []
+    others = [each for index, each in enumerate(parts) if index != most]
+    more = max((ns - _usual(others, (name,)) for name, ns in parts[most].items() if name in _BESIDE), default=0.0)
+    return [most] if more >= MIN_MORE_PCT else []
 
 
 def _is_beyond_chance(caused: Mapping[int, Sequence[int]], late: int) -> bool:
@@ -168,6 +192,15 @@ def _caused(matched: list[list[Entry]]) -> dict[int, list[int]]:
             if idle and middle - time > CLOCK_NS:
                 caused[index].append(round((middle - time) * idle))
     return caused
+
+
+def _is_mostly_once(matched: list[list[Entry]], steps: Intervals) -> bool:
+    """Whether nearly all waiting is in one of several steps, as where a rank writes a file once: all its collectives come late then."""
+    starts, lost = [start for start, _ in steps], Counter[int]()
+    for entries in matched if len(steps) >= MIN_STEPS else ():
+        least = min(entry.took for entry in entries)
+        lost[bisect_right(starts, entries[0].start)] += sum(length(entry.waiting(least)) for entry in entries)
+    return bool(lost) and 100 * max(lost.values()) > MOSTLY_PCT * lost.total()
 
 
 def _compared_ns(summary: RankSummary, matched: int) -> float:
@@ -221,6 +254,8 @@ _OF_CPU: dict[str, Callable[[Rank], float]] = {
     INTERRUPTIONS: lambda rank: (rank.cpu.interrupted_pct if rank.cpu else 0.0) + (rank.hole.scattered_pct or 0.0),
 }
 """What a rank can have more time in."""
+_BESIDE = frozenset(("loader time", "host time", "time between operators"))
+"""Of these, what a busy machine does not stretch as it stretches operators: on the CPU it is that of the median step."""
 
 
 def parts(rank: Rank) -> dict[str, float]:

@@ -12,7 +12,10 @@ from sysperf.model.errors import TraceError
 from sysperf.model.finding import Gain
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.facts import Trace
 from sysperf.trace.host_facts import Cpu, Hole
+from sysperf.trace.rank_summary import Entry, RankSummary
+from sysperf.trace.ranks import compare
 from sysperf.trace.replay.fixes import BY_NAME, CPU_WORDS, FIXES, STRAGGLER, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
@@ -61,6 +64,48 @@ def test_exposed_synchronisation_is_found(tmp_path: Path) -> None:
 
     assert "T4" in detected(result)
     assert not detected(result) & {"T1", "T5", "T16", "T17", "T29"}
+
+
+def metrics_of_each_batch(trains: bool, times: int) -> Machine:
+    """The host reads a result and computes 7 ms with it, so many times a step; the next batch is copied then."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(times):
+            machine.copy(30)
+            for _ in range(60):
+                start = machine.now
+                machine.kernel(100)
+                machine.range("MmBackward0" if trains else "aten::mm", start, "cpu_op")
+            machine.copy(10, "Memcpy DtoH (Device -> Pageable)", blocking=True)
+            machine.think(7 * MS)
+
+    return steps(Machine(), 6, step)
+
+
+@pytest.mark.parametrize(
+    ("trains", "times", "is_told"),
+    [
+        pytest.param(True, 1, True, id="metrics of each batch"),
+        pytest.param(False, 1, False, id="the next token depends on it"),
+        pytest.param(True, 8, False, id="an environment acts on it"),
+    ],
+)
+def test_who_waits_for_the_device_and_then_computes_is_told_to_launch_first(
+    tmp_path: Path, trains: bool, times: int, is_told: bool
+) -> None:
+    """The copy that ends the gap is no wait of its own."""
+    result = analyzed(tmp_path, metrics_of_each_batch(trains, times))
+    (rank,) = result.analysis.trace.ranks
+    said = {finding.rule: finding for finding in result.analysis.findings}
+
+    gaps = 5 * times - 1  # nothing ends the last one
+    assert rank.host.refill_pct == pytest.approx(100 * 7 / 13.1 * gaps / (5 * times), abs=2)
+    assert rank.host.works_after_wait == pytest.approx(times, abs=0.3 * times)
+    assert "program.hole" in said
+    assert ("sync.per-step" in said) is is_told
+    if is_told:
+        assert "launch the next step" in said["sync.per-step"].fixes[0].title
+        assert 100 * 6 / 13.1 * 4 / 5 <= gain(result, "sync")[1] <= (rank.host.work_after_wait_pct or 0) + 0.1  # both work at the same time
 
 
 @pytest.mark.parametrize(("host", "device"), [(30, 90), (90, 30), (60, 60)])
@@ -467,6 +512,61 @@ def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
 
     assert (skew.late, skew.late_share, skew.cause, skew.rotates) == ((), None, "", False)
     assert skew.lost_pct == pytest.approx(0, abs=0.01)
+
+
+def test_a_rank_that_does_something_once_is_not_the_late_one(tmp_path: Path) -> None:
+    """Of two ranks one writes a file in one of eight steps: four collectives of that step come late, and none of another one."""
+    late = two_ranks_by_buckets(tmp_path, lambda rank, step: 9 * MS if (rank, step) == (1, 4) else 0.0)
+    often = two_ranks_by_buckets(tmp_path, lambda rank, step: 9 * MS if rank == 1 and step in (2, 4, 5) else 0.0)
+
+    assert (late.skew.late, late.skew.rotates, late.skew.once, late.verdict) == ((), False, True, "compute-bound")
+    assert "for what one of them did once" in late.why
+    assert often.skew.late == (1,)
+
+
+def two_ranks_by_buckets(folder: Path, more: Callable[[int, int], float]) -> Trace:
+    """The facts of two ranks, each of whose four collectives a step ends when that of the other does; one has so much more Python."""
+    machines = [Machine(device=number) for number in range(2)]
+    for step in range(8):
+        began = [machine.now for machine in machines]
+        for number, machine in enumerate(machines):
+            machine.think(more(number, step))
+            for _ in range(40):
+                machine.kernel(200)
+        for _ in range(4):
+            for machine in machines:
+                machine.kernel(400)
+                machine.kernel(1, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+                machine.events[-1]["ts"] = machine.free[20] = machine.free[7]
+            end = max(machine.free[7] for machine in machines) + 100
+            for machine in machines:
+                machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
+                machine.free[20] = end
+        for machine, start in zip(machines, began, strict=True):
+            machine.synchronize()
+            machine.range(f"ProfilerStep#{step}", start)
+    files = [
+        written(folder, machine.trace(distributedInfo={"rank": number, "world_size": 2}), f"rank{number}.json")
+        for number, machine in enumerate(machines)
+    ]
+    return analyze(files, rules()).analysis.trace
+
+
+def test_a_rank_that_pauses_in_each_step_is_late_though_others_were_interrupted() -> None:
+    """Six collectives of ten that it is late at may be chance, and a quarter of its time that the other one does not spend so is none."""
+    causes = [19.6, 27.6, -0.1, -13.9, 15.0, 62.6, 0.1, 24.5, -7.0, 0.0]
+    first, second = (
+        [Entry(f"{at}#0", 0, round((50 + part) * MS * 1_000), []) for at, part in enumerate(each)]
+        for each in zip(*((max(0.0, ms), max(0.0, -ms)) for ms in causes), strict=True)
+    )
+    each = [
+        RankSummary(number, 10**9, [entry._replace(alone=[(0, entry.end)]) for entry in entries], {})
+        for number, entries in enumerate((first, second))
+    ]
+    pausing = {"time between operators": 26.0, "time in operators": 40.0}
+
+    assert compare(each, [{"time between operators": 4.0, "time in operators": 55.0}, pausing]).late == (1,)
+    assert compare(each, [{"time between operators": 24.0, "time in operators": 35.0}, pausing]).late == ()
 
 
 def test_ranks_that_take_turns_have_no_straggler_and_no_cause(tmp_path: Path) -> None:

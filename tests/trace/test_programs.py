@@ -334,6 +334,91 @@ def test_pauses_at_another_place_in_each_step_are_other_programs(tmp_path: Path)
     assert "program.pauses-scattered" in {finding.rule for finding in result.analysis.findings}
 
 
+def test_pauses_of_others_that_come_to_the_same_place_are_not_the_programs(tmp_path: Path) -> None:
+    """A slice of the CPU that ends after each third step's time: four of eight steps stand at one place, and twelve times elsewhere."""
+    trace = cpu_program([0] * 8)
+    for number in (0, 1, 3, 6):
+        delayed(trace, f"ProfilerStep#{number}", "aten::op7", 5 * MS)
+    others = [(number, 11 + 3 * number + 2 * turn) for number in range(8) for turn in range(2)]
+    for number, operator in others:
+        delayed(trace, f"ProfilerStep#{number}", f"aten::op{operator}", 4 * MS)
+    result = analyzed(tmp_path, trace)
+
+    assert (rank(result).verdict, found(result)) == ("compute-bound", set())
+    assert rank(result).hole.recurring_pct == pytest.approx(0, abs=1)
+
+
+def test_a_pause_of_each_step_is_the_programs_though_others_have_the_cpu_too(tmp_path: Path) -> None:
+    trace = cpu_program([5.0] * 8)
+    for number, operator in [(number, 11 + 3 * number + 2 * turn) for number in range(8) for turn in range(2)]:
+        delayed(trace, f"ProfilerStep#{number}", f"aten::op{operator}", 4 * MS)
+    result = analyzed(tmp_path, trace)
+
+    assert "program.hole" in found(result)
+    assert rank(result).hole.recurring_pct == pytest.approx(100 * 5 / 33, abs=3)
+
+
+@pytest.mark.parametrize("reads", [0, 10, 2_000])
+def test_a_loop_over_elements_on_the_cpu_is_found(tmp_path: Path, reads: int) -> None:
+    """Picking and reading one takes 6 µs; ten in a step are no loop."""
+    machine = Machine()
+    for number in range(6):
+        begun = machine.now
+        for _ in range(40):
+            start = machine.now
+            machine.think(500)
+            machine.range("aten::mm", start, "cpu_op")
+            machine.think(3)
+        for _ in range(reads):
+            for name in ("aten::select", "aten::item"):
+                start = machine.now
+                machine.think(2)
+                machine.range(name, start, "cpu_op")
+                machine.think(1)
+        machine.range(f"ProfilerStep#{number}", begun)
+    result = analyzed(tmp_path, {"traceEvents": machine.events})
+    said = {finding.rule: finding for finding in result.analysis.findings}
+
+    assert ("sync.per-step" in said) is (reads > 1_000)
+    if reads > 1_000:
+        assert said["sync.per-step"].cost_pct == pytest.approx(100 * 12 / 32, abs=3)
+        assert "tolist" in said["sync.per-step"].fixes[0].title
+
+
+def test_what_an_optimizer_reads_is_no_loop_of_the_program(tmp_path: Path) -> None:
+    """Adam without foreach reads the number of its step for each parameter."""
+    machine = Machine()
+    for number in range(6):
+        begun = machine.now
+        for _ in range(40):
+            start = machine.now
+            machine.think(500)
+            machine.range("aten::mm", start, "cpu_op")
+        updating = machine.now
+        for _ in range(2_000):
+            start = machine.now
+            machine.think(4)
+            machine.range("aten::item", start, "cpu_op")
+        machine.range("Optimizer.step#Adam.step", updating)
+        machine.range(f"ProfilerStep#{number}", begun)
+
+    assert "sync.per-step" not in found(analyzed(tmp_path, {"traceEvents": machine.events}))
+
+
+def test_a_name_of_a_file_or_of_what_encloses_all_says_nothing_of_the_time(tmp_path: Path) -> None:
+    """`step_and_gc` of `eval.py` computes for the most part; only the collector's own function is a collection."""
+    trace = cpu_program([9.0] * 6)
+    steps = [event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep")]
+    for step in steps:
+        around = {**step, "cat": "python_function", "name": "eval.py(7): step_and_gc"}
+        inner = {**around, "name": "<built-in function collect>", "ts": step["ts"] + step["dur"] - 8 * MS, "dur": 7 * MS}
+        trace["traceEvents"] += [around, inner]
+    host = rank(analyzed(tmp_path, trace)).host
+
+    assert host.gc_pct == pytest.approx(100 * 7 / 29, abs=2)
+    assert host.evaluation_pct == 0
+
+
 def delayed(trace: dict[str, Any], step: str, operator: str, us: float) -> None:
     """Let so much time pass behind this operator of this step."""
     events = trace["traceEvents"]

@@ -8,7 +8,7 @@ from heapq import nlargest
 
 from sysperf.model.finding import Place
 from sysperf.startup import lazy
-from sysperf.trace.accounting import pauses
+from sysperf.trace.accounting import pauses, readbacks
 from sysperf.trace.accounting.host_time import COMMUNICATION, HostTime
 from sysperf.trace.accounting.nesting import Threads, exclusive
 from sysperf.trace.accounting.passes import outermost_operators
@@ -48,6 +48,7 @@ def describe(host: HostTime, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, .
     where = of_threads({main: own_pauses}, threads, whole) if main is not None and operators else ()
     hole = _hole(found, own_pauses, window, iterations, where) if operators else Hole(recurring_pct=0.0, recurring_least_pct=0.0)
     _, python = _recurring(subtract(code, long), iterations)
+    read = readbacks.describe(host, threads, iterations)
     facts = Cpu(
         operators=len(operators),
         operator_pct=host.share(host.computing),
@@ -68,6 +69,9 @@ def describe(host: HostTime, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, .
         copy_pct=of_names(_COPY),
         own_copy_pct=host.share(_asked_for(host)),
         optimizer_pct=host.share(subtract(host.optimizing, long)),
+        readback_pct=read.pct,
+        readbacks_per_step=read.per_step,
+        readback_sites=read.sites,
         tiny_operator_share=100 * tiny / (sum(counts.values()) or 1),
         operators_per_step=sum(counts.values()) / window.iterations
         if window.iterations

@@ -19,6 +19,8 @@ COMPILED = lazy(r"Torch-Compiled Region|CompiledFunction$|## Call CompiledFxGrap
 _COMPILING = lazy(
     r"(?:_compile(?:\.compile_inner)?|CompileFxGraph|compile_fx|dynamo_timed|OutputGraph\.call_user_compiler|entire_frame_compile) ?"
 )
+_FUNCTION = lazy(r"\.py\(\d+\): ")
+_FILE = lazy(r"^(?!torch/).*\.py\(\d+\): ")
 _ENGINE = lazy(r"autograd::engine::evaluate_function: |torch::autograd::AccumulateGrad$")
 
 
@@ -33,8 +35,10 @@ class HostTime:
         return 100 * length(part) / self.window.duration
 
     def named(self, pattern: re.Pattern[str]) -> Intervals:
-        """Return when ranges say in words that the host does this; the name of compiled code has a hash, in which any letters may stand."""
-        ranges = self.timeline.ranges_named(lambda name: not COMPILED.match(name) and pattern.search(name), python=True)
+        """Return when ranges say in words that the host does this; the name of compiled code has a hash, in which any letters may stand,
+        and of a function in a file the file's name says nothing of what it does.
+        """
+        ranges = self.timeline.ranges_named(lambda name: not COMPILED.match(name) and pattern.search(_FILE.sub("", name)), python=True)
         return self.window.covered(self.timeline.ranges.spans_of(ranges))
 
     @cached_property
@@ -69,8 +73,14 @@ class HostTime:
 
     @cached_property
     def collecting(self) -> Intervals:
-        """Return when Python collects garbage, as far as ranges or stacks show it."""
-        return self.named(COLLECTION)
+        """Return when Python collects garbage, as far as ranges or stacks show it: of functions, the collector's own.
+
+        One that has it in its name (`step_and_gc`) does more than that.
+        """
+        ranges = self.timeline.ranges_named(
+            lambda name: not COMPILED.match(name) and not _FUNCTION.search(name) and COLLECTION.search(name), python=True
+        )
+        return self.window.covered(self.timeline.ranges.spans_of(ranges))
 
     @cached_property
     def operators(self) -> list[int]:

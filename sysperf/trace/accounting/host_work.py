@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.exposed import STARVED, DeviceTime
+from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Gap
 from sysperf.trace.accounting.host_time import COMPILED, HostTime
 from sysperf.trace.accounting.passes import is_step
 from sysperf.trace.accounting.window import LONG_GAP_NS, Window, optimizer_steps
@@ -35,6 +36,7 @@ _NO_COMPUTING = lazy(
     r"aten::(?:empty|to$|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|_?pin_memory|is_pinned|resize_|set_)|c10d|nccl"
 )
 """Operators in which a program also waits, or starts its device, without a call that is recorded."""
+_TRAINING = lazy(r"autograd::engine::|\w+Backward\d*$|Optimizer\.step#")
 _REGION = lazy(r"Torch-Compiled Region: (\d+)/")
 _PARALLEL = ("Scatter", "Broadcast", "Gather")
 _OWN = lazy(
@@ -54,6 +56,7 @@ def describe(host: HostTime, times: list[DeviceTime]) -> HostWork:
     operator, operator_pct = _largest_operator(timeline, window, main)
     system_call, system_call_pct = _largest_system_call(timeline, window, main)
     start_up, start_up_pct = _start_up(first) if first else ("", None)
+    worked, times_worked = _work_after_wait(first, len(host.iterations[1])) if first else (None, None)
     return HostWork(
         gc_pct=host.share(host.collecting) if timeline.ranges else None,
         evaluation_pct=shares["evaluation_pct"],
@@ -81,6 +84,9 @@ def describe(host: HostTime, times: list[DeviceTime]) -> HostWork:
         data_parallel=_is_data_parallel(timeline, times),
         refill_pct=sum(_refill(time) for time in times) / len(times) if times else None,
         refill_short_pct=sum(_refill(time, LONG_GAP_NS) for time in times) / len(times) if times else None,
+        work_after_wait_pct=worked,
+        works_after_wait=times_worked,
+        trains=bool(timeline.marks(lambda name: bool(_TRAINING.match(name)))) if timeline.ranges else None,
         runnable_wait_pct=host.share(window.covered(timeline.scheduling.get(main, [])))
         if timeline.scheduling and main is not None
         else None,
@@ -233,15 +239,24 @@ def _is_data_parallel(timeline: Timeline, times: list[DeviceTime]) -> bool | Non
 
 def _refill(time: DeviceTime, below_ns: float = math.inf) -> float:
     """Starved idle from a blocking call's return to the next launch's arrival, in percent of the window; in gaps below this length."""
-    blocking = sorted([*time.calls.sync, *time.calls.copy], key=lambda call: call[1])
-    ends = [end for _, end in blocking]
-    lost = 0
+    return time.share([(back, gap.end) for gap, back in _refills(time) if gap.end - gap.start < below_ns])
+
+
+def _refills(time: DeviceTime) -> Iterator[tuple[Gap, int]]:
+    """(a starved gap, when the last blocking call in it returned); the call that ends the gap, maybe a copy, is none of them."""
+    ends = sorted(end for _, end in (*time.calls.sync, *time.calls.copy))
     for gap in time.gaps:
-        if gap.kind == STARVED and gap.end - gap.start < below_ns:
-            position = bisect_right(ends, gap.end) - 1
-            if position >= 0 and blocking[position][1] > gap.start:
-                lost += gap.end - blocking[position][1]
-    return 100 * lost / time.window.duration
+        launched = time.launches.at(gap.ended_by) if gap.kind == STARVED else None
+        position = bisect_right(ends, launched) - 1 if launched is not None else -1
+        if position >= 0 and ends[position] > gap.start:
+            yield gap, ends[position]
+
+
+def _work_after_wait(time: DeviceTime, iterations: int) -> tuple[float, float | None]:
+    """(percent of the window that the host works after a blocking call, in long gaps and outside the loader; how often in an iteration)."""
+    spans = [(back, gap.end) for gap, back in _refills(time) if gap.is_long]
+    ours = [part for span in spans if length(part := intersect(time.host_exposed, [span])) >= LONG_GAP_NS]
+    return time.share(union(itertools.chain(*ours))), len(ours) / iterations if iterations else None
 
 
 def _queue(time: DeviceTime) -> tuple[float | None, float | None, int | None]:

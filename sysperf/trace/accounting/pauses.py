@@ -19,6 +19,8 @@ MIN_ITERATIONS = 4
 MIN_TIMES = 3
 MUCH_SHORTER = 4
 """Pauses so many times shorter than the longest of their place are something else, as what takes the CPU away."""
+OUTNUMBERED, AS_LONG = 2, 2
+"""Pauses that come anywhere are so many times as many as those of a place, and differ by no more from their length."""
 REGULAR, PERIODIC, SCATTERED = 0, 1, 2
 Part = tuple[int, int, int]
 """Start, end and name of what the thread did that is no pause: an outermost operator, a request to the loader, communication."""
@@ -79,16 +81,34 @@ def classify(pauses: Intervals, parts: list[Part], iterations: Intervals) -> Pau
         kinds[place, False] = _kind(set(took), visits[place], len(iterations))
         kinds[place, True] = min(kinds[place, False], _kind(long, visits[place], len(iterations)))
     chosen: tuple[Intervals, Intervals, Intervals] = [], [], []
-    regular = defaultdict[tuple[Place, ...], Intervals](list)
+    groups = defaultdict[tuple[int, tuple[Place, ...]], Intervals](list)
     for pause, at in located:
         ns = pause[1] - pause[0]
         kind = min((kinds[place, MUCH_SHORTER * ns >= longest[place]] for place in at), default=SCATTERED)
-        (regular[at] if kind == REGULAR else chosen[kind]).append(pause)
-    for spans in regular.values():
-        usual, more = _parted(spans, iterations)
-        chosen[REGULAR].extend(usual)
-        chosen[PERIODIC].extend(more)
+        (chosen[SCATTERED] if kind == SCATTERED else groups[kind, at]).append(pause)
+    elsewhere = [end - start for start, end in chosen[SCATTERED]]
+    for (kind, at), spans in groups.items():
+        is_seldom = max(len(pausing[place]) for place in at) < min(len(iterations), *(len(visits[place]) for place in at))
+        if is_seldom and _may_coincide(spans, elsewhere):
+            chosen[SCATTERED].extend(spans)
+        elif kind == PERIODIC:
+            chosen[PERIODIC].extend(spans)
+        else:
+            usual, more = _parted(spans, iterations)
+            chosen[REGULAR].extend(usual)
+            chosen[PERIODIC].extend(more)
     return Pauses(*map(sorted, chosen))
+
+
+def _may_coincide(spans: Intervals, elsewhere: Sequence[int]) -> bool:
+    """Whether pauses of a place that has them now and then may be of those that come anywhere: far more, and as long.
+
+    The kernel takes the CPU away after equal times, which may be a whole number of iterations.
+    """
+    if len(elsewhere) < OUTNUMBERED * len(spans):
+        return False
+    usual, here = median(elsewhere), median([end - start for start, end in spans])
+    return usual <= AS_LONG * here and here <= AS_LONG * usual
 
 
 def _parted(spans: Intervals, iterations: Intervals) -> tuple[Intervals, Intervals]:

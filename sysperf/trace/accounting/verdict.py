@@ -173,7 +173,7 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
         return verdict, f"{words[verdict]} {share:.0f} % of the time, in one pass without a start-up"
     own = rank.collectives.own_pct
     if verdict == "comm-bound" and own is not None and own < share / 2:
-        return verdict, f"collectives run without computation {share:.0f} % of the time, {share - own:.0f} % of it waiting for other ranks"
+        return verdict, f"collectives run without computation {share:.0f} % of the time, and {own:.0f} % without waiting for other ranks"
     return verdict, f"{words[verdict]} {share:.0f} % of the time"
 
 
@@ -293,7 +293,7 @@ def _exchanging(rank: Rank) -> str:
 def _waiting_part(rank: Rank) -> str:
     own = rank.collectives.own_pct
     waiting = rank.cpu.communication_pct - own if rank.cpu is not None and own is not None else 0.0
-    return f", {waiting:.0f} % of it waiting for other ranks" if waiting >= 1 else ""
+    return f", and {own:.0f} % without waiting for other ranks" if waiting >= 1 else ""
 
 
 def _cannot(why: str) -> Verdict:
@@ -332,5 +332,6 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
     common = max(sorted(set(names)), key=names.count)
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
-    why, number = ranks[example].why, ranks[example].rank
+    aside = f"; ranks wait {skew.lost_pct:.0f} % for what one of them did once" if skew.once and (skew.lost_pct or 0.0) >= 1 else ""
+    why, number = f"{ranks[example].why}{aside}", ranks[example].rank
     return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"

@@ -223,6 +223,8 @@ CPU_WORDS = {
     "compile": "low: half as many compilations; high: none within steps",
     "gc": "low: half as many collections of garbage; high: none within steps",
     "launch": "low: a quarter of the short times between operators goes; high: all (torch.compile, larger batches)",
+    "readbacks": "low: half of what such loops take, since what they do with the values stays; high: nearly all (one tolist(), or "
+    "operations on whole tensors)",
     "cast": "low: the copies and conversions go that the program itself asks for, less a fifth for what a trace does not show; high: those "
     "within other operators, too",
     "optimizer": "low: a tenth of the optimizer's time goes; high: nine tenths (foreach or fused instead of a loop)",
@@ -233,7 +235,8 @@ CPU_WORDS = {
 MORE_WORKERS = "low: no CPU is free for more workers; high: so many, with CPUs of their own, that no step waits"
 
 
-_WITHIN_OPERATORS = ("cast", "optimizer", "fallback")
+_SAME_TIME = ("cast", "optimizer", "fallback"), ("launch", "readbacks")
+"""Gains of one group may be of the same time."""
 
 
 class Batches(NamedTuple):
@@ -258,6 +261,7 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
         "compile": (cpu.compile_pct / 2, cpu.compile_pct),
         "gc": (cpu.gc_pct / 2, cpu.gc_pct),
         "launch": (dispatch / 4, dispatch),
+        "readbacks": (0.5 * cpu.readback_pct, 0.95 * cpu.readback_pct),
         "cast": (MEASURED * min(cpu.own_copy_pct, cpu.copy_pct), cpu.copy_pct),
         "optimizer": (0.1 * cpu.optimizer_pct, 0.9 * cpu.optimizer_pct),
         "fallback": (0.2 * cpu.fallback_pct, 0.7 * cpu.fallback_pct),
@@ -278,8 +282,9 @@ def together_cpu(gains: Mapping[str, Gain]) -> Prediction:
 
 
 def _together(bounds: Mapping[str, float]) -> float:
-    apart = sum(bound for fix, bound in bounds.items() if fix not in _WITHIN_OPERATORS)
-    return min(100.0, apart + max((bound for fix, bound in bounds.items() if fix in _WITHIN_OPERATORS), default=0.0))
+    shared = {fix for fixes in _SAME_TIME for fix in fixes}
+    apart = sum(bound for fix, bound in bounds.items() if fix not in shared)
+    return min(100.0, apart + sum(max(bounds.get(fix, 0.0) for fix in fixes) for fixes in _SAME_TIME))
 
 
 def _of_loader(cpu: Cpu, batches: Batches) -> tuple[float, float]:
