@@ -66,6 +66,57 @@ def test_exposed_synchronisation_is_found(tmp_path: Path) -> None:
     assert not detected(result) & {"T1", "T5", "T16", "T17", "T29"}
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_copy_ahead_is_not_waited_for_by_the_host(tmp_path: Path, blocking: bool) -> None:
+    """`.to("cuda")` waits for its copy by a synchronisation of its own; 5 of 11 ms a step are won where it does not, on a stream of its own."""
+
+    def step(machine: Machine) -> None:
+        machine.copy(5 * MS)
+        if blocking:
+            machine.synchronize("cudaStreamSynchronize")
+        for _ in range(60):
+            machine.kernel(100)
+        machine.synchronize()
+
+    low, high = gain(analyzed(tmp_path, steps(Machine(), 6, step)), "h2d")
+
+    assert high == pytest.approx(100 * 5 / 11, abs=3)
+    assert low == pytest.approx(high / 2, abs=2)
+
+
+def test_copies_that_hold_nothing_up_do_not_bound_a_program(tmp_path: Path) -> None:
+    """They run alone a fifth of the time, and the host takes as long for its launches as the device for all of it."""
+
+    def step(machine: Machine) -> None:
+        machine.copy(350)
+        for _ in range(60):
+            machine.think(20)
+            machine.kernel(20)
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
+
+    assert result.trace.ranks[0].figures.h2d_exposed_pct == pytest.approx(22, abs=3)
+    assert (result.trace.verdict, result.trace.ranks[0].verdict) == ("compute-bound", "compute-bound")
+    assert "without copies that run alone it would gain" in result.trace.why
+    assert "transfer.exposed" in {finding.rule for finding in result.findings}
+
+
+def test_graphs_gain_where_kernels_are_shorter_than_their_launches(tmp_path: Path) -> None:
+    """Each arrives as soon as its launch is there: the device is idle 4 of 9 µs, though the next launch had begun before."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(200):
+            machine.kernel(5, cost=9)
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    (rank,) = result.analysis.trace.ranks
+
+    assert (rank.figures.host_late_pct or 0) > 30
+    assert gain(result, "launch")[1] == pytest.approx(100 * 4 / 9, abs=5)
+
+
 def metrics_of_each_batch(trains: bool, times: int) -> Machine:
     """The host reads a result and computes 7 ms with it, so many times a step; the next batch is copied then."""
 

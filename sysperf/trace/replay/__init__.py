@@ -177,7 +177,7 @@ class _Items:
             steps[index] = (-3 - steps[index][0], *steps[index][1:])
         for kind in (*edit.no_waits, *((nodes.ALLOCATION,) if edit.no_allocation else ())):
             for index in self.kinds.get(kind, ()):  # the synchronisation and the allocation themselves go, too
-                takes[index] = min(takes[index], nodes.OWN_NS) if kind == nodes.COPYING else 0
+                takes[index] = min(takes[index], nodes.OWN_NS) if kind in (nodes.COPYING, nodes.FILLING) else 0
                 steps[index] = (-1, *steps[index][1:])
         return Host(thinks, takes, steps)
 

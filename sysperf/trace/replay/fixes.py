@@ -59,7 +59,14 @@ def _of_kind(field: str, flag: int) -> Fix:
     return Fix(kind.fix, cautious, full, kind.assumes, lambda at: getattr(at.work, field) or 0.0)
 
 
-_WAITS = frozenset((nodes.SYNC, nodes.COPYING))
+def _host(figures: Figures) -> float:
+    """The time that devices wait for launches, also where each arrives as soon as it is there."""
+    return (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0)
+
+
+_COPYING = frozenset((nodes.COPYING, nodes.FILLING))
+_WAITS = _COPYING | {nodes.SYNC}
+_AHEAD = Edit(beside=nodes.H2D, no_waits=frozenset((nodes.FILLING,)))
 FIXES = (
     Fix(
         "loader", Edit(loader="worker"), Edit(loader="gone"),
@@ -74,29 +81,29 @@ FIXES = (
         lambda at: (at.figures.sync_exposed_pct or 0.0) + (at.figures.copy_api_exposed_pct or 0.0) + (at.host.refill_pct or 0.0), 0.5,
     ),
     Fix(
-        "pageable", Edit(no_waits=frozenset((nodes.COPYING,))), Edit(no_waits=frozenset((nodes.COPYING,)), beside=nodes.H2D),
+        "pageable", Edit(no_waits=_COPYING), Edit(no_waits=_COPYING, beside=nodes.H2D),
         "low: copies from pinned memory that the host does not wait for; high: on a stream of their own, one step ahead",
         lambda at: (at.figures.pageable_h2d_wait_pct or 0.0) + (at.host.refill_pct or 0.0),
     ),
     Fix(
-        "h2d", Edit(beside=nodes.H2D), Edit(beside=nodes.H2D),
-        "high: copies run on a stream of their own, one step ahead, and no kernel waits for them; low: half of that",
+        "h2d", _AHEAD, _AHEAD,
+        "high: copies run on a stream of their own, one step ahead, and neither kernels nor the host wait for them; low: half of that",
         lambda at: at.figures.h2d_exposed_pct or 0.0, 0.5,
     ),
     Fix(
         "launch", Edit(short_host=0.5), Edit(short_host=0.1),
         "low: half as much host time between launches (compile, fused operators); high: a tenth (CUDA graphs)",
-        lambda at: at.figures.host_starved_pct or 0.0,
+        lambda at: _host(at.figures),
     ),
     Fix(
         "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
         "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
-        lambda at: min(at.figures.host_starved_pct or 0.0, at.host.optimizer_pct or 0.0),
+        lambda at: min(_host(at.figures), at.host.optimizer_pct or 0.0),
     ),
     Fix(
         "zero-grad", Edit(short_host=0.5, region=nodes.ZERO_GRAD), Edit(short_host=0.1, region=nodes.ZERO_GRAD),
         "low: half as much host time in zero_grad; high: a tenth (set_to_none)",
-        lambda at: min(at.figures.host_starved_pct or 0.0, at.host.zero_grad_pct or 0.0),
+        lambda at: min(_host(at.figures), at.host.zero_grad_pct or 0.0),
     ),
     Fix(
         "hole", Edit(long_host=0.5), Edit(long_host=0.0),

@@ -21,8 +21,8 @@ from sysperf.trace.device_facts import KERNEL_KINDS
 from sysperf.trace.intervals import Interval, Intervals
 from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
 
-LAUNCH, SYNC, COPYING, ALLOCATION, LOADER, OTHER = range(6)
-"""What an item of the host is."""
+LAUNCH, SYNC, COPYING, FILLING, ALLOCATION, LOADER, OTHER = range(7)
+"""What an item of the host is; FILLING: a copy to a device, and the synchronisation with which PyTorch waits for it."""
 H2D, NCCL, PLAIN_MATMUL, PAGEABLE = 1, 2, 4, 8
 OF_KINDS = {name: 16 << number for number, name in enumerate(KERNEL_KINDS)}
 """The flags of the kinds of kernels that `Work` declares, by its fields."""
@@ -31,6 +31,8 @@ FLAGS = (H2D, NCCL, PLAIN_MATMUL, PAGEABLE, *OF_KINDS.values())
 
 OPTIMIZER, ZERO_GRAD = 1, 2
 MAX_ITEMS = 8_000
+AT_ONCE_NS = 20_000
+"""A synchronisation that follows a copy so closely waits for that."""
 EXPLAINED_NS = 15_000
 """A start that follows the end of something else so closely waited for it."""
 OWN_NS = 5_000
@@ -122,7 +124,7 @@ class Builder:
         chosen, launched = self._operations()
         ends = _Ends([self.timeline.operations.end[index] for index in chosen])
         operations = self._with_edges(chosen, launched, ends)
-        items = self._items(chosen, ends)
+        items = self._items(chosen, ends, {position for position, operation in enumerate(operations) if operation.flags & H2D})
         inside = {index for item in items for index in item.operations}
         frontier = max((item.end for item in items), default=self.window.start)
         earlier = [index for index in range(len(operations)) if index not in inside]
@@ -190,7 +192,7 @@ class Builder:
                 return other if left <= max(DRAIN_NS, (rows.end[index] - rows.start[index]) // 10) else -1
         return -1
 
-    def _items(self, chosen: list[int], ends: _Ends) -> list[Item]:
+    def _items(self, chosen: list[int], ends: _Ends, to_device: set[int]) -> list[Item]:
         calls, (low, high) = self.timeline.calls, self.window.span
         launched_by, starts = self.launches.calls, calls.start
         by_call = defaultdict[int, list[int]](list)
@@ -212,7 +214,8 @@ class Builder:
         ]
         timed.sort()
         regions = _Regions(self.timeline, self._owners)
-        items, frontier, previous, loading = [], low, low, low
+        items = list[Item]()
+        frontier = previous = loading = low
         for start, end, kind, call in timed:
             launched = tuple(by_call[call]) if call in by_call else ()
             waits_for, lag = (-1, 0) if kind == LOADER or end - start < OWN_NS else ends.waited_for(start, end, kind, launched)
@@ -221,7 +224,11 @@ class Builder:
             region = regions.at(start) if regions.spans else 0
             waits_for_all = kind == SYNC and calls.name[call] in of_all
             in_long_gap = think > 0 and self._is_in_long_gap(start - think // 2)
-            items.append(Item(start, end, kind, think, launched, waits_for, lag, nested, waits_for_all, in_long_gap, region))
+            follows = kind == SYNC and not waits_for_all and 0 <= think < AT_ONCE_NS and bool(items) and items[-1].kind == FILLING
+            fills = follows or (kind == COPYING and not to_device.isdisjoint(launched))
+            items.append(
+                Item(start, end, FILLING if fills else kind, think, launched, waits_for, lag, nested, waits_for_all, in_long_gap, region)
+            )
             frontier, previous = max(frontier, end), start
             loading = max(loading, end) if kind == LOADER else loading
         return items
