@@ -420,6 +420,20 @@ def test_a_process_is_listed_once(machine: MakeMachine) -> None:
     ]
 
 
+def test_clients_of_the_multi_process_service_are_listed_twice_and_told_apart(machine: MakeMachine) -> None:
+    """The server is a program of compute; its clients are in both lists."""
+    client = {"pid": 4243, "usedGpuMemory": 2 * GIB}
+    listed = {
+        "DeviceGetComputeRunningProcesses_v3": [{"pid": 4242, "usedGpuMemory": 30 << 20}, client],
+        "DeviceGetMPSComputeRunningProcesses_v3": [client],
+    }
+
+    processes = only(server(machine, {**H100, **listed})).processes
+
+    assert processes is not None
+    assert sorted((process.pid, process.kind) for process in processes) == [(4242, "compute"), (4243, "mps")]
+
+
 def test_refused_processes_are_unknown_not_none(machine: MakeMachine) -> None:
     """Without permission nobody can say that the GPU is free."""
     assert only(server(machine, {**H100, "DeviceGetComputeRunningProcesses_v3": DENIED})).processes is None

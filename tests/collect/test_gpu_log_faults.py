@@ -143,7 +143,7 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: GPU3 kgspHealthCheck_TU102: ********************************* GSP Failure **********************************", "firmware"),
         ("NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:9b:00 (printing 1 of every 30).  The GPU likely needs to be reset.", "firmware"),
         ("NVRM: GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x00000065 for fn 78!", "firmware"),
-        ("NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out", "firmware"),
+        ("NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out", "late"),
         ("NVRM: kgspParseFwsecUcodeFromVbiosImg: failed to parse FWSEC ucode from VBIOS image (VBIOS version 96.00.74.00.01): 0x25", "rom"),
         ("NVRM: heapBlackListPages_IMPL: We have blacklisted maximum number of pages possible. returning error 57", "replace"),
         ("NVRM: page offlining failed. address: 0x5a1f000 pfn: 0x5a1f ret: -16", "memory"),
@@ -406,6 +406,14 @@ def test_a_gpu_that_fell_off_the_bus_explains_what_its_firmware_does_not_answer(
     assert [fault.kind for fault in read("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", silent)] == ["lost"]
     assert read("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", silent) == []
     assert [fault.kind for fault in read(silent)] == ["firmware"]
+
+
+def test_a_late_heartbeat_is_said_only_where_nothing_worse_is() -> None:
+    beat = "NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out"
+
+    assert [fault.kind for fault in read(beat)] == ["late"]
+    assert [fault.kind for fault in read(beat, "NVRM: GPU0 _issueRpcAndWait: rpcRecvPoll timedout for fn 76!")] == ["firmware"]
+    assert read(beat, "NVRM: Xid (PCI:0000:02:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)") == []
 
 
 CRASH = (

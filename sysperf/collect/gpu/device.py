@@ -201,9 +201,9 @@ def _thermal(gpu: Answers, fields: Json) -> Thermal:
 
 
 def _processes(gpu: Answers) -> tuple[Process, ...] | None:
-    """Each process once; a compute process that is listed as graphics too counts as compute."""
+    """Each process once: a client of the multi-process service is listed as compute, too, and some of compute as graphics."""
     processes: dict[int, Process] = {}
-    for kind, name in (("compute", "Compute"), ("graphics", "Graphics"), ("mps", "MPSCompute")):
+    for kind, name in (("mps", "MPSCompute"), ("compute", "Compute"), ("graphics", "Graphics")):
         listed = gpu.ask(f"DeviceGet{name}RunningProcesses_v3", absent=None if kind == "compute" else [])
         if not isinstance(listed, list | tuple):
             if kind == "compute":

@@ -22,14 +22,17 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
-GOES_ON = ("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer", "throttled", "queues", "slow-interrupt", "page-list")
+GOES_ON = (
+    *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
+    *("throttled", "queues", "slow-interrupt", "page-list", "late"),
+)
 """Kinds after which the GPU is still there for programs."""
-FOLLOWS = {"wedged": 1, "start": 2, "probe": 3}
+FOLLOWS = {"wedged": 1, "start": 2, "probe": 3, "late": 4}
 """Kinds that follow from others, and how far they are from the cause."""
 BEFORE_START = ("reset", "boot", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware")
 """Kinds whose lines name no GPU, or its number only, before the line that its start failed."""
-FALLEN, FIRMWARE = 79, (119, 120)
-"""Xids that say what the kinds `lost` and `firmware` say."""
+FALLEN, FIRMWARE, RECOVERY = 79, (119, 120), 154
+"""Xids that say what the kinds `lost` and `firmware` say, and that the GPU needs a reset."""
 ALL = {
     "probe": r"(?:probe of \S{7,16}|probe with driver \S{2,20}) failed with error",
     "lost": r"(?:Unable to|can't) change power state from \S{2,10} to D0\b|[Rr]efused to change power state"
@@ -140,7 +143,8 @@ def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fa
     fallen = {bus_id for bus_id, code in xids if code == FALLEN}
     gone = {*fallen, *(fault.bus_id for fault in faults if fault.kind == "lost")}
     silent = {*gone, *(bus_id for bus_id, code in xids if code in FIRMWARE)}
-    said: dict[str, Collection[str | None]] = {"firmware": silent, "lost": fallen, "interrupt": gone}
+    late = {*silent, *(bus_id for bus_id, code in xids if code == RECOVERY)}
+    said: dict[str, Collection[str | None]] = {"firmware": silent, "lost": fallen, "interrupt": gone, "late": late}
     kept = [fault for fault in faults if not (where := said.get(fault.kind)) or not (fault.bus_id is None or fault.bus_id in where)]
     return tuple(fault for fault in kept if not any(_explains(cause, fault) for cause in kept))
 

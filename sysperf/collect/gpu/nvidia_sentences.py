@@ -32,8 +32,9 @@ NVIDIA = {
     r"|SPDM: .{1,60}(?:failed|did not match)|SPDM handshake with Responder failed|waiting for (?:response from )?SPDM"
     r"|session with SPDM Responder|Failed to perform key rotation",
     "firmware": r"\*{3,80} (?:GSP (?:Timeout|Failure)|GSP-CrashCat Report|LibOS Task Watchdog Report)|rpcRecvPoll (?:timedout|failed)"
-    r"|rpcSendMessage failed|GSP-RM entered into ICD|Rate limiting GSP RPC error prints|(?:GSP RM|LibOS) heartbeat timed out"
+    r"|rpcSendMessage failed|GSP-RM entered into ICD|Rate limiting GSP RPC error prints|LibOS heartbeat timed out"
     r"|(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO) failed: 0x",
+    "late": r"GSP RM heartbeat timed out",
     "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image|failed to locate expansion ROMs"
     r"|failed to parse FWSEC ucode",
     "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map",

@@ -37,7 +37,7 @@ def cards(taken: Snapshot) -> tuple[Card, ...]:
 
 def card(device: Device) -> Card:
     """What is known of a GPU beside its meters. An idle link lowers its generation: the fastest one counts."""
-    computing = None if device.processes is None else frozenset(each.pid for each in device.processes if each.kind == "compute")
+    computing = None if device.processes is None else frozenset(each.pid for each in device.processes if each.kind != "graphics")
     link = link_bytes_per_s(device.pcie.max_generation or device.pcie.generation, device.pcie.width_lanes)
     return Card(device.index, device.bus_id, computing, link)
 
