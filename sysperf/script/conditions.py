@@ -59,7 +59,13 @@ class Conditions:
             return negated and self._is_every_nth(test)
         if isinstance(test, ast.Name | ast.Attribute | ast.Call):
             return self._word(test, negated)
-        return not negated and any(_is_remainder(part) for part in within(test))
+        return not negated and (any(_is_remainder(part) for part in within(test)) or self._is_window(test))
+
+    def _is_window(self, test: ast.expr) -> bool:
+        """``first <= step < last``: some rounds in the middle."""
+        if not isinstance(test, ast.Compare) or len(test.ops) == 1 or not self._is_counter(test.comparators[0]):
+            return False
+        return not any(isinstance(bound, ast.Constant) for bound in (test.left, test.comparators[-1]))
 
     def _word(self, test: ast.Name | ast.Attribute | ast.Call, negated: bool) -> bool:
         name = last_name(test.func if isinstance(test, ast.Call) else test)

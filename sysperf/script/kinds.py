@@ -82,6 +82,7 @@ BY_NAME = (
 DOES = lazy(
     r"_*(save|load|build|create|get|make|init|setup|set|test|eval|evaluate|train|fit|run|check|compile|export|download|register|update|reset"
     r"|prepare|freeze|unfreeze|wrap|unwrap|convert|find|choose|select|configure|instantiate|initialize|summarize|print|plot|log)_\w+"
+    r"|\w+_(by|from|to|for|of|with|per)_\w+"
 )
 """Names of functions by what they do: ``save_model`` is called, and is no model."""
 OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")

@@ -48,6 +48,8 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
     other = file.names.outside.use(place_of(file, call)) or Use()
     seen = bool(loops) or trainer or other.seen
     handed = [] if seen else _handed_over(file, call)
+    trains = trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call)
+    drawn = False if trains is False and call in moved else None  # a batch of an evaluation now and then
     return Loader(
         **file.site(call),
         made_by=name,
@@ -58,7 +60,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
-        trains=trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call),
+        trains=trains,
         moved=trainer
         or maker is TIMM
         or other.moved
@@ -67,7 +69,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         or (False if seen else None),
         epochs=trainer or other.epochs or any(_in_epochs(file, loop, call) for loop in loops)
         if seen
-        else bool(handed) or _gathered(file, call) or None,
+        else bool(handed) or _gathered(file, call) or drawn,
     )
 
 

@@ -9,7 +9,7 @@ import ast
 
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, span
 from sysperf.script.file import File
-from sysperf.script.kinds import ARRAYS, FACTORIES, LOADERS
+from sysperf.script.kinds import ARRAYS, FROM_ARRAYS, LOADERS, MADE_ON_CPU
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
@@ -101,16 +101,24 @@ def _names_device(node: ast.AST) -> bool:
 
 
 def _is_made_on_host(file: File, node: ast.expr) -> bool:
-    """A tensor of a factory without a device, or of NumPy's memory."""
+    """A tensor of a factory without a device, or of NumPy's memory: what is made of another tensor lies where that does."""
     if dotted(node):
         values = [binding.value for binding in file.names.lookup(node, dotted(node))]
         return len(values) == 1 and isinstance(values[0], ast.Call) and _is_made_on_host(file, values[0])
-    return (
-        isinstance(node, ast.Call)
-        and file.names.qualified(node.func) in FACTORIES
-        and keyword(node, "device") is None
-        and not is_open(node)
-    )
+    if not isinstance(node, ast.Call) or keyword(node, "device") is not None or is_open(node):
+        return False
+    name = file.names.qualified(node.func)
+    if name in FROM_ARRAYS and name != "torch.from_numpy":
+        return bool(node.args) and _is_of_host(file, node.args[0])
+    return name in MADE_ON_CPU or name == "torch.from_numpy"
+
+
+def _is_of_host(file: File, node: ast.expr) -> bool:
+    """An array, a list of numbers, or what gives one."""
+    if isinstance(node, ast.Call) and last_name(node.func) in ("numpy", "to_numpy", "tolist", "astype", "fit_transform", "transform"):
+        return True
+    written = isinstance(node, ast.List | ast.ListComp) and not any(isinstance(part, ast.Name) for part in within(node))
+    return written or last_name(node) == "values" or file.values.kinds(node) in ({"array"}, {"number"})
 
 
 def _may_be_tensor(file: File, node: ast.expr) -> bool:

@@ -21,6 +21,7 @@ MIN_OF_STEP = 3
 _HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("Bool", "Byte", "Int", "Long", "Float", "Double", "Half", "Short"))
 """Types of the host's memory: what is converted to one is copied there."""
 _READS = ("item", "cpu", "numpy", "tolist")
+_COPIES = ("cpu", "numpy", "tolist")
 _CHAINED = ("cpu", "detach", "float", "mean", "sum")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
@@ -34,6 +35,7 @@ _WRITES = lazy(
 """Functions that write or show what they are given: it must leave the device."""
 _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
 """Functions that take what the host has."""
+_COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
 _BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
 """Names of what keeps samples."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
@@ -44,9 +46,13 @@ _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
-    for node, how, of in (*_converted(file), *_shown(file), *_asked(file)):
-        copied = of != "loss" and how in ("cpu", "numpy", "tolist") and _is_written(file, node)
-        needed, paced = None if copied else _is_needed(file, node, of), _is_paced(file, node)
+    found = [*_converted(file), *_shown(file), *_asked(file)]
+    copying = {_copied_in(file, node) for node, how, of in found if how in _COPIES and of in ("output", "tensor")}
+    for node, how, of in found:
+        written = of != "loss" and how in _COPIES and _is_written(file, node)
+        where = file.loops.where(node)
+        waited = how not in _COPIES and where.often == "evaluation" and where.loop in copying
+        needed, paced = None if written or waited else _is_needed(file, node, of), _is_paced(file, node)
         yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), needed=needed, paced=paced)
 
 
@@ -97,6 +103,8 @@ def _is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
         return None
     asked = file.tree.statement_of(node)
+    if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
+        return None
     raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
     if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_of_the_host(file, node):
         return None
@@ -108,6 +116,27 @@ def _waits_anyway(file: File, node: ast.expr) -> bool:
     made = [name for call in file.tree.of(ast.Call) if (name := file.names.qualified(call.func)).startswith("torch.optim.")]
     classes = {name.rpartition(".")[2] for name in made if name.count(".") == 2}
     return classes == {"LBFGS"} and file.loops.where(node).often == "step"
+
+
+def _copied_in(file: File, node: ast.expr) -> ast.AST | None:
+    """The evaluation in each round of which a result is copied to the host; None where a condition decides."""
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.If | ast.FunctionDef | ast.AsyncFunctionDef) or parent in file.loops.evaluations:
+            return parent if parent in file.loops.evaluations else None
+    return None
+
+
+def _counts(node: ast.expr) -> bool:
+    """``self.steps.item()``: a number that the host adds up, kept in a tensor to be saved."""
+    owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
+
+
+def _chooses(asked: ast.If) -> bool:
+    """``if mask.any(): x[mask]``: choosing the elements waits anyway."""
+    names = {part.id for part in within(asked.test) if isinstance(part, ast.Name)}
+    indices = (part.slice for statement in asked.body for part in within(statement) if isinstance(part, ast.Subscript))
+    return any(isinstance(part, ast.Name) and part.id in names for index in indices for part in within(index))
 
 
 def _ends_inner_loop(file: File, asked: ast.If) -> bool:

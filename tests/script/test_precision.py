@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.script.scripts import judged
+from tests.script.test_codemods import fixed
 
 LOADER = "import torch\nfrom torch.utils.data import DataLoader, Dataset\n"
 STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
@@ -232,3 +233,70 @@ def test_functions_that_return_each_other_are_looked_at_once() -> None:
         for n in range(6)
     )
     assert judged(text + "a, b = Sampler().f0(1)\nadvance(a, optimizer)\n").file == "train.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("keep(out.cpu().numpy())", False),
+        ("if pictures:\n            keep(out.cpu().numpy())", True),
+        ("keep(out)", True),
+    ],
+)
+def test_an_evaluation_that_copies_its_results_waits_anyway(line: str, shown: bool) -> None:
+    """A loss that is read beside them costs nothing more."""
+    text = f"import torch\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        out = model(x.cuda())\n        loss = criterion(out, y)\n        {line}\n        total += loss.item()\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [("self.steps", False), ("self.norm", True)])
+def test_a_counter_may_be_a_tensor(value: str, shown: bool) -> None:
+    """It is one to be saved with the model."""
+    text = f"import torch\nclass Trainer:\n  def train_step(self, x, y):\n    x = x.cuda()\n{STEP}    if {value}.item() % 10 == 0:\n        self.save()\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("chosen", "shown"), [("x[mask]", False), ("x.sum()", True)])
+def test_choosing_elements_waits_anyway(chosen: str, shown: bool) -> None:
+    """So a question about their mask costs nothing more."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n    mask = x > 0\n    if mask.sum() > 0:\n        part = {chosen}\n{STEP}"
+    assert ("sync.branch-on-loss" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("window", "shown"), [("first <= i < last", False), ("0 <= i < n", True)])
+def test_some_steps_in_the_middle_are_few(window: str, shown: bool) -> None:
+    """A profile or pictures of them."""
+    text = f"import torch\nfor i, (x, y) in enumerate(loader):\n    x = x.cuda()\n{STEP}    if {window}:\n        keep(loss.item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("call", "shown"), [("sort_inputs_by_model(x)", False), ("teacher_model(x)", True)])
+def test_a_word_in_the_middle_makes_a_function_of_a_name(call: str, shown: bool) -> None:
+    """``by`` and ``for`` are in no name of a model."""
+    text = f"import torch\ndef evaluate(test_loader):\n    net.eval()\n    for x in test_loader:\n        {call}\n"
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("valid", False), ("train", True)])
+def test_a_batch_of_an_evaluation_now_and_then_need_not_be_pinned(name: str, shown: bool) -> None:
+    """The loader is drawn from by `next`."""
+    text = f"{LOADER}{name}_loader = DataLoader(data, num_workers=2)\n{name}_iter = iter({name}_loader)\nfor i in range(9):\n    x = next({name}_iter)\n    x = x.cuda()\n{STEP}"
+    assert ("dataloader.pin-memory-off" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "changed"),
+    [
+        ("torch.as_tensor(x)", False),
+        ("torch.stack(x)", False),
+        ("torch.zeros_like(x)", False),
+        ("torch.as_tensor(numpy.load('x'))", True),
+        ("torch.tensor(frame.values)", True),
+        ("torch.from_numpy(x)", True),
+        ("torch.zeros(8)", True),
+    ],
+)
+def test_only_what_lies_in_memory_for_certain_is_pinned(made: str, changed: bool) -> None:
+    """A tensor that is made of another lies where that does, and pinning one of a device raises."""
+    text = f"{LOADER}import numpy\nfrom torch.utils.data import TensorDataset\ndef fit(x, frame, device='cuda'):\n  loader = DataLoader(TensorDataset({made}), num_workers=2)\n  for x, y in loader:\n    x, y = x.to(device), y.to(device)\n{STEP}"
+    assert ("pin_memory=True" in fixed(text)) == changed
