@@ -259,7 +259,9 @@ def test_a_counter_may_be_a_tensor(value: str, shown: bool) -> None:
 @pytest.mark.parametrize(("chosen", "shown"), [("x[mask]", False), ("x.sum()", True)])
 def test_choosing_elements_waits_anyway(chosen: str, shown: bool) -> None:
     """So a question about their mask costs nothing more."""
-    text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n    mask = x > 0\n    if mask.sum() > 0:\n        part = {chosen}\n{STEP}"
+    text = (
+        f"import torch\nfor x, y in loader:\n    x = x.cuda()\n    mask = x[:, 0]\n    if mask.sum() > 0:\n        part = {chosen}\n{STEP}"
+    )
     assert ("sync.branch-on-loss" in hits(text)) == shown
 
 
@@ -300,3 +302,9 @@ def test_only_what_lies_in_memory_for_certain_is_pinned(made: str, changed: bool
     """A tensor that is made of another lies where that does, and pinning one of a device raises."""
     text = f"{LOADER}import numpy\nfrom torch.utils.data import TensorDataset\ndef fit(x, frame, device='cuda'):\n  loader = DataLoader(TensorDataset({made}), num_workers=2)\n  for x, y in loader:\n    x, y = x.to(device), y.to(device)\n{STEP}"
     assert ("pin_memory=True" in fixed(text)) == changed
+
+
+def test_a_hook_that_evaluates_has_no_loop_to_copy_in() -> None:
+    """What another function copies says nothing of it."""
+    text = "import torch, lightning\nclass Net(lightning.LightningModule):\n    def validation_step(self, batch, i):\n        loss = self(batch)\n        keep(loss.item())\n    def embed(self, x):\n        return self(x).cpu()\n"
+    assert "sync.per-step" in hits(text)

@@ -1,0 +1,144 @@
+"""Whether a program needs a value that the host waits for, or waits for it anyway: then the wait is hardly worth a change."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script.file import File
+from sysperf.script.kinds import MADE_ON_CPU
+from sysperf.script.nodes import dotted, last_name
+from sysperf.script.syntax import within
+from sysperf.startup import lazy
+
+MAX_DEPTH = 3
+MIN_OF_STEP = 3
+"""An environment's step gives back an observation, a reward, and whether it is done, at least."""
+_CHECKS = lazy(r"_*(assert|check|ensure|sanity)(_\w+)?")
+"""Functions that look whether something is as it must be."""
+_WRITES = lazy(
+    r"(?i)_*((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
+)
+"""Functions that write or show what they are given: it must leave the device."""
+_OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
+"""Functions that take what the host has."""
+_COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
+_BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
+"""Names of what keeps samples."""
+_COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
+
+
+def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
+    """False where the program may go on without a value; None where it checks an input, ends a loop, or ranks agreed on a number."""
+    if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
+        return None
+    asked = file.tree.statement_of(node)
+    if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
+        return None
+    raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
+    if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_of_the_host(file, node):
+        return None
+    return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
+
+
+def _waits_anyway(file: File, node: ast.expr) -> bool:
+    """Whether all optimizers of the file are of a kind that reads the loss and the gradients itself, several times a step."""
+    if "LBFGS" not in file.words:
+        return False
+    made = [name for call in file.tree.of(ast.Call) if (name := file.names.qualified(call.func)).startswith("torch.optim.")]
+    classes = {name.rpartition(".")[2] for name in made if name.count(".") == 2}
+    return classes == {"LBFGS"} and file.loops.where(node).often == "step"
+
+
+def copied_in(file: File, node: ast.expr) -> ast.AST | None:
+    """The evaluation in each round of which a result is copied to the host; None where a condition decides."""
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.If | ast.FunctionDef | ast.AsyncFunctionDef) or parent in file.loops.evaluations:
+            return parent if parent in file.loops.evaluations else None
+    return None
+
+
+def _counts(node: ast.expr) -> bool:
+    """``self.steps.item()``: a number that the host adds up, kept in a tensor to be saved."""
+    owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
+
+
+def _chooses(asked: ast.If) -> bool:
+    """``if mask.any(): x[mask]``: choosing the elements waits anyway."""
+    names = {part.id for part in within(asked.test) if isinstance(part, ast.Name)}
+    indices = (part.slice for statement in asked.body for part in within(statement) if isinstance(part, ast.Subscript))
+    return any(isinstance(part, ast.Name) and part.id in names for index in indices for part in within(index))
+
+
+def _ends_inner_loop(file: File, asked: ast.If) -> bool:
+    """Whether a condition ends a loop within a step: the last word of a text."""
+    loop = next((parent for parent in file.tree.ancestors(asked) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
+    return isinstance(asked.body[-1], ast.Break) and loop not in file.loops.steps
+
+
+def is_written(file: File, node: ast.expr) -> bool:
+    """Whether a copy is made to be written to a file or shown, by the function around it or a call that it is given to."""
+    names = [file.function_name(node).rpartition(".")[2]]
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            break
+        names += [last_name(parent.func)] if isinstance(parent, ast.Call) and node not in within(parent.func) else []
+    return any(_WRITES.fullmatch(name) for name in names)
+
+
+def _is_of_the_host(file: File, node: ast.expr) -> bool:
+    """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
+    around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
+    names = [last_name(call.func) for call in around]
+    return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
+
+
+def _is_of_buffer(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """Whether all that an expression is made of comes out of a buffer of samples, which lies in the host's memory as a rule, uncopied."""
+    parts = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
+    if not parts or any(isinstance(part, ast.Attribute) and part.attr in ("to", "cuda") for part in within(node)):
+        return False
+    return all(_BUFFER.fullmatch(part.id) or (depth > 0 and _is_bound_to_buffer(file, part, depth)) for part in parts)
+
+
+def _is_bound_to_buffer(file: File, name: ast.Name, depth: int) -> bool:
+    values = [binding.value for binding in file.names.lookup(name, name.id)]
+    return bool(values) and all(
+        value is not None and value.lineno <= name.lineno and _is_of_buffer(file, value, depth - 1) for value in values
+    )
+
+
+def _is_agreed(file: File, name: ast.Name) -> bool:
+    """Whether a number of the host was put into a tensor for a collective: ``flag = torch.tensor([stop]); all_reduce(flag)``."""
+    function = file.tree.function_of(name)
+    if function is None:
+        return False
+    made = [binding.value for binding in file.names.lookup(name, name.id) if binding.value is not None]
+    calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
+    if not any(file.names.qualified(call.func) in MADE_ON_CPU for call in calls):
+        return False
+    exchanged = (part for part in within(function) if isinstance(part, ast.Call) and _COLLECTIVE.fullmatch(last_name(part.func)))
+    return any(dotted(argument) == name.id for call in exchanged if call.lineno <= name.lineno for argument in call.args)
+
+
+def is_paced(file: File, node: ast.expr) -> bool | None:
+    """Whether the loop of a step acts in an environment each time; None where another file repeats a step of reinforcement learning."""
+    where = file.loops.where(node)
+    if not file.simulates or where.often != "step":
+        return False
+    if where.loop is None:
+        return None
+    calls = [part for part in within(where.loop) if isinstance(part, ast.Call)]
+    drawn = [given for call in calls if last_name(call.func) == "next" for given in call.args]
+    drawn += [] if isinstance(where.loop, ast.While) else [where.loop.iter]
+    collects = any("collector" in last_name(part) for each in drawn for part in within(each))
+    return collects or any(_acts(file, call) for call in calls)
+
+
+def _acts(file: File, call: ast.Call) -> bool:
+    """``env.step(action)``, or what gives back an observation, a reward and the like."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or not call.args:
+        return False
+    statement = file.tree.statement_of(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return "env" in last_name(call.func.value).lower() or (isinstance(target, ast.Tuple) and len(target.elts) >= MIN_OF_STEP)
