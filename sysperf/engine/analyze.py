@@ -215,10 +215,12 @@ def _held_up(trace: Trace) -> Trace:
 
 def _most_serious(found: Sequence[Answer]) -> str:
     """What a busy device could do without, in words: a warning that is about much of its time; empty where there is none."""
-    for finding in (answer.finding for answer in found):
+    for answer in found:
+        finding, one = answer.finding, answer.item.value
         share = max(finding.cost_pct or 0.0, finding.work_pct or 0.0)
         if finding.state == "finding" and finding.severity in ("error", "warning") and share >= MIN_GAIN_PCT:
-            return f"`{finding.rule}` is about {share:.0f} % of it"
+            whole = f"the time of rank {one.rank}" if isinstance(one, Rank) and one.rank is not None else "it"
+            return f"`{finding.rule}` is about {share:.0f} % of {whole}"
     return ""
 
 
