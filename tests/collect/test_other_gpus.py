@@ -224,10 +224,17 @@ def test_a_card_of_intels_is_told_by_its_model(model: str, place: str, count: in
 
 
 def test_what_a_host_has_for_its_guests_computes_for_nobody_here() -> None:
-    files, links = amd(MI300X)
-    own = next(path for path in files if path.endswith("0c:00.0/uevent")).rpartition("/")[0]
+    """A container that was given a part alone computes on it."""
+    files, links = amd(MI300X, MI300X)
+    own = next(path for path in files if path.endswith("1c:00.0/uevent")).rpartition("/")[0]
+    links = {**links, f"{own}/physfn": "../0000:0c:00.0"}
+    files |= {f"{own}/drm/renderD129/dev": "226:129\n"}
+    whole = next(path for path in files if path.endswith("0c:00.0/uevent")).rpartition("/")[0]
+    files |= {f"{whole}/drm/renderD128/dev": "226:128\n", f"{own.rpartition('/')[0]}/0000:0c:00.0/vendor": "0x1002\n"}
 
-    assert devices(files, {**links, f"{own}/physfn": ".."}) == ()
+    assert [card.bus_id for card in devices(files, links)] == ["0000:0c:00.0"]
+    del files["/dev/dri/renderD128"]
+    assert [card.bus_id for card in devices(files, links)] == ["0000:0c:00.0", "0000:1c:00.0"]
 
 
 def test_accelerators_of_other_makers_are_counted() -> None:

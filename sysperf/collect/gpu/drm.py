@@ -38,9 +38,9 @@ class Card(Record):
 
 
 def cards(host: Host) -> list[Card] | None:
-    """List cards by their PCI address, without those that a host has for its guests; None where one cannot be told.
+    """List cards by their PCI address, without virtual functions of one that is here, too; None where one cannot be told.
 
-    Parts of a partitioned GPU have no address.
+    A host has virtual functions for its guests; a container may have been given one alone. Parts of a partitioned GPU have no address.
     """
     names = host.names(DRM) if host.exists(DRM) else ()
     if names is None:
@@ -49,10 +49,15 @@ def cards(host: Host) -> list[Card] | None:
     if None in said.values():
         return None
     found = [card for path, fields in said.items() if (card := _card(path, fields or {})) is not None]
-    found = [card for card in found if not host.exists(f"{card.folder}/physfn")]
     given = host.names(NODES) if found and host.exists(NODES) else None
     found = [card if given is None else structs.replace(card, given=_is_given(host, card, given)) for card in found[:MAX_CARDS]]
-    return sorted(found, key=lambda card: card.bus_id)
+    whole_ones = {card.bus_id for card in found if card.given}
+    return sorted((card for card in found if _whole(host, card) not in whole_ones), key=lambda card: card.bus_id)
+
+
+def _whole(host: Host, card: Card) -> str | None:
+    """Return the address of the GPU that a virtual function is of; None for a GPU."""
+    return (host.link(f"{card.folder}/physfn") or "").rpartition("/")[2] if host.exists(f"{card.folder}/physfn") else None
 
 
 def _is_given(host: Host, card: Card, given: Collection[str]) -> bool:

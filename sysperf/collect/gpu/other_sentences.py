@@ -39,7 +39,8 @@ OTHERS = {
     "heat": r"GPU over temperature range|Critical Temperature Fault|shutdown due to GPU [HS]W CTF",
     "firmware-file": r"GuC firmware \S{1,80}: fetch failed"
     r"|Failed to (?:load|init) firmware \"?(?!\S*(?:_ta|_cap|_dmcu|isp|vcn|uvd|vce|jpeg|umsch|vpe))\S{1,60}\"?"
-    r"|(?<!IP block )[Ff]ailed to (?:load|init|get|validate) (?!.{0,12}(?:vcn|uvd|vce|jpeg|umsch|vpe|isp|dmcu|HuC|GSC))\S{1,20} firmware\b"
+    r"|(?<!IP block )[Ff]ailed to (?:load|init|get|validate) "
+    r"(?!.{0,12}(?:vcn|uvd|vce|jpeg|umsch|vpe|isp|dmcu|DMC|HuC|GSC))\S{1,20} firmware\b"
     r"|amdgpu requires firmware installed|Unsupported GuC v|can't load firmware",
     "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}|tmr init|ring init|resume) failed|Failed to load toc"
     r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
