@@ -172,6 +172,9 @@ class LoaderPlan(Record, kw_only=True):
     saves: Annotated[
         float | None, fact("share of the step that they save, by CPUs that are idle now; null: what is advised instead may save any part")
     ] = None
+    saves_least: Annotated[
+        float | None, fact("the same if what others use grows with the job's pace, as of a service that answers its workers")
+    ] = None
     advice: Annotated[str, fact("the same as a change of the source")] = ""
 
 

@@ -109,9 +109,10 @@ class Compiled:
         """Whether a fix is one for this machine."""
         return not fix.when or self.expression(fix.when, "fix.when")(scope) is not False
 
-    def percent(self, key: Literal["cost", "work", "saves"], scope: Scope) -> float | None:
+    def percent(self, key: Literal["cost", "work", "saves", "saves_least"], scope: Scope) -> float | None:
         """The share of the time that it is about, by its expression of this name; None where it has none, or that is unknown."""
-        text = {"cost": self.rule.cost, "work": self.rule.work, "saves": self.rule.saves}[key]
+        rule = self.rule
+        text = {"cost": rule.cost, "work": rule.work, "saves": rule.saves, "saves_least": rule.saves_least}[key]
         value = self.expression(text, key)(scope) if text else None
         return max(0.0, float(value)) if isinstance(value, int | float) else None
 

@@ -47,6 +47,7 @@ class Witness(Record, kw_only=True):
     signals: tuple[SignalRule, ...] = ()
     lines: tuple[str, ...] = ()
     saves: str = ""
+    saves_least: str = ""
     on_gpu: bool = False
     proof: str = ""
     for_each: str = ""

@@ -240,7 +240,7 @@ def test_the_line_with_far_more_of_the_time_stands_first(in_model: float, first:
     model = Place("/home/me/train.py", 17, "compute_loss", "logits = model(x)", "forward", in_model)
     metrics = Place("/home/me/metrics.py", 11, "compute", "torch.stack(self.preds)", "python", 0.54)
     taken = Stacks(samples=300, forward=0.1, other=0.6, python=0.54, lines=(metrics, model))
-    verdict = judged(program(main={"ran": 0.97, "waited": 0.0}, native={"math": 0.1, "torch": 0.8, "openmp": 0.0}, stacks=taken))
+    verdict = judged(program(main={"ran": 0.97, "waited": 0.0}, native=Native(math=0.1, torch=0.8, openmp=0.0), stacks=taken))
 
     assert next(cause.places[0].file for cause in verdict.causes if cause.rule == "program.tiny-operators") == first
 
@@ -910,3 +910,12 @@ def test_of_a_program_that_sleeps_others_take_little() -> None:
 
     assert (cause.rule, cause.gain.middle) == ("threads.neighbour", 20.0)
     assert states(judged(program(**little), machine=around)) == {}
+
+
+@pytest.mark.parametrize(("samples", "low", "high"), [(300, 18.0, 45.0), (30, 0.0, 67.4)])
+def test_a_share_of_few_samples_predicts_less_exactly(samples: int, low: float, high: float) -> None:
+    """A starved sampler looks thirty times in six seconds: that a third of the looks is in the sleep says little."""
+    taken = Stacks(samples=samples, sleeping=0.3, forward=0.3, backward=0.3, optimizer=0.1)
+    (cause,) = judged(program(stacks=taken, main={"ran": 0.6, "waited": 0.1, "slept": 0.3, "sleeping": 0.3})).causes
+
+    assert (cause.gain.low, cause.gain.middle, cause.gain.high) == (low, 30.0, high)

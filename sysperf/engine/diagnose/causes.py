@@ -5,6 +5,7 @@ A cause is *confirmed* by two signals of different sources, *likely* by one. A s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -26,6 +27,8 @@ from sysperf.model.snapshot import Area, Snapshot
 TOO_HIGH, TOO_LOW = 0.6, 1.5
 """Of the prediction, what was measured in four of five sick programs of tests/clinic: what replaces a cause costs something, too, and
 samples see only a part of some."""
+ALIKE_SAMPLES = 5
+"""Samples in a row that show the same call, about: a tenth of a second counts as one look."""
 FAR_LESS = 3
 """How many times more of the time another line has, from which it stands before the rule's first kind."""
 MAX_LINES = 3
@@ -58,7 +61,14 @@ def _cause(answer: Answer, program: Program, facts: Diagnosis, ruleset: Ruleset)
         keep=proven.keep, verify=proven.verify, cost_pct=cost,
     )  # fmt: skip
     saves = compiled.percent("saves", scope) if rule.saves else cost
-    return with_gain(cause, _bounded(saves if saves is None or cost is None else min(cost, saves), busy))
+    most = _bounded(saves if saves is None or cost is None else min(cost, saves), busy)
+    return with_gain(cause, most, least=compiled.percent("saves_least", scope), looks=_looks(rule.cost, program))
+
+
+def _looks(cost: str, program: Program) -> float | None:
+    """How many looks the cost rests on that do not depend on each other; None where it is no share of samples."""
+    taken = program.stacks if "stacks." in cost else program.native if "native." in cost else None
+    return taken.samples / ALIKE_SAMPLES if taken is not None and taken.samples else None
 
 
 def _state(signals: Sequence[Signal]) -> State:
@@ -125,11 +135,17 @@ def _share(place: Place) -> float:
     return place.share or 0.0
 
 
-def with_gain(cause: Finding, percent: float | None) -> Finding:
-    """A cause with what acting on it is predicted to gain, in percent of the step, and the bounds of that; None: not known."""
+def with_gain(cause: Finding, percent: float | None, *, least: float | None = None, looks: float | None = None) -> Finding:
+    """A cause with what acting on it is predicted to gain, in percent of the step, and the bounds of that; None: not known.
+
+    `least` is what it gains in any case, where that is less. Of few `looks` a share is uncertain by twice its standard error.
+    """
     if percent is None:
         return msgspec.structs.replace(cause, gain=Gain())
-    low, middle, high = (round(min(99.0, percent * part), 1) for part in (TOO_HIGH, 1.0, TOO_LOW))
+    least = percent if least is None else min(least, percent)
+    unsure = 2 * math.sqrt(max(0.0, percent * (100 - percent)) / looks) if looks else 0.0
+    bounds = min(least * TOO_HIGH, least - unsure), (least + percent) / 2, max(percent * TOO_LOW, percent + unsure)
+    low, middle, high = (round(min(99.0, max(0.0, bound)), 1) for bound in bounds)
     text = f"about {middle:.0f} % of the step ({low:.0f} to {high:.0f}) by what was seen; unmeasured"
     return msgspec.structs.replace(cause, gain=Gain("samples", text, low, middle, high))
 

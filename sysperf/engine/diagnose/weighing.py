@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sysperf.engine.diagnose.causes import with_gain
+from sysperf.engine.diagnose.causes import TOO_HIGH, with_gain
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Finding
 from sysperf.model.rule import Rule
@@ -84,4 +84,5 @@ def _rest(cause: Finding, parts: Sequence[Finding]) -> Finding:
     largest = max((part.gain.middle or 0.0 for part in parts), default=0.0)
     if cause.gain.middle is None or not largest:
         return cause
-    return with_gain(cause, cause.gain.middle - largest)
+    least = (cause.gain.low or 0.0) / TOO_HIGH
+    return with_gain(cause, cause.gain.middle - largest, least=max(0.0, least - largest))
