@@ -189,6 +189,14 @@ def throttled_share(before: Cgroup | None, after: Cgroup | None) -> float | None
     return 0.0 if after.cpu_quota == 0 else None  # of no period, only a group without a quota is known not to be stopped
 
 
+def slowed_for_memory(before: Cgroup | None, after: Cgroup | None) -> int | None:
+    """Return how often a group was slowed down for memory.high between two readings."""
+    if before is None or after is None or before.path != after.path:
+        return None
+    first, last = before.memory_high_events, after.memory_high_events
+    return None if first is None or last is None else max(0, last - first)
+
+
 def _no_groups() -> Cgroup:
     """What a kernel without control groups allows: everything."""
     return Cgroup("", None, 0.0, 0, 0, 0, None, 0, 0, None, 0, 0, 0, 0, None)

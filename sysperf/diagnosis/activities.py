@@ -101,10 +101,12 @@ class Stacks(Record, kw_only=True):
     logging: Annotated[
         float,
         activity(
-            "logs, prints, or writes to a log file or a tracker",
+            "logs, prints, writes to a log file or a tracker, or measures the system for one",
             "/logging/__init__.py", "/logging/handlers.py", "/torch/utils/tensorboard/", "/tensorboardX/", "/wandb/", "/mlflow/",
             "/torch/_tensor_str.py", "/tqdm/", "/rich/", "/comet_ml/", "/neptune/", "/matplotlib/", "/lightning/pytorch/loggers/",
-            "/pytorch_lightning/loggers/", "/json/__init__.py: dump", "/yaml/__init__.py: dump safe_dump", "/csv.py: writerow writerows",
+            "/pytorch_lightning/loggers/",
+            "/psutil/", "/pynvml", "/GPUtil/", "/gpustat/", "/codecarbon/", "/carbontracker/",
+            "/json/__init__.py: dump", "/yaml/__init__.py: dump safe_dump", "/csv.py: writerow writerows",
             "/warnings.py: warn _showwarnmsg _showwarnmsg_impl _formatwarnmsg _formatwarnmsg_impl showwarning formatwarning",
             line=r"\bprint\(|\.(?:write|writelines|writerow|flush|info|debug|add_scalar)\(|\b(?:json|yaml)\.dump\("
             r"|\bwarnings\.warn\("
@@ -231,6 +233,35 @@ class Stacks(Record, kw_only=True):
         activity(
             "makes layers and fills their weights",
             "/torch/nn/init.py", "/torch/nn/modules/: __init__ reset_parameters _reset_parameters",
+        ),
+    ] = 0.0  # fmt: skip
+    drawing: Annotated[
+        float,
+        activity(
+            "a line that brings all rows of a data set into another order, outside of a loader",
+            line=r"\brandperm\(|\bpermutation\(|\bchoice\(.*\breplace=False|\brandom\.shuffle\(",
+        ),
+    ] = 0.0  # fmt: skip
+    rows: Annotated[float, activity("takes one row of a data set in memory, in the DataLoader")] = 0.0
+    one_hot: Annotated[float, activity("a line that makes a vector of zeros and a one for each index", line=r"\bone_hot\(")] = 0.0
+    constants: Annotated[
+        float, activity("a function that a module's forward pass calls for tensors which depend on sizes alone, or on a graph")
+    ] = 0.0
+    parametrizing: Annotated[
+        float,
+        activity(
+            "computes weights from their parametrization: weight or spectral normalisation",
+            "/torch/nn/utils/parametrize.py: __call__ forward get_parametrized get_cached_parametrization",
+            "/torch/nn/utils/parametrizations.py: forward", "/torch/nn/utils/weight_norm.py", "/torch/nn/utils/spectral_norm.py",
+        ),
+    ] = 0.0  # fmt: skip
+    looping: Annotated[float, activity("a line of a loop within the step, in the program's own code, that calls no model")] = 0.0
+    configuring: Annotated[
+        float,
+        activity(
+            "reads a configuration object, or checks types of arguments while the program runs",
+            "/omegaconf/", "/ml_collections/", "/dynaconf/", "/yacs/", "/typeguard/", "/beartype/", "/jaxtyping/", "/torchtyping/",
+            "/pydantic/", "/inspect.py: signature bind",
         ),
     ] = 0.0  # fmt: skip
     locking: Annotated[

@@ -195,6 +195,12 @@ class Program(Record, kw_only=True):
     allowed: Annotated[CpuSet | None, fact("CPUs that it may use", "/proc/[0-9]*/status")] = None
     quota: Annotated[float | None, fact("CPUs' worth of time that its group may use; 0: no quota")] = None
     throttled: Annotated[float | None, fact("share of the quota's periods in which the group was stopped")] = None
+    memory_high_per_s: Annotated[
+        float | None, fact("how often a second its group was slowed down for memory.high", "/sys/fs/cgroup/*/memory.events")
+    ] = None
+    pinned_from: Annotated[
+        CpuSet | None, fact("CPUs that a program may use whose computing threads are all bound to one of them; null: they are not")
+    ] = None
     alternates: Annotated[
         bool | None, fact("whether evaluation and training were both seen again some seconds later; null: not looked for")
     ] = None
@@ -213,6 +219,9 @@ class Program(Record, kw_only=True):
     env: Annotated[dict[str, str] | None, fact("performance variables at its start", "/proc/[0-9]*/environ")] = None
     debug: Annotated[tuple[str, ...] | None, fact("variables for debugging that are on")] = None
     tracer: Annotated[str, fact("the program that traces it by ptrace; empty: none", "/proc/[0-9]*/status")] = ""
+    sampled_by: Annotated[
+        str, fact("a profiler outside of the job that stops it for each sample, with its number; empty: none", "/proc/[0-9]*/cmdline")
+    ] = ""
     openmp: Annotated[tuple[str, ...], fact("libraries of OpenMP runtimes that it maps, copies too")] = ()
     allocator: str = ""
     binds_threads: Annotated[bool | None, fact("OpenMP bound its main thread")] = None

@@ -90,7 +90,7 @@ def _program(window: Window, known: Program) -> Program:
         memory=measured.memory(watched, known.age_s, known.memory.limit_bytes), children_started=_children_started(window, pid),
         compilers=window.compilers[pid], idle_compilers_bytes=_idle_compilers_bytes(window, pid),
         clock=sum(watched.clocks) / len(watched.clocks) if watched.clocks else None, workers=measured.workers(window, pid),
-        tracer=tracer(pid),
+        pinned_from=_pinned_from(watched, known.allowed), tracer=tracer(pid), sampled_by=sampled_by(window, pid),
     )  # fmt: skip
 
 
@@ -98,6 +98,25 @@ def tracer(pid: int) -> str:
     """Return the name of the program that traces this one by ptrace; empty without one."""
     number = Status(content(f"/proc/{pid}/status", 16_384).decode("utf-8", "replace")).get("TracerPid") or "0"
     return "" if number == "0" else neutral(content(f"/proc/{number}/comm", 64).decode("utf-8", "replace").strip(), 64)
+
+
+def _pinned_from(watched: Watched, allowed: CpuSet | None) -> CpuSet | None:
+    """The CPUs of the parent of a program that may use one only: something in between has bound it."""
+    if allowed is None or len(allowed) != 1:
+        return None
+    parent = Status(content(f"/proc/{watched.first.stat.ppid}/status", 16_384).decode("utf-8", "replace")).cpus
+    return parent if parent is not None and len(parent) > 1 else None
+
+
+def sampled_by(window: Window, pid: int) -> str:
+    """Return the profiler outside of the job that stops a program for each sample: py-spy without --nonblocking."""
+    spent, ours = window.machine_last.spent, {str(process) for process in (*window.processes, window.root)}
+    for number in (process for process in spent if spent[process].name == "py-spy" and process in window.machine_first.spent):
+        arguments = content(f"/proc/{number}/cmdline", 16_384).decode("utf-8", "replace").split("\0")
+        asked = ours & {argument.rpartition("=")[2] for argument in arguments} or number == window.parents.get(pid)
+        if asked and "--nonblocking" not in arguments and {"record", "top"} & {*arguments}:
+            return f"py-spy (pid {number})"
+    return ""
 
 
 def debug(env: dict[str, str], command: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from sysperf.diagnosis.activities import ACTIVITIES, Call, Stacks
+from sysperf.diagnosis.made_again import makes_constants, takes_row
 from sysperf.host import redact
 from sysperf.model.finding import Place
 from sysperf.model.profile import Frame, Sample, Samples
@@ -34,6 +35,8 @@ FORWARD, TRAINING = "forward", ("backward", "optimizer")
 
 ReadLine = Callable[[Frame], str]
 """Gives the text of a line of the program; empty where it cannot be read."""
+LoopOf = Callable[[Frame], range]
+"""Gives the lines of the innermost loop or comprehension around a line of the program; none where it is in none, or nobody knows."""
 
 
 class Rules(NamedTuple):
@@ -90,12 +93,16 @@ _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
 _FUNCTION = lazy(r"(?:async )?def |class |@")
 MAX_BODY_LINES = 60
 _IMPORT = "<frozen importlib._bootstrap"
-_IN_OWN_CODE = frozenset(("loader_start", "evaluation", "preparing", "converting", "spinning"))
+_IN_OWN_CODE = frozenset(
+    ("loader_start", "evaluation", "preparing", "converting", "spinning", "drawing", "one_hot", "constants", "looping", "configuring")
+)
 """Activities that are the program's own time, too."""
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
 
-def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0, is_rank: bool = False) -> Stacks | None:
+def describe(
+    samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0, is_rank: bool = False, loop_of: LoopOf = lambda _: range(0)
+) -> Stacks | None:
     """The shares of the main thread's time; None where no sample of it was taken. A rank waits for what it exchanges with others."""
     main = [sample for sample in samples.samples if sample.tid == (pid or samples.pid) or sample.thread == "MainThread"]
     total = sum(sample.count for sample in main)
@@ -103,7 +110,7 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
         return None
     counts: Counter[str] = Counter()
     lines: dict[str, Counter[Frame]] = {}
-    for sample, found in zip(main, _kinds_in_their_program(main, rules, read_line), strict=True):
+    for sample, found in zip(main, _kinds_in_their_program(main, rules, read_line, loop_of), strict=True):
         user = rules.user_frame(sample.frames)
         if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
             found -= {"locking"}
@@ -120,11 +127,12 @@ def describe(samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 
     return Stacks(samples=total, **shares, other_threads=len(others), lines=_hottest(lines, total, read_line))
 
 
-def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine) -> list[set[str]]:
+def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> list[set[str]]:
     """What each sample does, as far as the others tell what its functions are for."""
     every = [kinds(sample, rules, read_line) for sample in samples]
     evaluating = _functions_in(samples, rules, (FORWARD,)) - _functions_in(samples, rules, TRAINING)
     saving, other_copies = _functions_that_save(samples, every, rules), _copies_of_no_tensors(samples)
+    of_step = _lines_of_steps(samples, rules)
     for sample, found in zip(samples, every, strict=True):
         user = rules.user_frame(sample.frames)
         if user is not None and _function(user) in saving and "other" in found:
@@ -135,7 +143,26 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
             found |= {"python"}
         if _evaluates(sample.frames, rules, evaluating, read_line):
             found.add("evaluation")
+        if user is not None and "other" in found and found <= {"other", "python"} and _calls_only_torch(sample.frames, rules):
+            found.update({"looping"} if _loops_within(user, loop_of, of_step) else ())
     return every
+
+
+def _lines_of_steps(samples: Iterable[Sample], rules: Rules) -> set[tuple[str, int]]:
+    """The lines on the stacks of models' calls and of training: loops around them are those of steps and passes."""
+    stacks = (sample.frames for sample in samples if rules.phase(sample.frames) in (FORWARD, *TRAINING))
+    return {(frame.file, frame.line or 0) for frames in stacks for frame in frames}
+
+
+def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
+    """Whether the user's line is at work itself, or a function of PyTorch that is written in Python."""
+    return all("-packages/torch/" in frame.file for frame in _below_user(frames, rules))
+
+
+def _loops_within(frame: Frame, loop_of: LoopOf, of_step: Collection[tuple[str, int]]) -> bool:
+    """Whether a line is in a loop that does not train and calls no model."""
+    loop = loop_of(frame)
+    return bool(of_step) and bool(loop) and not any(file == frame.file and line in loop for file, line in of_step)
 
 
 def _copies_of_no_tensors(samples: Iterable[Sample]) -> list[Sample]:
@@ -179,6 +206,10 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
     names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
         names.add("collate")
+    if phase == "inline_fetch" and takes_row(sample.frames, rules, read_line):
+        names.add("rows")
+    if phase == "forward" and makes_constants(sample.frames, rules, read_line):
+        names.add("constants")
     if not names - _IN_OWN_CODE - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
     if "profiling" not in names and _profiles(sample.frames):

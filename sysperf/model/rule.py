@@ -199,7 +199,7 @@ class Rule(Record, kw_only=True):
     signals: Annotated[tuple[SignalRule, ...], fact("for diagnoses: what speaks for the cause and against it")] = ()
     lines: Annotated[tuple[str, ...], fact("for diagnoses: the phases and activities whose lines of the program are shown")] = ()
     saves: Annotated[str, fact("for diagnoses: expression of what acting gains, in percent, if less than the cost; unknown if it is")] = ""
-    saves_least: Annotated[str, fact("for diagnoses: expression of what acting gains in any case, in percent, if that may be far less")] = ""
+    saves_least: Annotated[str, fact("for diagnoses: expression of what acting gains in any case, if that may be far less")] = ""
     on_gpu: Annotated[bool, fact("for diagnoses: what it costs is a GPU's time, too; else no more can be gained than the GPU is idle")] = (
         False
     )

@@ -17,6 +17,9 @@ MAX_CHARS = 1 << 20
 """Of a longer file, everything counts as running: parsing it takes longer than it is worth."""
 
 
+_LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
 class SeenFile(NamedTuple):
     """A file of a program, and the functions of it that were on a stack, by their names without a class."""
 
@@ -38,6 +41,16 @@ def reached(files: Sequence[SeenFile]) -> list[frozenset[str] | None]:
             running.add(name)
             pending += [other for _, names in known for other in names.get(name, (set(), set()))[1]]
     return [None if names is None else frozenset(running & set(names)) for names in parsed]
+
+
+def loops(text: str) -> list[range]:
+    """Return the lines of each loop and comprehension of a file; none of one that cannot be parsed."""
+    try:
+        module = parse(text) if len(text) <= MAX_CHARS else None
+    except Unreadable:
+        module = None
+    nodes = ast.walk(module) if module is not None else ()
+    return [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in nodes if isinstance(node, _LOOPS)]
 
 
 Names = dict[str, tuple[set[str], set[str]]]

@@ -117,7 +117,9 @@ def waits_for_a_service(ran: float, waited: float) -> Program:
 def test_what_a_service_answers_on_crowded_cpus_may_gain_nothing() -> None:
     """Measured with 14 workers beside others: 32, 37 and 20 %, where 51 to 99 had been promised. The service may be one of the others."""
     asked = waits_for_a_service(0.04, 0.06)
-    made = plan(asked, Diagnosis(programs=(asked,), machine=Machine(cpus=2, idle_cpus=0.0, others_cpus=1.8, torch_cpus=0.0, others_ready=5.0)))
+    made = plan(
+        asked, Diagnosis(programs=(asked,), machine=Machine(cpus=2, idle_cpus=0.0, others_cpus=1.8, torch_cpus=0.0, others_ready=5.0))
+    )
 
     assert made is not None
     assert made.saves_least == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.collect.cgroup import Cgroup, throttled_share
+from sysperf.collect.cgroup import Cgroup, slowed_for_memory, throttled_share
 from sysperf.diagnosis import counters, machine, measured, neighbours, programs, rates
 from sysperf.diagnosis.jobtime import JobTime
 from sysperf.diagnosis.window import Window
@@ -612,3 +613,51 @@ def test_a_thread_that_sleeps_in_a_call_of_a_file_waits_for_no_pipe(start, tmp_p
     main, _ = measured.scheduling(window.processes[pid])
 
     assert (main.reading, main.polling, main.blocked) == (1.0, 0.0, 0.0)
+
+
+def test_a_sampler_that_stops_the_program_is_named(start) -> None:  # type: ignore[no-untyped-def]
+    """It is py-spy by its name, and asks for this program; one that stops nothing, and one that looks at another program, are none."""
+    pid = start("import time; time.sleep(60)")
+    window = Window(pid)
+    with contextlib.ExitStack() as stack:
+        for asked in (("record", "--pid", str(pid), "--nonblocking"), ("record", "--pid", "1"), ("dump", "--pid", str(pid))):
+            _named_py_spy(stack, *asked)
+        window.run(0.1)
+        quiet = programs.sampled_by(window, pid)
+        left = _named_py_spy(stack, "record", f"--pid={pid}")
+        window = Window(pid)
+        window.run(0.1)
+        found = programs.sampled_by(window, pid)
+
+    assert (quiet, found) == ("", f"py-spy (pid {left})")
+
+
+def _named_py_spy(stack: contextlib.ExitStack, *arguments: str) -> int:
+    """A process of this name that only sleeps."""
+    named = "import ctypes, sys, time; ctypes.CDLL(None).prctl(15, b'py-spy'); print(flush=True); time.sleep(60)"
+    process = stack.enter_context(subprocess.Popen((sys.executable, "-c", named, *arguments), stdout=subprocess.PIPE))
+    stack.callback(process.kill)
+    assert process.stdout
+    process.stdout.readline()
+    return process.pid
+
+
+def test_a_program_with_one_cpu_of_its_parents_is_bound(start) -> None:  # type: ignore[no-untyped-def]
+    """The parent may use what the test may; where that is one CPU, nothing is known of a binding."""
+    ours = os.sched_getaffinity(0)
+    pid = start(f"import os, time; os.sched_setaffinity(0, {{{min(ours)}}}); time.sleep(60)")
+    window = Window(pid)
+    window.run(0.1)
+    watched = window.processes[pid]
+
+    assert programs._pinned_from(watched, CpuSet([min(ours)])) == (CpuSet(ours) if len(ours) > 1 else None)
+    assert programs._pinned_from(watched, CpuSet(ours) | CpuSet([min(ours) + 1])) is None
+
+
+def test_a_group_is_slowed_down_for_memory_as_often_as_its_events_grow() -> None:
+    """Of two readings of the same group; of another group, and of an old kernel, it is unknown."""
+    before, after = Cgroup(path="/pod", memory_high_events=10), Cgroup(path="/pod", memory_high_events=52)
+
+    assert slowed_for_memory(before, after) == 42
+    assert slowed_for_memory(before, Cgroup(path="/other", memory_high_events=52)) is None
+    assert slowed_for_memory(before, Cgroup(path="/pod")) is None

@@ -15,7 +15,7 @@ import msgspec
 
 from sysperf import __version__
 from sysperf.collect import AREAS
-from sysperf.collect.cgroup import throttled_share
+from sysperf.collect.cgroup import slowed_for_memory, throttled_share
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.diagnosis import gpu, measured, programs
 from sysperf.diagnosis.activities import Stacks
@@ -154,7 +154,11 @@ class _Diagnoser:
         )
         meters = self._gpu(program.pid, after) if program.uses_gpu else None
         started, folder = self._started(program.pid)
-        return msgspec.structs.replace(program, throttled=throttled_share(first, last), gpu=meters, started=started, folder=folder)
+        high = slowed_for_memory(first, last)
+        return msgspec.structs.replace(
+            program, throttled=throttled_share(first, last), memory_high_per_s=None if high is None else high / self._window.seconds,
+            gpu=meters, started=started, folder=folder,
+        )  # fmt: skip
 
     def _started(self, pid: int) -> tuple[str, str]:
         """(line, folder) of what started a program's job."""

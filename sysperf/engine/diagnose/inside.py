@@ -30,7 +30,7 @@ from sysperf.host.plain_files import open_found
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
-from sysperf.script.reached import MODULE, SeenFile, reached
+from sysperf.script.reached import MODULE, SeenFile, loops, reached
 from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
 
@@ -57,6 +57,7 @@ class Inside:
         self._sources: dict[tuple[int, str], list[str]] = {}
         self._here: set[tuple[int, str]] = set()
         """Files whose names lead here to the program's own."""
+        self._loops: dict[tuple[int, str], list[range]] = {}
         self._seen: dict[tuple[int, str], set[str]] = {}
         self.remedy = ""
         """What would let stacks be seen, where they could not."""
@@ -70,7 +71,9 @@ class Inside:
             self.remedy = self.remedy or error.hint.replace("sysperf stacks", "sysperf diagnose")
             return None
         self._remember(samples, program or pid)
-        return stacks.describe(samples, RULES, partial(self.line, program or pid), is_rank=is_rank)
+        return stacks.describe(
+            samples, RULES, partial(self.line, program or pid), is_rank=is_rank, loop_of=partial(self._loop, program or pid)
+        )
 
     def _remember(self, samples: Samples, pid: int) -> None:
         """Which functions of which files ran: `reached` asks for them."""
@@ -104,6 +107,15 @@ class Inside:
                 self._here.add(key)
         source = self._sources.get(key, [])
         return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
+
+    def _loop(self, pid: int, frame: Frame) -> range:
+        """The lines of the innermost loop around a line."""
+        self.line(pid, frame)
+        key = (pid, frame.file)
+        if key not in self._loops:
+            self._loops[key] = loops("\n".join(self._sources.get(key, [])))
+        around = [lines for lines in self._loops[key] if (frame.line or 0) in lines]
+        return min(around, key=len, default=range(0))
 
     def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[Hit, ...]:
         """What `sysperf lint` says within so many seconds of what the program runs in the files that its stacks named: hypotheses."""

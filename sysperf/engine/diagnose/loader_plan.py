@@ -81,7 +81,11 @@ def plan(program: Program, facts: Diagnosis) -> LoaderPlan | None:
         return LoaderPlan(workers=workers, threads=threads, saves=None, advice=_otherwise(best, work, available, cpus))
     saves = 1 - step - HANDOVER
     return LoaderPlan(
-        workers=workers, threads=threads, saves=saves, saves_least=min(saves, _least(work, facts, cpus, idle)), advice=_advice(best, work, cpus)
+        workers=workers,
+        threads=threads,
+        saves=saves,
+        saves_least=min(saves, _least(work, facts, cpus, idle)),
+        advice=_advice(best, work, cpus),
     )
 
 

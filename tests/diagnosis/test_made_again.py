@@ -1,0 +1,165 @@
+"""What a step makes anew although it could be made once, or at once: told by the lines of a program, and by its loops."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.diagnosis import stacks
+from sysperf.diagnosis.activities import Stacks
+from sysperf.engine.diagnose.inside import RULES
+from sysperf.model.profile import Frame, Sample, Samples
+from sysperf.script.reached import loops
+
+FILE = "/home/me/train.py"
+TORCH = "/env/lib/python3.11/site-packages/torch"
+CALL = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 9)
+BACKWARD = Frame("backward", f"{TORCH}/autograd/__init__.py", 9)
+FETCH = Frame("fetch", f"{TORCH}/utils/data/_utils/fetch.py", 52), Frame("__next__", f"{TORCH}/utils/data/dataloader.py", 9)
+
+
+def at(function: str, line: int) -> Frame:
+    return Frame(function, FILE, line)
+
+
+def seen(source: str, *stacks_seen: tuple[Frame, ...]) -> Stacks:
+    """Equally many samples of each stack of a program of one file."""
+    lines, around = source.splitlines(), loops(source)
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", frames, 10) for frames in stacks_seen))
+
+    def loop_of(frame: Frame) -> range:
+        return min((each for each in around if frame.file == FILE and (frame.line or 0) in each), key=len, default=range(0))
+
+    def line(frame: Frame) -> str:
+        number = frame.line or 0
+        return lines[number - 1].strip() if frame.file == FILE and 0 < number <= len(lines) else ""
+
+    described = stacks.describe(taken, RULES, line, loop_of=loop_of)
+    assert described is not None
+    return described
+
+
+RETURNS = """\
+def returns(rewards, values):
+    for t in reversed(range(128)):
+        result[t] = rewards[t] + 0.9 * values[t]
+    return result
+
+while True:
+    x = x / 255
+    gains = returns(rewards, values)
+    windows = torch.stack([x[i : i + 9] for i in range(99)])
+    loss = model(x).mean()
+    loss.backward()
+"""
+
+
+def test_a_loop_within_the_step_is_told_from_the_loop_of_steps() -> None:
+    """A function that is called in each step, and a comprehension in the training loop; what else that loop does is none."""
+    wrapper = Frame("__rsub__", f"{TORCH}/_tensor.py", 9)
+    inner, outer = (wrapper, at("returns", 3), at("<module>", 8)), (at("<module>", 9),)
+    steps = (BACKWARD, at("<module>", 11)), (CALL, at("<module>", 10))
+
+    assert seen(RETURNS, inner, inner, outer, *steps).looping == 0.6
+    assert seen(RETURNS, (at("<module>", 7),), *steps).looping == 0.0
+    assert seen(RETURNS, inner).looping == 0.0  # nothing tells which loop is that of steps
+
+
+def test_a_loop_that_calls_a_model_is_none_of_these() -> None:
+    """A model for each sample: its many operators are seen as what they are."""
+    source = "while True:\n    for i in range(64):\n        parts.append(model(x[i]))\n    loss.backward()\n"
+
+    assert seen(source, (at("<module>", 3),), (CALL, at("<module>", 3)), (BACKWARD, at("<module>", 4))).looping == 0.0
+
+
+MASKS = """\
+def alibi(length, heads):
+    return slopes * torch.arange(length)[None]
+def padding(tokens):
+    return torch.arange(9)[None] < tokens
+def noise(length):
+    return torch.randn(length)
+def forward(self, x, edges):
+    bias = {call}
+    return self.line(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "function", "line", "share"),
+    [
+        ("alibi(x.shape[1], self.config.heads)", "alibi", 2, 1.0),
+        ("alibi(len(x), 8, device=x.device)", "alibi", 2, 1.0),
+        ("padding(lengths_of(x))", "padding", 4, 0.0),
+        ("padding(x)", "padding", 4, 0.0),
+        ("noise(x.shape[1])", "noise", 6, 0.0),
+    ],
+)
+def test_what_depends_on_sizes_alone_is_told_by_its_call(call: str, function: str, line: int, share: float) -> None:
+    """A mask of lengths is made of data, and noise is another one each time."""
+    assert seen(MASKS.format(call=call), (at(function, line), at("Block.forward", 8), CALL, at("<module>", 99))).constants == share
+
+
+def test_a_graph_is_normalised_again() -> None:
+    """Its edges are the same in each step as far as a name tells; another function of them is none."""
+    for name, share in (("gcn_norm", 1.0), ("attend", 0.0)):
+        source = f"def {name}(edges, nodes):\n    return torch.unique(edges)\ndef forward(self, x, edges):\n    a = {name}(edges, len(x))\n"
+        unique = Frame("_unique_impl", f"{TORCH}/functional.py", 9)
+
+        assert seen(source, (unique, at(name, 2), at("Net.forward", 4), CALL, at("<module>", 99))).constants == share
+
+
+def test_what_a_layer_computes_is_no_constant() -> None:
+    """A table of positions is learned, though its argument is a size."""
+    source = "def positions(self, length):\n    return self.table(torch.arange(length))\ndef forward(self, x):\n    p = self.positions(x.shape[1])\n"
+
+    assert seen(source, (CALL, at("Net.positions", 2), at("Net.forward", 4), CALL, at("<module>", 99))).constants == 0.0
+    assert seen(source, (at("Net.positions", 2), at("Net.forward", 4), CALL, at("<module>", 99))).constants == 0.0
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("return self.x[index], self.y[index]", 1.0),
+        ("return torch.as_tensor(self.x[i])", 1.0),
+        ("return self.read(self.files[index])", 0.0),
+    ],
+)
+def test_rows_in_memory_are_told_from_what_is_read(line: str, share: float) -> None:
+    """Of a TensorDataset, and of one that looks like it."""
+    source = f"def __getitem__(self, index):\n    {line}\nfor x, y in loader:\n"
+    table = Frame("<genexpr>", f"{TORCH}/utils/data/dataset.py", 9)
+
+    assert seen(source, (at("Rows.__getitem__", 2), *FETCH, at("<module>", 3))).rows == share
+    assert seen(source, (table, *FETCH, at("<module>", 3))).rows == 1.0
+
+
+@pytest.mark.parametrize(
+    ("line", "activity"),
+    [
+        ("index = torch.randperm(len(table))[:64]", "drawing"),
+        ("index = np.random.choice(SIZE, size, replace=False)", "drawing"),
+        ("index = np.random.randint(SIZE, size=size)", ""),
+        ("x = F.one_hot(tokens, VOCABULARY).float()", "one_hot"),
+        ("x = F.embedding(tokens, table)", ""),
+    ],
+)
+def test_lines_that_draw_all_rows_or_make_one_hot_vectors(line: str, activity: str) -> None:
+    """By their text."""
+    described = seen(line, (at("<module>", 1),))
+
+    assert {name for name in ("drawing", "one_hot") if getattr(described, name)} == ({activity} - {""})
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "activity"),
+    [
+        ("omegaconf/dictconfig.py", "__getattr__", "configuring"),
+        ("psutil/__init__.py", "process_iter", "logging"),
+        ("torch/nn/utils/parametrize.py", "get_parametrized", "parametrizing"),
+    ],
+)
+def test_libraries_that_cost_each_step(file: str, function: str, activity: str) -> None:
+    """Configuration, meters of the system, weights of a parametrization."""
+    called = Frame(function, f"/env/lib/python3.11/site-packages/{file}", 9)
+
+    assert getattr(seen("y = net(x)\n", (called, at("<module>", 1))), activity) == 1.0
