@@ -182,6 +182,7 @@ class Stacks(Record, kw_only=True):
             line=r"\b(?:all_reduce|all_gather|broadcast|barrier|reduce_scatter|all_to_all)\w*\(",
         ),
     ] = 0.0  # fmt: skip
+    one_gradient: Annotated[float, activity("of those, sums the gradient of one parameter over the ranks")] = 0.0
     objects: Annotated[
         float,
         activity(

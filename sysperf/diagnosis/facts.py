@@ -36,6 +36,7 @@ class Native(Record, kw_only=True):
     collection: Annotated[float, fact("Python's garbage collector")] = 0.0
     double: Annotated[float | None, fact("kernels for float64, of the time in kernels that tell their type")] = None
     math: Annotated[float, fact("matrix products, convolutions and vectorised kernels")] = 0.0
+    reference: Annotated[float, fact("convolutions by PyTorch's own kernels and NNPACK's, where oneDNN's are not used")] = 0.0
 
 
 class Traced(Record, kw_only=True):

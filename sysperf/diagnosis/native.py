@@ -37,6 +37,9 @@ _FLOAT = lazy(
 _MATH = lazy(r"[sd]gem[mv]|mkl_|dnnl|oneapi|cpublas|jit_|AVX|::DEFAULT::|[vV]ectorized|loop_?2d")
 
 
+_REFERENCE = lazy(r"slow_conv|\bim2col|\bcol2im|unfolded[23]d|vol2col|col2vol|^nnp_")
+
+
 def describe(samples: Samples, tid: int) -> Native | None:
     """The shares of one thread's CPU time; None of too few samples."""
     mine = [sample for sample in samples.samples if sample.tid == tid and sample.frames]
@@ -67,6 +70,8 @@ def _of_library(frame: Frame) -> set[str]:
     names = {"torch"} if _TORCH.search(frame.file) else set[str]()
     if _MATH.search(frame.function):
         names.add("math")
+    if _REFERENCE.search(frame.function):
+        names.add("reference")
     if _DOUBLE.search(frame.function):
         names.add("double")
     elif _FLOAT.search(frame.function):

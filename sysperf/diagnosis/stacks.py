@@ -80,6 +80,7 @@ _OF_LOGGERS = frozenset(
 )
 """What loggers do, too: values are read, written to a file, a database or a service, and waited for."""
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
+_ONE_GRADIENT = lazy(r"\b(?:all_)?reduce\(\s*\w+\.grad\b")
 _CHECKS = lazy(r"(?:^|_)(?:nans?|isnan|infs?|finite|numerics)(?:_|$)|detect_anomal")
 """Names of the functions of a program that look through tensors for what is no number."""
 _METRICS = lazy(
@@ -212,6 +213,8 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
         names.add("constants")
     if not names - _IN_OWN_CODE - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
+    if "collective" in names and (user := rules.user_frame(sample.frames)) is not None and _ONE_GRADIENT.search(read_line(user)):
+        names.add("one_gradient")
     if "profiling" not in names and _profiles(sample.frames):
         names.add("profiled")
     return names

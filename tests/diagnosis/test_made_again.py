@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.diagnosis import stacks
+from sysperf.diagnosis import native, stacks
 from sysperf.diagnosis.activities import Stacks
 from sysperf.engine.diagnose.inside import RULES
 from sysperf.model.profile import Frame, Sample, Samples
@@ -163,3 +163,20 @@ def test_libraries_that_cost_each_step(file: str, function: str, activity: str) 
     called = Frame(function, f"/env/lib/python3.11/site-packages/{file}", 9)
 
     assert getattr(seen("y = net(x)\n", (called, at("<module>", 1))), activity) == 1.0
+
+
+def test_a_gradient_that_is_summed_alone_is_told_by_its_line() -> None:
+    """One tensor of all of them is none."""
+    called = Frame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 9)
+
+    assert seen("dist.all_reduce(p.grad.data, op=SUM)\n", (called, at("average", 1))).one_gradient == 1.0
+    assert seen("dist.all_reduce(flat)\n", (called, at("average", 1))).one_gradient == 0.0
+
+
+def test_convolutions_outside_of_onednn_are_told_by_their_kernels() -> None:
+    """PyTorch's own, and NNPACK's; a product is none."""
+    library = f"{TORCH}/lib/libtorch_cpu.so"
+
+    assert "reference" in native.kinds(Frame("at::native::im2col<float>", library))
+    assert "reference" in native.kinds(Frame("nnp_owt8x8_3x3_with_bias__avx2", library))
+    assert "reference" not in native.kinds(Frame("mkl_blas_def_sgemm_kernel_0_zen", library))
