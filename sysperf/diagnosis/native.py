@@ -38,6 +38,7 @@ _MATH = lazy(r"[sd]gem[mv]|mkl_|dnnl|oneapi|cpublas|jit_|AVX|::DEFAULT::|[vV]ect
 
 
 _REFERENCE = lazy(r"slow_conv|\bim2col|\bcol2im|unfolded[23]d|vol2col|col2vol|^nnp_")
+"""Convolutions of PyTorch itself and of NNPACK."""
 
 
 def describe(samples: Samples, tid: int) -> Native | None:
@@ -68,10 +69,10 @@ def kinds(frame: Frame) -> set[str]:
 
 def _of_library(frame: Frame) -> set[str]:
     names = {"torch"} if _TORCH.search(frame.file) else set[str]()
+    if _REFERENCE.search(frame.function):
+        names |= {"math", "reference"}
     if _MATH.search(frame.function):
         names.add("math")
-    if _REFERENCE.search(frame.function):
-        names.add("reference")
     if _DOUBLE.search(frame.function):
         names.add("double")
     elif _FLOAT.search(frame.function):
