@@ -140,7 +140,8 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
     if what.endswith(".DataParallel"):
         return _is_asked_for(file, call)
     if what == "torch.tensor":
-        return _is_broadcast(file, call) or _is_gathered(file, call)
+        of_numpy = bool(call.args) and file.values.is_a(call.args[0], "array")  # data of the host, which must be copied
+        return of_numpy or _is_broadcast(file, call) or _is_gathered(file, call)
     if what == "torch.cuda.synchronize":
         return _is_timed(file, call)
     recorded = what == ".zero_grad" and any(_GRAPHS.fullmatch(word) for word in file.words)

@@ -17,6 +17,7 @@ from sysperf.script.nodes import dotted, is_open, last_name
 from sysperf.script.outside import Elsewhere
 from sysperf.script.source import Source, Unreadable
 from sysperf.script.steps import STEP_HOOKS
+from sysperf.script.syncs import is_moved
 from sysperf.script.syntax import Function, Tree, within
 from sysperf.script.values import Value, is_abstract, returns
 from sysperf.script.waiting import FORWARD, MAKERS, WORD, waiting
@@ -229,7 +230,9 @@ def _each(file: File, node: ast.expr) -> Iterator[Known]:
         yield Known("none")
         return
     for value in file.values.of(node):
-        if value.kind in _TOLD:
+        if value.kind == "batch" and is_moved(file, node):
+            yield Known("output", guess=value.guess)  # on the device for certain
+        elif value.kind in _TOLD:
             yield Known(value.kind, _place(file, value) if value.kind in _CONTAINED else "", value.guess)
     if isinstance(node, ast.Name | ast.Attribute | ast.Call) and (made := _made(file, node)) is not None:
         yield Known("object", made=made)

@@ -120,11 +120,18 @@ class Loops(Steps):
                 asked.append(name)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
                 return where
+            if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp) and self._goes_through_loader(parent, child):
+                return Where("evaluation", guarded)
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
                 where = self.of_function(parent, depth, tuple(asked))
                 return where._replace(guarded=where.guarded or guarded)
             child = parent
         return Where("", guarded)
+
+    def _goes_through_loader(self, node: ast.ListComp | ast.SetComp | ast.DictComp, child: ast.AST) -> bool:
+        """Whether a comprehension makes something of each batch of a loader: ``[net(x).item() for x, _ in loader]``."""
+        first = node.generators[0]
+        return child is not first and self._values.is_a(first.iter, "loader")
 
     def _of_loop(self, loop: Loop, child: ast.AST, guarded: bool) -> Where | None:
         if (isinstance(loop, ast.For | ast.AsyncFor) and child in (loop.iter, loop.target)) or child in loop.orelse:

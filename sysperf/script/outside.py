@@ -44,6 +44,7 @@ class Outside:
         self.news = news
         self.modules = modules
         self.imports, self.stars = modules.imports(tree, path)
+        self._sees_others = bool(self.imports or news.called)
         self._made: dict[str, Elsewhere] = {}
         self._instances: dict[ast.AST, Ref | None] = {}
 
@@ -121,7 +122,7 @@ class Outside:
 
     def target(self, node: ast.expr, depth: int = MAX_DEPTH) -> Ref | None:
         """What an expression names in another file: a function, a class, a method of an object of that class."""
-        if not self.imports:
+        if not self._sees_others:
             return None
         name = dotted(node)
         if name and (found := referred(self.imports, name)) is not None and not self._is_local(node, name):
@@ -135,7 +136,7 @@ class Outside:
 
     def instance(self, node: ast.expr | None, depth: int = MAX_DEPTH) -> Ref | None:
         """The class of another file of which an expression is an object."""
-        if node is None or depth == 0 or not self.imports:
+        if node is None or depth == 0 or not self._sees_others:
             return None
         if node not in self._instances:
             self._instances[node] = None  # while it is looked at, a cycle finds nothing

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 import msgspec
 
 from sysperf.script.kinds import TENSORS
-from sysperf.script.links import MAX_CALLS, Called, Class, Kinds, Links, News, Result, Surroundings, Use
+from sysperf.script.links import MAX_CALLS, Called, Class, Kinds, Known, Links, News, Result, Surroundings, Use
 from sysperf.script.modules import Ref
 from sysperf.script.outside import key
 from sysperf.script.waiting import FORWARD, RELAY, WORD
@@ -123,7 +123,7 @@ class Program:
             news = self._of_file(
                 path,
                 links,
-                {name: calls for name, calls in heard.items() if path in self._heard or _matters(links, name, calls)},
+                {name: calls for name, calls in heard.items() if path in self._heard or self._matters(links, name, calls)},
                 uses.get(path, {}),
             )
             if news != News():
@@ -141,11 +141,28 @@ class Program:
             return News()
         return News(called=called, results=results, classes=classes, uses=uses)
 
-    def _waits(self, ref: Ref) -> bool:
+    def _matters(self, links: Links, name: str, calls: tuple[Called, ...]) -> bool:
+        """Whether something may be said of a function that is called so often, or of what it is given."""
+        return any(links.waits.get(name, 0) >= self._enough(call, links) for call in calls)
+
+    def _enough(self, call: Called, links: Links) -> int:
+        """What must stand in a function so that a call of it says something new."""
+        given = [known for kinds in (*call.given, *call.named.values()) for known in kinds]
+        if any((known.loader and known.kind in ("loader", "loaders")) or self._has_methods(known) for known in given):
+            return 0
+        if call.often == "forward" or (links.outlined and call.often not in ("step", "evaluation")):
+            return FORWARD
+        return WORD if any(known.kind in TENSORS for known in given) else RELAY
+
+    def _has_methods(self, known: Known) -> bool:
+        """Whether an object that is given has methods of which something would be said."""
+        return known.made is not None and self._waits(known.made, WORD)
+
+    def _waits(self, ref: Ref, least: int = RELAY) -> bool:
         """Whether something would be said of a method of a class, were it called often."""
         found = self.definition(ref)
         waits = self._files[found[0]].waits if found is not None else {}
-        return found is not None and any(what >= RELAY for name, what in waits.items() if name.startswith(f"{found[1]}."))
+        return found is not None and any(what >= least for name, what in waits.items() if name.startswith(f"{found[1]}."))
 
     def _becomes_known(self, node: Class) -> bool:
         """Whether a class is a model or the like by what it inherits from another file, and that matters for what it does."""
@@ -199,21 +216,6 @@ class Program:
         for base in self._bases(node) if depth else ():
             inherited |= self._attributes(base, depth - 1)
         return inherited | node.attributes
-
-
-def _matters(links: Links, name: str, calls: tuple[Called, ...]) -> bool:
-    """Whether something may be said of a function that is called so often, or of a loader that it is given."""
-    return any(links.waits.get(name, 0) >= _enough(call, links) for call in calls)
-
-
-def _enough(call: Called, links: Links) -> int:
-    """What must stand in a function so that a call of it says something new."""
-    given = [known for kinds in (*call.given, *call.named.values()) for known in kinds]
-    if any(known.loader and known.kind in ("loader", "loaders") for known in given):
-        return 0
-    if call.often == "forward" or (links.outlined and call.often not in ("step", "evaluation")):
-        return FORWARD
-    return WORD if any(known.kind in TENSORS for known in given) else RELAY
 
 
 def _is_loader(result: Result) -> bool:

@@ -54,8 +54,20 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")
             given = [each for each in call.args if not _reads(each)]
-            if of := next((of for each in given if (of := _moved_tensor(file, each, sure=sure))), ""):
+            if of := next((of for each in given if (of := _moved_tensor(file, each, sure=sure) or _summed(file, each))), ""):
                 yield call, call.func.id, of
+
+
+def _summed(file: File, node: ast.expr) -> str:
+    """What a name is that starts as a number, and to which losses are added on the device: ``total += loss.detach()``."""
+    name = dotted(node)
+    if name not in file.names.augmented or not name:
+        return ""
+    added = [part.value for part in file.tree.of(ast.AugAssign) if dotted(part.target) == name and isinstance(part.op, ast.Add)]
+    here = [value for value in added if file.names.scope(value, name) is file.names.scope(node, name)]
+    sure = bool(here) and all(_tensor(file, value) in ("loss", "tensor") for value in here)
+    starts = [binding.value for binding in file.names.lookup(node, name)]
+    return "loss" if sure and all(isinstance(value, ast.Constant) for value in starts) else ""
 
 
 def _shown(file: File) -> Iterator[tuple[ast.expr, str, str]]:
@@ -142,10 +154,10 @@ def _is_asked(file: File, call: ast.Call, owner: ast.expr) -> bool:
 def _moved_tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
     """What kind of tensor on a device an expression is: a batch lies there once it was copied."""
     of = _tensor(file, node, sure=sure)
-    return of if of != "batch" or _is_moved(file, node) else ""
+    return of if of != "batch" or is_moved(file, node) else ""
 
 
-def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     """Whether a batch, or a part of it, is copied to a device: its name has such a value, here or at a caller; or a framework moves it."""
     if {"lightning", "accelerate", "fabric"} & {name.partition(".")[0] for name in file.names.imports.values()}:
         return True
@@ -153,7 +165,7 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     for name in names:
         for binding in file.names.lookup(node, name):
             callers = file.names.arguments(binding.parameter) if binding.parameter is not None and depth else []
-            if any(_is_moved(file, given, depth - 1) for given in callers):
+            if any(is_moved(file, given, depth - 1) for given in callers):
                 return True
             value = binding.value if not binding.element else None
             if value is not None and value.lineno > node.lineno:
@@ -161,7 +173,7 @@ def _is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
             if any(_sends(file, call) for call in calls):
                 return True
-            if value is not None and depth and _is_moved(file, value, depth - 1):
+            if value is not None and depth and is_moved(file, value, depth - 1):
                 return True
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
 
@@ -198,8 +210,8 @@ def _tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
 
     With `sure`, a name that sounds like one is not enough.
     """
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHAINED:
-        node = node.func.value
+    while (inner := _inner(node)) is not None:
+        node = inner
     if isinstance(node, ast.Call) and last_name(node.func) in ("item", "len", "float", "int"):
         return ""
     values = _values(file, node)
@@ -207,6 +219,14 @@ def _tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
     if kinds & {"number", "array"} or (sure and any(value.guess for value in values)):
         return ""
     return next((kind.replace("detached", "tensor") for kind in _TENSORS if kind in kinds), "")
+
+
+def _inner(node: ast.expr) -> ast.expr | None:
+    """What a conversion on its device is made of: ``x`` of ``x.mean()``, of ``x.data``."""
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return node.value
+    called = node.func if isinstance(node, ast.Call) else None
+    return called.value if isinstance(called, ast.Attribute) and called.attr in _CHAINED else None
 
 
 def _values(file: File, node: ast.expr) -> tuple[Value, ...]:
@@ -259,7 +279,7 @@ def _is_computed(file: File, node: ast.expr) -> bool:
         return True
     reduced = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES and not node.args
     kinds = file.values.kinds(node)
-    return kinds == {"detached"} or (reduced and (bool(kinds & {"output"}) or ("batch" in kinds and _is_moved(file, node))))
+    return kinds == {"detached"} or (reduced and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
 
 
 def _is_read_elsewhere(file: File, node: ast.expr) -> bool:

@@ -225,7 +225,8 @@ class Values:
             if called == "enumerate" or called in PASSED_ON:
                 return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
         if called == "items" and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
-            return [_single(value) for value in self.of(iterated.func.value, depth - 1) if value.kind == "loaders" and path[:1] == (1,)]
+            named = self.of(iterated.func.value, depth - 1) if path[:1] == (1,) else ()
+            return [_single(value) for value in named if value.kind in ("loaders", "batch")]
         iterable = ("loader", "loaders", "tensor", "batch", "output", "host")
         return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
@@ -297,7 +298,7 @@ class Values:
 
     def _method(self, call: ast.Call, method: ast.Attribute, depth: int) -> list[Value]:
         """A method's result: `.item()` is a number, `.detach()` has no graph, `.to()` is the same thing elsewhere."""
-        if method.attr in NUMBERS:
+        if method.attr in NUMBERS or method.attr.startswith("num_"):
             return [Value("array" if method.attr == "numpy" else "number")]
         owner = self.of(method.value, depth - 1)
         if method.attr == "forward":
@@ -309,7 +310,8 @@ class Values:
             copied = method.attr in ("to", "cuda")
             return [value._replace(kind="tensor") if copied and value.kind == "host" else value for value in owner]
         if method.attr in ("detach", "clone") and any(value.kind in ON_DEVICE for value in owner):
-            return [Value("detached" if method.attr == "detach" else "tensor", call)]
+            where_it_lies = method.attr == "clone" and all(value.kind == "batch" for value in owner)
+            return [*owner] if where_it_lies else [Value("detached" if method.attr == "detach" else "tensor", call)]
         kept = [value for value in owner if value.kind in ("hf-dataset", "host") or (value.kind == "loaders" and method.attr == "values")]
         kept += [
             Value("tensor", value.origin, value.guess) if value.kind == "loss" else value for value in owner if value.kind in ON_DEVICE

@@ -445,3 +445,48 @@ def test_a_loader_that_is_begun_anew_for_each_batch(loader: str, line: str, *, s
     text = f"{LOADER}loader = {loader}\nbatches = iter(loader)\nfirst = next(iter(loader))\nfor step in range(1000):\n    {line}\n{STEP}"
     found = hits(text).get("dataloader.workers-made-again", [])
     assert found == ([8] if shown else [])
+
+
+def test_the_parts_of_a_batch_are_steps_and_no_epochs() -> None:
+    """The optimizer steps behind the loop over micro-batches: what is read in it is read in each step."""
+    text = """
+        import torch
+        def train(net, loader, optimizer, criterion):
+            for batches in loader:
+                accumulate(net, batches, optimizer, criterion)
+        def accumulate(net, batches, optimizer, criterion):
+            for batch in batches:
+                x = batch.cuda()
+                words = net(x).sum().item()
+                for part in x.chunk(4):
+                    loss = criterion(net(part), words)
+                    loss.backward()
+            optimizer.step()
+    """
+    assert hits(text)["sync.per-step"] == [9]
+
+
+def test_sums_of_losses_data_and_batches_by_name() -> None:
+    """A sum on the device that is converted in each step, `.data`, the items of a batch, and a comprehension over a loader."""
+    text = """
+        import torch
+        from torch.utils.data import DataLoader
+        def train(net, data, optimizer, bar, device):
+            loader = DataLoader(data, num_workers=4, pin_memory=True)
+            total = 0.0
+            for features in loader:
+                features = {name: value.to(device) for name, value in features.items()}
+                loss = net(**features).mean()
+                loss.backward()
+                optimizer.step()
+                total += loss.detach()
+                bar.set_postfix(loss=float(total))
+                kept.append(float(loss.data))
+            net.eval()
+            with torch.no_grad():
+                return [net(x.cuda()).mean().item() for x in loader]
+    """
+    found = hits(text)
+
+    assert found["sync.per-step"] == [13, 14, 17]
+    assert found["transfer.blocking"] == [8, 17]

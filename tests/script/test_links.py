@@ -39,7 +39,7 @@ def hits(folder: Path, **files: str) -> set[tuple[str, int, str]]:
     """The hits in a folder of files, whose names have two underscores for a slash."""
     for name, text in {"pkg____init__": "", **files}.items():
         path = folder / (name.replace("__", "/", 1) + ".py")
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
     found = engine.lint([str(folder)], shipped(), choice=engine.Choice(least="medium"))
     assert not found.unread
@@ -199,3 +199,50 @@ def test_which_file_an_import_names(tmp_path: Path) -> None:
     assert [find("near", "d/run.py"), find("a.b", "d/run.py"), find("c", "d/run.py")] == ["d/near.py", "a/b.py", "src/c/__init__.py"]
     assert [find("b", "a/__init__.py", 1), find("tool", "a/b.py"), find("", "a/b.py", 1)] == ["a/b.py", "tool.py", "a/__init__.py"]
     assert [find("logging", "a/b.py"), find("torch", "d/run.py"), find("x", "a/b.py", 3)] == ["", "", ""]
+
+
+def test_a_batch_is_where_it_was_when_it_was_given(tmp_path: Path) -> None:
+    """What another file does with a batch before it is copied to the device waits for nothing."""
+    helpers = "import torch\ndef mask(batch):\n    labels = batch.clone()\n    return [mark(each) for each in labels.tolist()]\n"
+    before = training("pass", loader="loader").replace(
+        "x, y = x.cuda(), y.cuda()", "helpers.mask(x)\n            x, y = x.cuda(), y.cuda()"
+    )
+    after = training("helpers.mask(x)", loader="loader")
+
+    assert not {place for place in hits(tmp_path / "a", train=before, pkg__helpers=helpers) if place[0] == "pkg/helpers.py"}
+    assert ("pkg/helpers.py", 4, "sync.per-step") in hits(tmp_path / "b", train=after, pkg__helpers=helpers)
+
+
+def test_an_object_that_another_file_makes_and_a_third_gets(tmp_path: Path) -> None:
+    """Its methods are found by its class, or by a name of several words that only few classes have."""
+    log = "class Log:\n    def add_metric(self, name, value):\n        self.kept[name] = value.item()\n"
+    by_class = hits(
+        tmp_path / "a",
+        train=training("step.finish(loss, log)", "step, logs\nlog = logs.Log()"),
+        pkg__logs=log.replace("add_metric", "add"),
+        pkg__step="import torch\ndef finish(loss, log):\n    log.add('loss', loss)\n",
+    )
+    by_name = hits(tmp_path / "b", train=training("log.add_metric('loss', loss)"), pkg__logs=log)
+    other = hits(tmp_path / "c", train=training("log.add_metric('loss', loss, epoch)"), pkg__logs=log)
+
+    assert ("pkg/logs.py", 3, "sync.per-step") in by_class
+    assert ("pkg/logs.py", 3, "sync.per-step") in by_name
+    assert not {place for place in other if place[0] == "pkg/logs.py"}
+
+
+def test_what_is_kept_from_the_first_call_on_is_none_of_a_step(tmp_path: Path) -> None:
+    """A function with a cache, and what is put into a dictionary that has no such key yet."""
+    helpers = """\
+        import functools
+        import torch
+        def compiled(function):
+            if function not in KEPT:
+                KEPT[function] = torch.compile(function)
+            return KEPT[function]
+        @functools.lru_cache
+        def table(value):
+            return torch.zeros(4).cuda().sum().item()
+        """
+    found = hits(tmp_path, train=training("helpers.compiled(net); helpers.table(4)"), pkg__helpers=helpers)
+
+    assert not {place for place in found if place[0] == "pkg/helpers.py"}
