@@ -194,7 +194,7 @@ class Loops(Steps):
             return True
         if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
             branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse
-            if isinstance(branch, list) and any(statement in self._training for statement in branch):
+            if isinstance(branch, list) and self._decides_on_step(parent, branch):
                 return self._left_before(parent, child)
             if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
                 return True
@@ -202,6 +202,12 @@ class Loops(Steps):
             if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
                 return True
         return self._left_before(parent, child)
+
+    def _decides_on_step(self, choice: ast.If | ast.IfExp, branch: list[ast.stmt]) -> bool:
+        """Whether a branch holds a step, and its alternative none: where both do, the condition is about something else."""
+        other = [] if isinstance(choice, ast.IfExp) else choice.orelse if branch is choice.body else choice.body
+        within_branch, within_other = (any(statement in self._training for statement in block) for block in (branch, other))
+        return within_branch and not within_other
 
     def _is_first_use(self, statement: ast.If) -> bool:
         """Whether a condition makes what it asks for, itself or by a method: once, or once a size.

@@ -17,8 +17,8 @@ _REDUCES = lazy(r"(?i)\w*(loss|cross_entropy|nll|bce|mse|criterion|kl_div|accura
 
 
 def patterns(file: File) -> Iterator[Pattern]:
-    """``x[x > 0]``: the host must wait for how many elements that are. One statement is one place."""
-    told: set[ast.stmt] = set()
+    """``x[x > 0]``: the host must wait for how many elements that are. One mask of a function is one place, where a sum follows if any."""
+    found: dict[tuple[ast.AST | None, str], tuple[ast.Subscript, bool | None]] = {}
     for node in file.tree.of(ast.Subscript):
         if not isinstance(node.ctx, ast.Load) or not file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
             continue
@@ -26,9 +26,19 @@ def patterns(file: File) -> Iterator[Pattern]:
         host = file.values.is_a(node.value, "array") or file.values.is_a(node.slice, "array")
         reduced = is_reduced(file, node)
         if not host and (masks or (reduced and _is_named_mask(node.slice))):
-            if (statement := file.tree.statement_of(node)) not in told:
-                yield Pattern(**file.site(node), what="boolean-index", reduced=reduced)
-            told.add(statement)
+            key = (file.tree.function_of(node), _mask_of(node.slice))
+            if key not in found or (reduced and not found[key][1]):
+                found[key] = (node, reduced)
+    told: set[ast.stmt] = set()
+    for node, reduced in found.values():
+        if (statement := file.tree.statement_of(node)) not in told:
+            yield Pattern(**file.site(node), what="boolean-index", reduced=reduced)
+        told.add(statement)
+
+
+def _mask_of(node: ast.expr) -> str:
+    """What chooses the elements: ``mask`` and ``~mask`` need the same places."""
+    return ast.dump(node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert) else node)
 
 
 def _is_named_mask(node: ast.expr) -> bool:

@@ -308,3 +308,17 @@ def test_a_hook_that_evaluates_has_no_loop_to_copy_in() -> None:
     """What another function copies says nothing of it."""
     text = "import torch, lightning\nclass Net(lightning.LightningModule):\n    def validation_step(self, batch, i):\n        loss = self(batch)\n        keep(loss.item())\n    def embed(self, x):\n        return self(x).cpu()\n"
     assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(("otherwise", "shown"), [("optimizer.step()", False), ("pass", True)])
+def test_a_condition_with_the_step_on_both_sides_is_about_something_else(otherwise: str, shown: bool) -> None:
+    """``if it is time to log: step and log; else: step``."""
+    text = f"import torch\nfor i, (x, y) in enumerate(loader):\n    loss = criterion(model(x.cuda()), y)\n    loss.backward()\n    if i % 100 == 0:\n        optimizer.step()\n        keep(loss.item())\n    else:\n        {otherwise}\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_a_mask_is_told_once() -> None:
+    """Its places are found once, for all that is chosen by it."""
+    text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n    mask = x > 0\n    a = x[mask].sum()\n    b = y[~mask].sum()\n    c = x[x < 9].sum()\n{STEP}"
+    places = [each for each in judged(text).hypotheses if each.rule == "sync.boolean-index"]
+    assert [place.line for each in places for place in each.places] == [5, 7]
