@@ -13,7 +13,7 @@ from sysperf.startup import lazy
 MAKERS = {
     # by vendor and device of the list
     "Gaudi of Intel's": r"1da3[0-9a-f]{4}",
-    "TPU of Google's": r"1ae000(?:27|56|5e|62|63|6f|76)",
+    "TPU of Google's": r"1ae000(?:27|56|5e|62|63|6f|76|7c|83)",
     "Trainium or Inferentia of Amazon's": r"1d0f7[0-9a-f]6[4-7]",
     "Ascend of Huawei's": r"19e5d(?:100|500|80[0-9])",
     "Cloud AI of Qualcomm's": r"17cba[01]00",
