@@ -122,7 +122,7 @@ def read_or_raise(raw: object, as_type: type[T]) -> T:
 def _in_this_version(raw: Json, as_type: TypeForm) -> Json:
     """The data without fields that its record does not have, and with None for those that an older agent does not know."""
     as_type = _without_none(as_type)
-    if _is_record(as_type):
+    if isinstance(as_type, type(msgspec.Struct)):
         return _fields(raw, as_type) if isinstance(raw, dict) else raw
     origin, parts = origin_of(as_type), typing.get_args(as_type)
     if isinstance(raw, list) and origin in (tuple, list):
@@ -135,10 +135,6 @@ def _in_this_version(raw: Json, as_type: TypeForm) -> Json:
 def _fields(raw: JsonObject, record: type) -> JsonObject:
     hints, optional = _layout(record)
     return {**optional, **{name: _in_this_version(value, hints[name]) for name, value in raw.items() if name in hints}}
-
-
-def _is_record(as_type: TypeForm) -> bool:
-    return isinstance(as_type, type(msgspec.Struct))
 
 
 def _without_none(as_type: TypeForm) -> TypeForm:

@@ -17,6 +17,7 @@ from sysperf.launch.runners import Runner
 from sysperf.launch.words import Words
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record, joined
+from sysperf.procfs import cpulist
 from sysperf.startup import lazy
 
 PYTHON = lazy(r"(?:python|pypy)[0-9.]{0,6}t?d?")
@@ -134,15 +135,15 @@ def _taskset(words: Words, found: Command) -> Command:
     options = [name for name, _ in words.options("taskset")]
     listed = any("c" in name.lstrip("-") if not name.startswith("--") else name == "--cpu-list" for name in options)
     text = words.rest.pop(0) if words.rest else ""
-    return msgspec.structs.replace(found, cpu_tool="taskset", cpus=_cpus(text) if listed else _mask(text))
+    return msgspec.structs.replace(found, cpu_tool="taskset", cpus=cpulist.parse(text) if listed else _mask(text))
 
 
 def _numactl(words: Words, found: Command) -> Command:
     for name, value in words.options("numactl"):
         if name in ("-C", "--physcpubind"):
-            found = msgspec.structs.replace(found, cpu_tool="numactl", cpus=_cpus(value))
+            found = msgspec.structs.replace(found, cpu_tool="numactl", cpus=cpulist.parse(value))
         elif name in ("-N", "--cpunodebind"):
-            found = msgspec.structs.replace(found, cpu_tool="numactl", cpu_nodes=_cpus(value))
+            found = msgspec.structs.replace(found, cpu_tool="numactl", cpu_nodes=cpulist.parse(value))
         elif name not in ("-s", "-H", "-a", "--all", "-b", "--balancing"):
             found = joined(found, Command(memory_tool="numactl"))
     return found
@@ -157,13 +158,6 @@ def _hwloc_bind(words: Words, found: Command) -> Command:
 
 
 _BINDERS: dict[str, Callable[[Words, Command], Command]] = {"taskset": _taskset, "numactl": _numactl, "hwloc-bind": _hwloc_bind}
-
-
-def _cpus(text: str) -> CpuSet | None:
-    try:
-        return CpuSet.parse(text) or None
-    except ValueError:  # "all", "+0-3", "netdev:eth0", "!1"
-        return None
 
 
 def _mask(text: str) -> CpuSet | None:

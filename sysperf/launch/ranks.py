@@ -9,7 +9,7 @@ from sysperf.host import Host
 from sysperf.launch.gpus import VISIBLE
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import Record
-from sysperf.procfs import environ, rank_variables
+from sysperf.procfs import cpulist, environ, rank_variables
 from sysperf.procfs.rank_variables import LAUNCHERS, MAX_PARTS, SLURM
 from sysperf.procfs.rank_variables import number as _number
 
@@ -122,7 +122,7 @@ def _above(host: Host, name: str) -> tuple[CpuSet | None, dict[str, str] | None]
         status = host.pairs(f"/proc/{pid}/status") or {}
         env = _variables(host, pid)
         if env is None or name not in env:
-            return _listed(status.get("Cpus_allowed_list", "")), env
+            return cpulist.parse(status.get("Cpus_allowed_list", "")), env
         pid = _number(status.get("PPid"))
     return None, None
 
@@ -136,10 +136,3 @@ def _parent() -> int:
 def _variables(host: Host, pid: int) -> dict[str, str] | None:
     text = host.text(f"/proc/{pid}/environ", environ.MAX_BYTES)
     return None if text is None else environ.variables(text)
-
-
-def _listed(text: str) -> CpuSet | None:
-    try:
-        return CpuSet.parse(text) or None
-    except ValueError:
-        return None
