@@ -27,7 +27,6 @@ LONG = {
 }
 
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
-_INDENTED = re.compile(r"(?:^|(?<=\n\n))(?: {4}.*\n)+", re.MULTILINE)
 _TABLE = re.compile(r"^\|.*$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _INLINE = re.compile(r"`[^`]*`")

@@ -23,8 +23,6 @@ from sysperf.model.errors import ConfigError, SysperfError
 from sysperf.paths import default_socket, find_socket
 from tests.agent.machines import ROOT, Running, agent, until
 
-FREE = {"XDG_CONFIG_HOME": "/nowhere"}
-
 
 def sysperf(*args: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The command, for real."""

@@ -26,12 +26,6 @@ from sysperf.procfs.stat import TICKS_PER_S, Stat
 from tests.system_calls import needs_system_calls
 
 BUSY = "while True: pass"
-SYNCING = """
-import os, tempfile
-with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp")) as file:
-    while True:
-        file.write(b"x" * 65536); file.flush(); os.fsync(file.fileno())
-"""
 PARENT = "import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'while True: pass']); time.sleep(60)"
 
 

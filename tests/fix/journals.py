@@ -29,25 +29,6 @@ def edit(journal: Journal, change: Callable[[Words], Words | None], number: int 
     write(journal, [changed for line in lines(journal, number) if (changed := change(line)) is not None], number)
 
 
-def write_1(journal: Journal, number: int = 1) -> None:
-    """The same transaction as version 1 of the format wrote it: without checksums, in its words."""
-    tags = {"begin": "open", "step-started": "intend", "step-result": "told", "before-rewritten": "moved"}
-    tags |= {"lease-set": "lease", "keeper-started": "keeper", "end": "close"}
-    written = []
-    for line in lines(journal, number):
-        line["line"] = tags[line["line"]]
-        if line["line"] == "open":
-            line["version"] = 1
-            line.pop("leased")
-        if line.get("state") == "foreign":
-            line["state"] = "kept"
-        for name in ("change", "keeper"):
-            if "start_time" in line.get(name, {}):
-                line[name]["born"] = line[name].pop("start_time")
-        written.append(json.dumps(line))
-    Path(journal.path(number)).write_text("".join(line + "\n" for line in written))
-
-
 def another_boot(journal: Journal) -> None:
     """All transactions, as they were written before the machine was started again."""
 

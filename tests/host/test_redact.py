@@ -235,11 +235,6 @@ CARRIERS = (
     "login(api_key='{}')",
 )
 WORDS = st.text(string.ascii_letters + string.digits + "_.+-~^%", min_size=6, max_size=60).filter(lambda word: not word.startswith("-"))
-RANDOM = st.one_of(
-    st.text("0123456789abcdef", min_size=40, max_size=64),
-    st.text(string.ascii_letters + string.digits, min_size=40, max_size=80),
-    st.text(string.ascii_letters + string.digits + "+/", min_size=64, max_size=100).map(lambda text: f"A1b{text}=="),
-).filter(lambda word: any(map(str.isdigit, word)) and any(map(str.isalpha, word)))
 
 
 @settings(max_examples=100)
