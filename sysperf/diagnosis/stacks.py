@@ -60,6 +60,7 @@ _RECEIVES = Call.of("/multiprocessing/connection.py"), Call.of("/torch/multiproc
 _ITERATION = Call.of("/torch/_tensor.py: __iter__")
 """Going through a tensor, whose tensors of elements are made there at once: what it is for, the user's line tells."""
 
+_OF_PARAMETERS = lazy(r"\b(?:named_)?(?:parameters|buffers|modules|children)\(|param_groups|state_dict|\.grad\b|\bparams\b")
 _LOOP = lazy(r"^for (\w+)(?:, *\w+)* in .*:$")
 _OF_ELEMENT = r"\b{0}\.(?:item|tolist|numpy|cpu)\(\)|\b(?:float|int)\({0}\)"
 BODY_LINES = 3
@@ -145,7 +146,7 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
         if _evaluates(sample.frames, rules, evaluating, read_line):
             found.add("evaluation")
         if user is not None and "other" in found and found <= {"other", "python"} and _calls_only_torch(sample.frames, rules):
-            found.update({"looping"} if _loops_within(user, loop_of, of_step) else ())
+            found.update({"looping"} if _loops_within(user, loop_of(user), of_step, read_line) else ())
     return every
 
 
@@ -160,10 +161,11 @@ def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
     return all("-packages/torch/" in frame.file for frame in _below_user(frames, rules))
 
 
-def _loops_within(frame: Frame, loop_of: LoopOf, of_step: Collection[tuple[str, int]]) -> bool:
-    """Whether a line is in a loop that does not train and calls no model."""
-    loop = loop_of(frame)
-    return bool(of_step) and bool(loop) and not any(file == frame.file and line in loop for file, line in of_step)
+def _loops_within(frame: Frame, loop: range, of_step: Collection[tuple[str, int]], read_line: ReadLine) -> bool:
+    """Whether a line is in a loop that does not train, calls no model, and does not go through a model's parameters."""
+    if not of_step or not loop or any(file == frame.file and line in loop for file, line in of_step):
+        return False
+    return _OF_PARAMETERS.search(read_line(msgspec.structs.replace(frame, line=loop.start))) is None
 
 
 def _copies_of_no_tensors(samples: Iterable[Sample]) -> list[Sample]:

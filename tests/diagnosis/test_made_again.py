@@ -64,6 +64,15 @@ def test_a_loop_within_the_step_is_told_from_the_loop_of_steps() -> None:
     assert seen(RETURNS, inner).looping == 0.0  # nothing tells which loop is that of steps
 
 
+def test_a_loop_over_parameters_is_none_of_these() -> None:
+    """An average of weights is neither windows nor returns."""
+    source = (
+        "def average(model):\n    for p in model.parameters():\n        p.mul_(0.9)\nwhile True:\n    average(model)\n    loss.backward()\n"
+    )
+
+    assert seen(source, (at("average", 3), at("<module>", 5)), (BACKWARD, at("<module>", 6))).looping == 0.0
+
+
 def test_a_loop_that_calls_a_model_is_none_of_these() -> None:
     """A model for each sample: its many operators are seen as what they are."""
     source = "while True:\n    for i in range(64):\n        parts.append(model(x[i]))\n    loss.backward()\n"
