@@ -106,6 +106,7 @@ _BY_NAME = lazy(r"(?i)\w*data_?parallel\w*")
 """Options that ask for DataParallel."""
 _GRAPHS = lazy(r"(?i)\w*cuda_?graph\w*|make_graphed_callables")
 """What records a step as a graph, in which gradients keep their memory."""
+_ENVIRONMENT = lazy(r"\w*(Env|Environment|EnvBase|EnvWrapper|Simulator)\w{0,2}")
 _PROMPTS = lazy(r"(?i)\w*(clip|t5|text_encoder|prompt)\w*")
 """Encoders of prompts, which take texts of a fixed length."""
 _VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_")
@@ -141,7 +142,7 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
         return _is_asked_for(file, call)
     if what == "torch.tensor":
         of_numpy = bool(call.args) and file.values.is_a(call.args[0], "array")  # data of the host, which must be copied
-        return of_numpy or _is_broadcast(file, call) or _is_gathered(file, call)
+        return of_numpy or _is_broadcast(file, call) or _is_gathered(file, call) or _is_of_an_environment(file, call)
     if what == "torch.cuda.synchronize":
         return _is_timed(file, call)
     recorded = what == ".zero_grad" and any(_GRAPHS.fullmatch(word) for word in file.words)
@@ -179,6 +180,12 @@ def _is_gathered(file: File, call: ast.Call) -> bool:
     bound = [binding.value for binding in file.names.lookup(call, name)] if name else []
     values = [value for value in bound if not isinstance(statement, ast.Assign) or value is not statement.value]
     return bool(values) and all(isinstance(value, ast.List) and not value.elts for value in values)
+
+
+def _is_of_an_environment(file: File, call: ast.Call) -> bool:
+    """Whether a class is an environment by its name, or what it is made from: its rewards and observations come from the host."""
+    owner = file.tree.class_of(call)
+    return owner is not None and any(_ENVIRONMENT.fullmatch(name) for name in (owner.name, *map(last_name, owner.bases)))
 
 
 def _is_timed(file: File, call: ast.Call) -> bool:

@@ -13,12 +13,14 @@ from sysperf.startup import lazy
 _SELDOM = lazy(
     r"(?i)\w*(log|print|debug|anomal|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
     r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
-    r"|\w*_(due|done|finished|ended)|isnan|isinf|smoke_test|fast_dev_run"
+    r"|\w*_(due|done|finished|ended)|(is_)?(new_|the_)?best|\w*improved|isnan|isinf|smoke_test|fast_dev_run"
 )
 _COUNTER = lazy(
     r"(?i)_*(?!\w*optim)(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
 )
 _VERBOSITY = lazy(r"(?i)\w*(verbos|debug|log_?level)\w*")
+_BEST = lazy(r"(?i)(\w+_)?best(_\w+)?")
+"""What is better than all before it, is so less and less often."""
 _EARLY = lazy(r"(?i)\w*(warm_?up|few|debug|first|early)\w*")
 _TIMES = lazy(r"(?i)\w*(time|elapsed|now|tic|clock)\w*")
 _MICRO = lazy(
@@ -101,8 +103,8 @@ class Conditions:
         return isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and self._order(left, op, right)
 
     def _order(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
-        """``i < 3``, ``step < warmup_steps``, ``time.time() - last > 60``, ``random() < 0.01``."""
-        if any(_VERBOSITY.fullmatch(last_name(side)) for side in (left, right)):
+        """``i < 3``, ``step < warmup_steps``, ``loss < best``, ``time.time() - last > 60``, ``random() < 0.01``."""
+        if any(_VERBOSITY.fullmatch(last_name(side)) or _BEST.fullmatch(last_name(side)) for side in (left, right)):
             return True
         if isinstance(op, ast.Gt | ast.GtE):
             left, right = right, left

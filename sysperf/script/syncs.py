@@ -49,7 +49,8 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
             if not _is_part(file, call) and (of := _read(file, call, call.func)):
                 yield call, call.func.attr, of
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "type" and call.args:
-            if file.names.qualified(call.args[0]) in _HOST_TYPES and (of := _moved_tensor(file, call.func.value)):
+            host = isinstance(call.func.value, ast.Call) and file.names.qualified(call.func.value.func) == "torch.from_numpy"
+            if not host and file.names.qualified(call.args[0]) in _HOST_TYPES and (of := _moved_tensor(file, call.func.value)):
                 yield call, "type", of
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")

@@ -322,3 +322,27 @@ def test_a_mask_is_told_once() -> None:
     text = f"import torch\nfor x, y in loader:\n    x = x.cuda()\n    mask = x > 0\n    a = x[mask].sum()\n    b = y[~mask].sum()\n    c = x[x < 9].sum()\n{STEP}"
     places = [each for each in judged(text).hypotheses if each.rule == "sync.boolean-index"]
     assert [place.line for each in places for place in each.places] == [5, 7]
+
+
+@pytest.mark.parametrize(("base", "shown"), [("EnvBase", False), ("Layer", True)])
+def test_an_environment_makes_its_tensors_from_data_of_the_host(base: str, shown: bool) -> None:
+    """A reward has to be copied."""
+    text = f"import torch\nclass Cart({base}):\n    def advance(self, reward):\n        return torch.tensor(reward, device='cuda')\ncart = Cart()\nfor x, y in loader:\n{STEP}    cart.advance(1.0)\n"
+    text = text.replace("    cart.advance(1.0)\n", "    self.advance(1.0)\n")
+    assert ("transfer.tensor-from-python" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("test", "shown"), [("is_best", False), ("value < best_loss", False), ("best_loss > value", False), ("value < other", True)]
+)
+def test_the_best_so_far_is_seldom(test: str, shown: bool) -> None:
+    """It is saved where it is found."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    if {test}:\n        torch.save(model, 'm.pt')\n"
+    assert ("program.checkpoint-in-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("torch.from_numpy(x)", False), ("model(x.cuda())", True)])
+def test_what_numpy_gives_is_converted_where_it_lies(made: str, shown: bool) -> None:
+    """A type of the host's memory means no copy then."""
+    text = f"import torch\nfor x, y in loader:\n{STEP}    z = {made}.type(torch.FloatTensor)\n"
+    assert ("sync.per-step" in hits(text)) == shown
