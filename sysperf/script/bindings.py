@@ -128,7 +128,7 @@ class Bindings:
         bindings = self.lookup(called, called.id) if isinstance(called, ast.Name) and called.id not in self.functions else []
         values = [binding.value for binding in bindings if not binding.path and not binding.element]
         parts = [part for value in values for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))]
-        return [part.id for part in parts if isinstance(part, ast.Name)]
+        return [name for part in parts if (name := _function_of(part))]
 
     def _read_backward(self, call: ast.Call, method: ast.Attribute) -> None:
         """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
@@ -208,6 +208,13 @@ class Bindings:
         names = {last_name(base) for base in node.bases}
         inner = [self.classes[name] for name in names if name in self.classes] if depth else []
         return names.union(*(self._bases(base, depth - 1) for base in inner))
+
+
+def _function_of(node: ast.expr | None) -> str:
+    """The function that a name or ``torch.compile(step)`` stands for; empty for others."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and last_name(node.func) in ("compile", "script", "partial"):
+        node = node.args[0]
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_of_a_part(called: ast.expr) -> bool:

@@ -490,3 +490,24 @@ def test_sums_of_losses_data_and_batches_by_name() -> None:
 
     assert found["sync.per-step"] == [13, 14, 17]
     assert found["transfer.blocking"] == [8, 17]
+
+
+def test_a_function_by_another_name() -> None:
+    """A choice of two, and one that is compiled, are called where their name is."""
+    text = """
+        import torch
+        def first(net, x, optimizer):
+            print(net(x).sum().item())
+        def second(net, x, optimizer):
+            loss = net(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+        def train(net, loader, optimizer, warm):
+            show = first if warm else print
+            step = torch.compile(second)
+            for x in loader:
+                show(net, x, optimizer)
+                step(net, x, optimizer)
+    """
+    assert hits(text)["sync.per-step"] == [4, 9]
