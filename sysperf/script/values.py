@@ -130,7 +130,10 @@ class Values:
                 return list(self.of(item, depth - 1))
             named = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)  # what has names is no tensor
             return [_single(value) for value in self.of(node.value, depth - 1) if not (named and value.kind == "tensor" and value.guess)]
-        values = [value for part in _alternatives(node) for value in self.of(part, depth - 1)]
+        parts = [self.of(part, depth - 1) for part in _alternatives(node)]
+        values = [value for part in parts for value in part]
+        if isinstance(node, ast.IfExp) and not all(parts):  # what the other side gives may lie on a device
+            values = [value for value in values if value.kind != "host"]
         return [_several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:

@@ -346,3 +346,9 @@ def test_what_numpy_gives_is_converted_where_it_lies(made: str, shown: bool) -> 
     """A type of the host's memory means no copy then."""
     text = f"import torch\nfor x, y in loader:\n{STEP}    z = {made}.type(torch.FloatTensor)\n"
     assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_a_loss_may_be_nothing_on_one_side() -> None:
+    """What another class gives is unknown, and lies on the device."""
+    text = "import torch\nfor x, y in loader:\n    x = x.cuda()\n    loss = self.criterion.of(x) if used else torch.tensor(0.0)\n    loss.backward()\n    optimizer.step()\n    print(loss.item())\n"
+    assert "sync.per-step" in hits(text)
