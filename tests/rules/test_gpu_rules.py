@@ -17,6 +17,7 @@ from tests.conftest import Files, MakeMachine, make_machine
 from tests.gpus import A100_PCIE, GIB, H100, LOST, NOT_SUPPORTED, RTX, VGPU, Answers, bus_id, calls, files
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "releases", "xids")]
+TERMS = judging.Terms(load(RULES, judging.schema()))
 VENV = "/home/ada/p/.venv"
 CUDA_13: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", **python_at(VENV), **cu130_in(site_of(VENV))}
 AREAS = ("kernel", "memory", "numa", "container", "pcie", "driver", "gpu", "torch", "process")
@@ -53,13 +54,12 @@ Judge = Callable[..., Report]
 @pytest.fixture
 def judge(machine: MakeMachine) -> Judge:
     """Our two rule files on a machine with these GPUs. `driver` holds them: "none" for nobody, "" for a machine without GPU."""
-    ruleset = load(RULES, judging.schema())
 
     def read(*gpus: Answers, extra: Files | None = None, made: Answers | None = None, deep: bool = False, driver: str = "nvidia") -> Report:
         gpu_files, links = files(max(len(gpus), 1) if gpus or driver else 0, driver if driver != "none" else "")
         answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(*gpus), **(made or {})}
         host = machine({**BASE, **gpu_files, **(extra or {})}, links, answers, deep=deep)
-        return audit(host, judging.Terms(ruleset), areas=AREAS)
+        return audit(host, TERMS, areas=AREAS)
 
     return read
 
@@ -231,7 +231,7 @@ def test_a_gpu_that_no_driver_holds_beside_others_is_named(judge: Judge) -> None
             else {path: to for path, to in links.items() if path != taken}
         )
         host = make_machine({**BASE, **gpu_files}, others, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(H100)})
-        report = audit(host, judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+        report = audit(host, TERMS, areas=AREAS)
         assert set(found(report)) == rules
         if rules:
             assert f"nobody holds {bus_id(1)}" in found(report)["gpu.undercount"][0].message

@@ -28,6 +28,8 @@ WORDS = (
     "Function Not Found", "The operating system has blocked the request.", "Driver/library version mismatch", "Insufficient Memory",
     "In use by another client", "System is not in ready state", "Unknown Error",
 )  # fmt: skip
+EVERYDAY = (ILL[0], ILL[-1], "Not Found", "Timeout", "Unknown Error")
+"""One of each way to judge them; the others take a minute."""
 ENUMERATIONS: dict[str, dict[Any, str]] = {
     # a call, its values that are not those of a sound GPU, and the rule that each leads to; "" for none, "?" for unknown
     "DeviceGetPersistenceMode": {0: "gpu.persistence-off"},
@@ -118,7 +120,7 @@ def expect(report: Report, rule: str, unknown_at_first: int) -> None:
     assert report.tally.unknown > unknown_at_first if rule == "?" else report.tally.unknown >= unknown_at_first - 1
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", [word if word in EVERYDAY else pytest.param(word, marks=pytest.mark.slow) for word in WORDS])
 def test_a_call_that_fails_is_unknown_or_tells_of_an_ill_gpu(word: str) -> None:
     """Whatever call it is: no other finding follows from an answer that is not there, and none of another GPU."""
     for call in H100:

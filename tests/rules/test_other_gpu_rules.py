@@ -23,6 +23,7 @@ from tests.other_gpus import MI300X, NODES, RX7900, amd, bus_id, divided, intel,
 from tests.rules.test_gpu_rules import AREAS, BASE, LAPTOP, VENV, found
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("gpu", "driver", "torch", "releases", "xids")]
+TERMS = judging.Terms(load(RULES, judging.schema()))
 OPEN = {"access:/dev/kfd": True, **{f"access:/dev/dri/renderD{128 + index}": True for index in range(8)}}
 GFX = {f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so": ["gfx90a", "gfx942"]}
 
@@ -36,7 +37,7 @@ def shell(version: str, cuda: str = "", hip: str = "") -> Files:
 def judge(machine: tuple[Files, dict[str, str]], torch: Files, **calls: object) -> Report:
     files, links = machine
     answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **OPEN, **GFX, **calls}
-    return audit(make_machine({**BASE, **files, **torch}, links, answers), judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+    return audit(make_machine({**BASE, **files, **torch}, links, answers), TERMS, areas=AREAS)
 
 
 def _for_intel() -> Files:
@@ -248,7 +249,7 @@ def test_a_processors_graphics_that_hung_concern_nobody_who_computes() -> None:
     def judged(text: str) -> Report:
         answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **nvml_calls(LAPTOP), "run:dmesg": text}
         host = make_machine({**BASE, **files, "/sys/class/dmi/id/chassis_type": "10\n"}, links, answers, deep=True)
-        return audit(host, judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+        return audit(host, TERMS, areas=AREAS)
 
     assert "gpu.reset-in-log" not in found(judged(log))
     assert "gpu.reset-in-log" in found(judged(f"{log}{hung}NVRM: GPU0 krcWatchdog_IMPL: RC watchdog: GPU is probably locked!\n"))

@@ -16,6 +16,7 @@ from tests.gpu_records import FOLDER, Machine, build, records
 from tests.rules.test_gpu_rules import AREAS, BASE
 
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("container", "driver", "gpu", "pcie", "releases", "torch", "xids")]
+TERMS = judging.Terms(load(RULES, judging.schema()))
 DRAWS = sorted((path.stem for path in FOLDER.glob("draw*.toml")), key=lambda name: int(name.removeprefix("draw")))
 MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in records(draw).items()}
 
@@ -23,7 +24,7 @@ MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in re
 def judged(machine: Machine) -> Report:
     files, links, calls = build(machine)
     host = make_machine({**BASE, **files}, links, calls, deep="dmesg" in machine)
-    return audit(host, judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+    return audit(host, TERMS, areas=AREAS)
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -27,6 +27,7 @@ GPU: Files = {
     "/sys/bus/pci/devices/0000:65:00.0/device": "0x2330\n",
 }
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("python", "torch", "releases")]
+TERMS = judging.Terms(load(RULES, judging.schema()))
 
 Judge = Callable[..., dict[str, Finding]]
 
@@ -34,10 +35,9 @@ Judge = Callable[..., dict[str, Finding]]
 @pytest.fixture
 def findings(machine: MakeMachine) -> Judge:
     """The findings of our two rule files on a machine made of files, by rule id."""
-    ruleset = load(RULES, judging.schema())
 
     def read(files: Files, links: dict[str, str] | None = None) -> dict[str, Finding]:
-        report = audit(machine({**SHELL, **files}, links, CALLS), judging.Terms(ruleset), areas=AREAS)
+        report = audit(machine({**SHELL, **files}, links, CALLS), TERMS, areas=AREAS)
         return {outcome.rule: outcome for outcome in report.findings()}
 
     return read
@@ -107,7 +107,7 @@ def test_a_hostile_version_reaches_no_shell(findings: Judge) -> None:
 
 def test_every_unknown_about_this_machine_says_why() -> None:
     """Live, with or without a PyTorch, what our rules leave open has a reason that a person can act on."""
-    report = audit(Host(), judging.Terms(load(RULES, judging.schema())), areas=AREAS)
+    report = audit(Host(), TERMS, areas=AREAS)
 
     gaps = [gap for outcome in report.outcomes if outcome.state == "unknown" for gap in outcome.unknown]
     assert all(gap.reason for gap in gaps)
