@@ -102,7 +102,8 @@ def _gpus(facts: MachineFacts, *, live: bool) -> str:
         known = [(name, getattr(driver, version)) for name, version in versions if driver and getattr(driver, version)]
         return _joined(_models(devices), *(f"{name} {_text(version, 30)}" for name, version in known))
     none = devices is not None or (facts.pcie is not None and facts.pcie.nvidia_gpus == 0)
-    return _on_the_bus(facts, live=live) or ("none" if none else _unknown(facts, "gpu"))
+    others = some(facts.gpu.others or (), 3) if facts.gpu else ""
+    return _on_the_bus(facts, live=live) or _joined("none" if none else _unknown(facts, "gpu"), f"but {others}" if others else "")
 
 
 _MAKERS = {"10de": "NVIDIA GPU", "1002": "AMD GPU", "8086": "Intel GPU", None: "GPU of an unknown maker"}

@@ -242,6 +242,30 @@ def test_accelerators_of_other_makers_are_counted() -> None:
 
     assert collect(make_machine({"/proc/bus/pci/devices": listed}, {}, {})).others == ("2 Gaudi of Intel's", "1 TPU of Google's")
     assert collect(make_machine({"/proc/bus/pci/devices": "0000\t80860000\t0\n"}, {}, {})).others == ()
+    assert collect(make_machine({}, {}, {})).others is None
+    assert collect(make_machine({"/sys/bus/cpu/uevent": ""}, {}, {})).others == ()
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ("1da30001 1da31000 1da31060", "2 Gaudi of Intel's"),
+        ("1ae00027 1ae00076 1ae00042 1ae0001f", "2 TPU of Google's"),
+        ("1d0f7064 1d0f7364 1d0fec20 1d0f8061", "2 Trainium or Inferentia of Amazon's"),
+        ("19e5d802 19e51822 19e5a222", "1 Ascend of Huawei's"),
+        ("17cba080 17cba100 17cb1103", "2 Cloud AI of Qualcomm's"),
+        ("1e52401e", "1 card of Tenstorrent's"),
+        ("cabc0370", "1 MLU of Cambricon's"),
+        ("1d950001", "1 IPU of Graphcore's"),
+        ("1ed50201 1ed502ff 1ed50323 1ed501ff", "2 GPU of Moore Threads'"),
+        ("10de2330 1af41041", ""),
+    ],
+)
+def test_what_is_no_accelerator_of_a_maker_is_not_counted(ids: str, said: str) -> None:
+    """Its sound, its network, its disks, its chips that PyTorch does not use, and its number elsewhere in a line."""
+    listed = "".join(f"{number:04x}\t{one}\t0\t1da31020\tdriver\n" for number, one in enumerate(ids.split()))
+
+    assert collect(make_machine({"/proc/bus/pci/devices": listed}, {}, {})).others == ((said,) if said else ())
 
 
 @pytest.mark.parametrize("answer", ["", "no table", "DeviceId\n0", '{"device_list": 5}', "[[[["])

@@ -40,6 +40,7 @@ NVIDIA = {"kind": "gpu", "vendor_id": "10de", "driver": "nvidia"}
         ),
         ({"devices": []}, {"devices": [{**NVIDIA, "vendor_id": "1a03"}]}, "none"),
         ("no driver", "no /sys/bus/pci", "unknown: no driver"),
+        ({"devices": [], "others": ["8 Gaudi of Intel's"]}, {"nvidia_gpus": 0}, "none, but 8 Gaudi of Intel's"),
         ({"devices": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}, {}, "2 \u00d7 A and B, driver 580.65.06, CUDA 13.0"),
     ],
 )

@@ -172,7 +172,12 @@ def _kfd_gpus(host: Host) -> int | None:
 
 
 def _others(host: Host) -> tuple[str, ...] | None:
-    return others(host.text(PCI_LIST)) if (there := host.exists(PCI_LIST)) else None if there is None else ()
+    return others(host.text(PCI_LIST)) if host.exists(PCI_LIST) else () if _no_bus(host) else None
+
+
+def _no_bus(host: Host) -> bool:
+    """Whether the kernel knows no PCI at all; a sandbox that hides it does not say so."""
+    return host.exists("/sys/bus/pci") is False and host.exists("/sys/bus") is True
 
 
 def _p2p_blocked(host: Host, count: int) -> tuple[str, ...] | None:
@@ -259,7 +264,7 @@ def nvidia_functions(host: Host) -> tuple[Function, ...] | None:
         return ()
     names = host.names(PCI, 8192)
     if names is None:
-        return () if host.exists("/sys/bus/pci") is False and host.exists("/sys/bus") else None
+        return () if _no_bus(host) else None
     near = {name: _is_gpu(host, name) for name in names if places is None or name[-7:] in places}
     near = {name: is_gpu for name, is_gpu in near.items() if not (is_gpu and host.exists(f"{PCI}/{name}/physfn"))}
     if None in near.values():

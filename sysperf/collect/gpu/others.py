@@ -12,15 +12,15 @@ from sysperf.startup import lazy
 
 MAKERS = {
     # by vendor and device of the list
-    "Gaudi of Intel's": r"1da3[0-9a-f]{4}",
+    "Gaudi of Intel's": r"1da31[0-9a-f]{3}",
     "TPU of Google's": r"1ae000(?:27|56|5e|62|63|6f|76|7c|83)",
     "Trainium or Inferentia of Amazon's": r"1d0f7[0-9a-f]6[4-7]",
     "Ascend of Huawei's": r"19e5d(?:100|500|80[0-9])",
-    "Cloud AI of Qualcomm's": r"17cba[01]00",
+    "Cloud AI of Qualcomm's": r"17cba(?:080|1[01]0)",
     "card of Tenstorrent's": r"1e52[0-9a-f]{4}",
     "MLU of Cambricon's": r"cabc[0-9a-f]{4}",
     "IPU of Graphcore's": r"1d95[0-9a-f]{4}",
-    "GPU of Moore Threads'": r"1ed50[12][0-9a-f]{2}",
+    "GPU of Moore Threads'": r"1ed50[123](?!ff)[0-9a-f]{2}",  # 01ff and 02ff are their sound
 }
 _DEVICE = lazy(r"^[0-9a-f]{4}\t(?:" + "|".join(f"({pattern})" for pattern in MAKERS.values()) + r")\b", flags=8)
 
