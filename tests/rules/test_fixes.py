@@ -7,6 +7,9 @@ import re
 import shlex
 import subprocess
 
+import pytest
+from msgspec import structs
+
 from sysperf.engine import judging
 from sysperf.evaluate.compiled import Compiled
 from sysperf.evaluate.selftest import answers
@@ -67,3 +70,21 @@ def test_an_undo_takes_back_what_the_command_did() -> None:
 def _things(text: str) -> list[str]:
     """The GPUs and environments that a command names."""
     return re.findall(r"-i (\S+:\S+)", text) + re.findall(r"(\S+)/bin/python3 -m pip install", text)
+
+
+@pytest.mark.parametrize(
+    ("maker", "tools"), [("amd", r"nvidia|xpu-smi"), ("intel", r"nvidia|amd-smi|rocm-smi"), ("nvidia", r"amd-smi|rocm-smi|xpu-smi")]
+)
+def test_no_command_is_that_of_another_maker(maker: str, tools: str) -> None:
+    """Each example of a rule about a GPU, with the GPU made by another: where it still fires, its commands are not of the first."""
+    wrong = []
+    for rule in (rule for rule in rules() if rule.scope == "gpu"):
+        compiled = Compiled(rule, judging.schema(), Override(rule.id))
+        for test in rule.test:
+            if not isinstance(gpu := test.given.get("gpu"), dict) or {"brand", "nvlink"} & gpu.keys() or gpu.get("mobile"):
+                continue  # of NVIDIA's alone
+            other = structs.replace(test, given={**test.given, "gpu": {**gpu, "vendor": maker}})
+            for _, outcome in answers(compiled, other, ruleset(), judging.schema()):
+                wrong += [(rule.id, fix.command) for fix in (outcome.fixes if outcome else ()) if re.search(tools, fix.command)]
+
+    assert not sorted(set(wrong)), "\n".join(map(str, sorted(set(wrong))))
