@@ -131,7 +131,7 @@ def describe(
 
 def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> list[set[str]]:
     """What each sample does, as far as the others tell what its functions are for."""
-    every = [kinds(sample, rules, read_line) for sample in samples]
+    every = [kinds(sample, rules, read_line, loop_of) for sample in samples]
     evaluating = _functions_in(samples, rules, (FORWARD,)) - _functions_in(samples, rules, TRAINING)
     saving, other_copies = _functions_that_save(samples, every, rules), _copies_of_no_tensors(samples)
     of_step = _lines_of_steps(samples, rules)
@@ -201,7 +201,7 @@ def _calls_of_checkpointing(samples: Iterable[Sample], rules: Rules) -> Counter[
     return lines
 
 
-def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
+def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> set[str]:
     """The phase of a sample, and its activities."""
     phase = PHASES[rules.phase(sample.frames)]
     if phase == "loader_wait" and (work := _work_in_loader(sample.frames, rules)):
@@ -211,7 +211,7 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine) -> set[str]:
         names.add("collate")
     if phase == "inline_fetch" and takes_row(sample.frames, rules, read_line):
         names.add("rows")
-    if phase == "forward" and makes_constants(sample.frames, rules, read_line):
+    if phase == "forward" and makes_constants(sample.frames, rules, read_line, loop_of):
         names.add("constants")
     if not names - _IN_OWN_CODE - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")

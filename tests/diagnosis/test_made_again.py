@@ -87,8 +87,11 @@ def padding(tokens):
     return torch.arange(9)[None] < tokens
 def noise(length):
     return torch.randn(length)
-def forward(self, x, edges):
+def forward(self, x, t, lengths):
+    b, n, _ = x.shape
     bias = {call}
+    self.trace += x.sum()
+    self.mean.mul_(0.9)
     return self.line(x)
 """
 
@@ -98,23 +101,66 @@ def forward(self, x, edges):
     [
         ("alibi(x.shape[1], self.config.heads)", "alibi", 2, 1.0),
         ("alibi(len(x), 8, device=x.device)", "alibi", 2, 1.0),
+        ("alibi(n, self.heads)", "alibi", 2, 1.0),
+        ("alibi(max_len, self.heads)", "alibi", 2, 1.0),
         ("padding(lengths_of(x))", "padding", 4, 0.0),
         ("padding(x)", "padding", 4, 0.0),
+        ("padding(lengths)", "padding", 4, 0.0),
+        ("padding(x_lens)", "padding", 4, 0.0),
+        ("alibi(t, 8)", "alibi", 2, 0.0),
+        ("alibi(step, 8)", "alibi", 2, 0.0),
+        ("alibi(self.trace, 8)", "alibi", 2, 0.0),
+        ("alibi(self.mean, 8)", "alibi", 2, 0.0),
+        ("alibi(torch.rand(n), 8)", "alibi", 2, 0.0),
         ("noise(x.shape[1])", "noise", 6, 0.0),
     ],
 )
 def test_what_depends_on_sizes_alone_is_told_by_its_call(call: str, function: str, line: int, share: float) -> None:
-    """A mask of lengths is made of data, and noise is another one each time."""
-    assert seen(MASKS.format(call=call), (at(function, line), at("Block.forward", 8), CALL, at("<module>", 99))).constants == share
+    """A mask of lengths is made of data, noise is another one each time, and a state that the layer changes is none of sizes."""
+    assert seen(MASKS.format(call=call), (at(function, line), at("Block.forward", 9), CALL, at("<module>", 99))).constants == share
 
 
-def test_a_graph_is_normalised_again() -> None:
-    """Its edges are the same in each step as far as a name tells; another function of them is none."""
-    for name, share in (("gcn_norm", 1.0), ("attend", 0.0)):
-        source = f"def {name}(edges, nodes):\n    return torch.unique(edges)\ndef forward(self, x, edges):\n    a = {name}(edges, len(x))\n"
-        unique = Frame("_unique_impl", f"{TORCH}/functional.py", 9)
+GRAPHS = """\
+def {name}(edges, nodes):
+    return torch.unique(edges)
+def forward(self, x, edges):
+    for layer in self.layers:
+        a = {name}(edges, len(x))
+edges = read()
+for epoch in range(9):
+    for x in xs:
+        {drawn}
+        loss = loss_of(net({given}), y)
+"""
 
-        assert seen(source, (unique, at(name, 2), at("Net.forward", 4), CALL, at("<module>", 99))).constants == share
+
+@pytest.mark.parametrize(
+    ("name", "drawn", "given", "share"),
+    [
+        ("gcn_norm", "pass", "x, edges", 1.0),
+        ("gcn_norm", "pass", "data.x, data.edge_index", 1.0),
+        ("gcn_norm", "pass", "data", 1.0),
+        ("attend", "pass", "x, edges", 0.0),
+        ("gcn_norm", "edges = neighbours(all_edges)", "x, edges", 0.0),
+        ("gcn_norm", "nodes, edges = neighbours(all_edges)", "x, edges", 0.0),
+        ("gcn_norm", "pass", "x.x, x.edge_index", 0.0),
+        ("gcn_norm", "pass", "x", 0.0),
+        ("gcn_norm", "i = next(order)", "graphs[i]", 0.0),
+    ],
+)
+def test_a_graph_is_normalised_again(name: str, drawn: str, given: str, share: float) -> None:
+    """Its edges are the same in each step as far as the loop tells: those that are drawn there, or come with a batch, are not."""
+    source = GRAPHS.format(name=name, drawn=drawn, given=given)
+    unique = Frame("_unique_impl", f"{TORCH}/functional.py", 9)
+
+    assert seen(source, (unique, at(name, 2), at("Net.forward", 5), CALL, at("<module>", 10))).constants == share
+
+
+def test_a_graph_in_a_loop_that_nobody_sees_may_be_another_one_each_time() -> None:
+    """A trainer's own loop hands a batch on."""
+    source = GRAPHS.format(name="gcn_norm", drawn="pass", given="x, edges")
+
+    assert seen(source, (at("gcn_norm", 2), at("Net.forward", 5), CALL, at("training_step", 6))).constants == 0.0
 
 
 def test_what_a_layer_computes_is_no_constant() -> None:
