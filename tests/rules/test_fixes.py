@@ -88,3 +88,22 @@ def test_no_command_is_that_of_another_maker(maker: str, tools: str) -> None:
                 wrong += [(rule.id, fix.command) for fix in (outcome.fixes if outcome else ()) if re.search(tools, fix.command)]
 
     assert not sorted(set(wrong)), "\n".join(map(str, sorted(set(wrong))))
+
+
+EITHER_OR = ("container.wsl-no-gpu", "gpu.fabric-not-ready", "gpu.gtt-half", "gpu.throttle-hw", "gpu.throttle-thermal-sw")
+"""Rules whose advice depends on the machine: one for each."""
+
+
+@pytest.mark.parametrize("rule", EITHER_OR)
+def test_advice_that_depends_on_the_machine_is_given_once(rule: str) -> None:
+    said = [outcome.fixes for one, outcome in findings() if one.id == rule]
+
+    assert {len(fixes) for fixes in said} == {1}
+    assert len({fixes[0].title for fixes in said}) > 1
+
+
+def test_only_a_laptop_is_told_to_plug_in_its_charger() -> None:
+    capped = [finding for rule, finding in findings() if rule.id == "gpu.power-capped"]
+
+    assert {int(finding.message.split()[0]) for finding in capped if finding.fixes} == {300, 580}
+    assert len(capped) > 4
