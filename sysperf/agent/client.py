@@ -89,7 +89,7 @@ class Client:
         """What kind of content answers; its body comes next."""
         status, kind = talk.ask(f"{path}?{urlencode(query)}" if query else path)
         if status != OK:
-            raise SysperfError(f"the agent answers {status} to {path}: {neutral(talk.body()[:2000].decode('utf-8', 'replace'))}", LOG)
+            raise SysperfError(f"the agent answers {status} to {path}: {neutral(talk.beginning(2000).decode('utf-8', 'replace'))}", LOG)
         return kind
 
     def _broke(self, error: Exception) -> SysperfError:
@@ -97,7 +97,8 @@ class Client:
             return NoAgent(f"no agent answers at {self.path}", "start one with `sysperf agent`, or name its socket with --socket")
         if isinstance(error, PermissionError):
             return NoAgent(f"{self.path}: you may not talk to this agent", "ask to be added to the group `sysperf`")
-        return SysperfError(f"{self.path}: {getattr(error, 'strerror', None) or error or type(error).__name__}", LOG)
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return SysperfError(f"{self.path}: {neutral(said)}", LOG)
 
 
 class _Conversation:
@@ -122,7 +123,7 @@ class _Conversation:
         self._socket.connect(self._path)
         request = h11.Request(method="GET", target=target, headers=[("host", "localhost"), ("connection", "close")])
         self._socket.sendall((self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
-        while isinstance(answer := self._event(), h11.InformationalResponse):
+        while isinstance(answer := self._event(whole=False), h11.InformationalResponse):
             continue
         if not isinstance(answer, h11.Response):
             raise h11.RemoteProtocolError("the connection ended without an answer")
@@ -137,14 +138,25 @@ class _Conversation:
                 raise h11.RemoteProtocolError(f"the answer is larger than {MAX_BYTES >> 20} MiB")
         return bytes(body)
 
+    def beginning(self, size: int) -> bytes:
+        """So many bytes of the answer, or what there is before its end. Raises OSError, ProtocolError."""
+        body = bytearray()
+        for piece in self._pieces(whole=False):
+            body += piece
+            if len(body) >= size:
+                break
+        return bytes(body[:size])
+
     def lines(self) -> Iterator[str]:
         """The answer line by line, as it comes, until whoever answers ends, wherever that is. Raises OSError, ProtocolError."""
-        rest = b""
+        line = bytearray()
         for piece in self._pieces(whole=False):
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
+            more, *begun = piece.split(b"\n")
+            line += more
+            for start in begun:
                 yield line.decode("utf-8", "replace").rstrip("\r")
-            if len(rest) > MAX_BYTES:
+                line = bytearray(start)
+            if len(line) > MAX_BYTES:
                 raise h11.RemoteProtocolError(f"a line is longer than {MAX_BYTES >> 20} MiB")
 
     def _pieces(self, *, whole: bool = True) -> Iterator[bytes]:
