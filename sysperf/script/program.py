@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -15,6 +15,10 @@ from sysperf.script.waiting import FORWARD, RELAY, WORD
 MAX_DEPTH = 6
 MAX_NAMESAKES = 12
 """Methods of one name, of which each may be called where the object is not known."""
+MAX_ABOVE = 100
+"""Classes that one inherits from."""
+MAX_HEIRS = 200
+"""Methods of heirs that are followed where the one of their base is called."""
 _ORDER = ("step", "evaluation", "forward", "sample", "epoch")
 
 
@@ -22,13 +26,15 @@ class Program:
     """The files of one call by what they tell."""
 
     def __init__(self, files: Mapping[str, Links], heard: Container[str] = ()) -> None:
-        self._files = files
+        self._files = dict(sorted(files.items()))  # what is told does not depend on the order in which files were named
         self._heard = heard
         """Files that heard something before: what they tell since then follows from that."""
         self._found: dict[Ref, Ref | None] = {}
+        self._above: dict[Ref, tuple[Ref, ...]] = {}
         self._heirs: dict[Ref, list[Ref]] = {}
+        self._overriding: dict[Ref, tuple[Ref, ...]] = {}
         self._methods: dict[str, list[Ref]] = {}
-        for path, links in files.items():
+        for path, links in self._files.items():
             for name, node in links.classes.items():
                 for method in node.methods:
                     self._methods.setdefault(method, []).append((path, f"{name}.{method}"))
@@ -49,7 +55,7 @@ class Program:
         if links is None or not depth or not name:
             return None
         if first in links.classes:
-            return (file, first) if not rest else self._method((file, first), rest, depth)
+            return (file, first) if not rest else self._method((file, first), rest)
         if first in links.defines:
             return None if rest else (file, first)
         if (other := links.imports.get(first)) is not None:
@@ -57,12 +63,14 @@ class Program:
         found = (self.definition((star, name), depth - 1) for star in links.stars)
         return next((each for each in found if each is not None), None)
 
-    def _method(self, owner: Ref, name: str, depth: int) -> Ref | None:
-        node = self._files[owner[0]].classes[owner[1]]
-        if name in node.methods:
-            return owner[0], f"{owner[1]}.{name}"
-        found = (self._method(base, name, depth - 1) for base in self._bases(node) if depth)
-        return next((each for each in found if each is not None), None)
+    def _method(self, owner: Ref, name: str) -> Ref | None:
+        return next(((file, f"{each}.{name}") for file, each in self._line(owner) if name in self._files[file].classes[each].methods), None)
+
+    def _line(self, owner: Ref) -> tuple[Ref, ...]:
+        """A class and those that it inherits from, each once, as Python nearly orders them."""
+        if owner not in self._above:
+            self._above[owner] = _each_once([owner], lambda ref: self._bases(self._files[ref[0]].classes[ref[1]]), MAX_ABOVE)
+        return self._above[owner]
 
     def _bases(self, node: Class) -> Iterator[Ref]:
         """The classes that one inherits from, where they are defined."""
@@ -71,13 +79,14 @@ class Program:
             if found is not None and found[1] in self._files[found[0]].classes:
                 yield found
 
-    def _overrides(self, ref: Ref, depth: int = MAX_DEPTH) -> Iterator[Ref]:
+    def _overrides(self, ref: Ref) -> tuple[Ref, ...]:
         """The methods of heirs that are called instead of one: of ``(file, "Base.m")``."""
-        owner, _, method = ref[1].rpartition(".")
-        for file, name in self._heirs.get((ref[0], owner), ()) if depth else ():
-            if method in self._files[file].classes[name].methods:
-                yield file, f"{name}.{method}"
-            yield from self._overrides((file, f"{name}.{method}"), depth - 1)
+        if ref not in self._overriding:
+            owner, _, method = ref[1].rpartition(".")
+            heirs = _each_once(self._heirs.get((ref[0], owner), ()), lambda heir: self._heirs.get(heir, ()), MAX_HEIRS)
+            own = ((file, name) for file, name in heirs if method in self._files[file].classes[name].methods)
+            self._overriding[ref] = tuple((file, f"{name}.{method}") for file, name in own)
+        return self._overriding[ref]
 
     def _targets(self, called: Called) -> list[Ref]:
         """The functions that a call may call."""
@@ -87,7 +96,7 @@ class Program:
         found = self.definition((called.file, called.name))
         targets = [] if found is None else [found]
         if found is not None and "." not in found[1] and found[1] in self._files[found[0]].classes:
-            init = self._method(found, "__init__", MAX_DEPTH)
+            init = self._method(found, "__init__")
             return [] if init is None else [init]
         start = found or (called.file, called.name)
         return [*targets, *(self._overrides(start) if "." in start[1] else ())]
@@ -101,13 +110,15 @@ class Program:
 
     def news(self) -> dict[str, News]:
         """What each file hears; files that hear nothing are left out."""
-        called: dict[str, dict[str, list[Called]]] = {}
+        called: dict[str, dict[str, dict[str, Called]]] = {}
         around: dict[str, Surroundings] = {}
         for path, links in self._files.items():
             for call in links.called:
+                bare = msgspec.structs.replace(call, file="", name="")
+                text = repr(bare)  # of those that give the same, one is enough
                 for file, name in self._targets(call):
                     if file != path:
-                        called.setdefault(file, {}).setdefault(name, []).append(call)
+                        called.setdefault(file, {}).setdefault(name, {})[text] = bare
                         if call.often in ("step", "evaluation", "epoch"):
                             around[file] = _joined(around.get(file, Surroundings()), links.around)
         uses: dict[str, dict[str, Use]] = {}
@@ -119,7 +130,7 @@ class Program:
                 around[file] = _joined(around.get(file, Surroundings()), links.around)
         found = {}
         for path, links in self._files.items():
-            heard = {name: _told(calls) for name, calls in called.get(path, {}).items()}
+            heard = {name: _told(calls.values()) for name, calls in called.get(path, {}).items()}
             news = self._of_file(
                 path,
                 links,
@@ -205,17 +216,25 @@ class Program:
                 if whole != Class():
                     yield key(ref), whole
 
-    def _kind(self, ref: Ref, depth: int = MAX_DEPTH) -> str:
-        node = self._files[ref[0]].classes[ref[1]]
-        kinds = (self._kind(base, depth - 1) for base in self._bases(node) if depth)
-        return node.kind or next(filter(None, kinds), "")
+    def _kind(self, ref: Ref) -> str:
+        return next((kind for file, name in self._line(ref) if (kind := self._files[file].classes[name].kind)), "")
 
-    def _attributes(self, ref: Ref, depth: int = MAX_DEPTH) -> dict[str, Kinds]:
-        node = self._files[ref[0]].classes[ref[1]]
-        inherited: dict[str, Kinds] = {}
-        for base in self._bases(node) if depth else ():
-            inherited |= self._attributes(base, depth - 1)
-        return inherited | node.attributes
+    def _attributes(self, ref: Ref) -> dict[str, Kinds]:
+        found: dict[str, Kinds] = {}
+        for file, name in reversed(self._line(ref)):
+            found |= self._files[file].classes[name].attributes
+        return found
+
+
+def _each_once(start: Iterable[Ref], beyond: Callable[[Ref], Iterable[Ref]], most: int) -> tuple[Ref, ...]:
+    """What is reached from some classes, each once: a class may be led to on any number of ways."""
+    found: dict[Ref, None] = {}
+    waiting = [*start][::-1]
+    while waiting and len(found) < most:
+        if (each := waiting.pop()) not in found:
+            found[each] = None
+            waiting += [*beyond(each)][::-1]
+    return tuple(found)
 
 
 def _is_loader(result: Result) -> bool:
@@ -223,10 +242,8 @@ def _is_loader(result: Result) -> bool:
 
 
 def _told(calls: Iterable[Called]) -> tuple[Called, ...]:
-    """Different calls, the most frequent first; of those that give nothing known, one is enough."""
-    bare = (msgspec.structs.replace(call, file="", name="") for call in calls)
-    kept = {repr(call): call for call in bare}
-    return tuple(sorted(kept.values(), key=lambda call: (_ORDER.index(call.often), call.guarded))[:MAX_CALLS])
+    """The most frequent calls first."""
+    return tuple(sorted(calls, key=lambda call: (_ORDER.index(call.often), call.guarded))[:MAX_CALLS])
 
 
 def _both(first: Use, second: Use) -> Use:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -246,3 +247,40 @@ def test_what_is_kept_from_the_first_call_on_is_none_of_a_step(tmp_path: Path) -
     found = hits(tmp_path, train=training("helpers.compiled(net); helpers.table(4)"), pkg__helpers=helpers)
 
     assert not {place for place in found if place[0] == "pkg/helpers.py"}
+
+
+def test_the_order_of_files_and_processors_changes_nothing(tmp_path: Path) -> None:
+    """Where more different calls of a function are made than are told, one of which gives the loss."""
+    for number in range(12):
+        given = ["loss"] if not number else ["args.unknown", *"3" * number]
+        step = f"helpers.report({', '.join(given)})"
+        (tmp_path / f"train{number:02}.py").write_text(training(step))
+    hits(tmp_path, pkg__helpers="def report(value, *others):\n    history.append(float(value))\n")
+    paths = [str(path) for path in sorted(tmp_path.rglob("*.py"))]
+
+    def said(paths: list[str]) -> list[tuple[str, str]]:
+        found = engine.lint(paths, shipped(), choice=engine.Choice(least="low"))
+        return sorted((hit.places[0].start, f"{hit.rule} {hit.message}") for hit in found.hypotheses)
+
+    processors = os.sched_getaffinity(0)
+    expected = said(paths)
+    assert any("helpers.py" in place for place, _ in expected)
+    try:
+        os.sched_setaffinity(0, {min(processors)})
+        assert [said(paths[::-1]), said(paths[5:] + paths[:5])] == [expected, expected]
+    finally:
+        os.sched_setaffinity(0, processors)
+
+
+def test_classes_that_inherit_from_many_others(tmp_path: Path) -> None:
+    """Each is looked at once, not once for each way that leads to it: here there are 20⁶ of them."""
+    names = [f"C{number}" for number in range(20)]
+    root = "import torch\nclass C0:\n    def add(self, value):\n        self.sum += value.item()\n"
+    files = {"pkg__layer0": root + "".join(f"class {name}: pass\n" for name in names[1:])}
+    for layer in range(1, 7):
+        classes = "".join(f"class {name}({', '.join(names)}): pass\n" for name in (f"{name}_{layer}" for name in names))
+        files[f"pkg__layer{layer}"] = f"import torch\nfrom pkg.layer{layer - 1} import {', '.join(names)}\n{classes}"
+        names = [f"{name}_{layer}" for name in names]
+    found = hits(tmp_path, train=training("last.add(loss)", f"layer6\nlast = layer6.{names[0]}()"), **files)
+
+    assert ("pkg/layer0.py", 4, "sync.per-step") in found
