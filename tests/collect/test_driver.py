@@ -214,3 +214,49 @@ def test_the_fabric_managers_version_is_asked_under_deep_where_it_is_installed(m
 def test_a_jetson_is_known_by_each_of_its_signs(machine: MakeMachine, files: Files) -> None:
     assert collect(machine(files)).tegra is True
     assert collect(machine({"/dev/null": ""})).tegra is False
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("/opt/rocm-7.2.1/lib/librocdxg.so", True),
+        ("/opt/rocm/lib/librocdxg.so.1", True),
+        ("/usr/lib/x86_64-linux-gnu/librocdxg.so.1", True),
+        ("/usr/local/lib/librocdxg.so", True),
+        ("/opt/rocm/lib/librocm_smi64.so", False),
+        ("/opt/other/lib/librocdxg.so", False),
+        ("/usr/bin/x", False),
+    ],
+)
+def test_under_wsl_the_library_that_reaches_the_gpu_is_looked_for_beside_rocm_and_in_the_system(place: str, found: bool) -> None:
+    """On Linux, where no program needs it, nobody looks."""
+    assert collect(make_machine({**NOTHING, "/dev/dxg": "", place: ""}, {}, {})).rocdxg is found
+    assert collect(make_machine({**NOTHING, place: ""}, {}, {})).rocdxg is None
+
+
+def test_where_the_folders_of_rocm_cannot_be_listed_its_library_is_not_said_to_be_absent() -> None:
+    closed: Files = {**NOTHING, "/dev/dxg": "", "/opt": OSError(13, "Permission denied")}
+
+    assert collect(make_machine(closed, {}, {})).rocdxg is None
+
+
+@pytest.mark.parametrize(
+    ("file", "build"),
+    [
+        ("libze_intel_gpu.so.1.3.28717.12", 28717),
+        ("libze_intel_gpu.so.1.6.33578", 33578),
+        ("libze_intel_gpu.so.1.0.8416", 8416),
+        ("other.so", None),
+    ],
+)
+def test_the_build_of_intels_compute_driver_is_in_the_name_of_its_file(file: str, build: int | None) -> None:
+    link = {f"{LIB}/libze_intel_gpu.so.1": file}
+    facts = collect(make_machine({**NOTHING, f"{LIB}/{file}": ""}, link, {}))
+
+    assert (facts.level_zero_gpu, facts.compute_runtime) == (True, build)
+
+
+def test_a_library_is_absent_where_every_folder_was_seen() -> None:
+    assert collect(make_machine({**NOTHING, "/usr/local/lib64/libze_loader.so.1": ""}, {}, {})).level_zero is True
+    assert collect(make_machine(NOTHING, {}, {})).level_zero is False
+    assert collect(captured("hwloc", "8em64t-4c2t")).level_zero is None

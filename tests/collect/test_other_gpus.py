@@ -242,6 +242,7 @@ def test_accelerators_of_other_makers_are_counted() -> None:
 
     assert collect(make_machine({"/proc/bus/pci/devices": listed}, {}, {})).others == ("2 Gaudi of Intel's", "1 TPU of Google's")
     assert collect(make_machine({"/proc/bus/pci/devices": "0000\t80860000\t0\n"}, {}, {})).others == ()
+    assert collect(make_machine({"/proc/bus/pci/devices": ""}, {}, {})).others == ()
     assert collect(make_machine({}, {}, {})).others is None
     assert collect(make_machine({"/sys/bus/cpu/uevent": ""}, {}, {})).others == ()
 
@@ -356,6 +357,10 @@ def test_what_the_files_of_an_mi300x_do_not_tell_its_tool_does_under_deep() -> N
 
     assert [card.clocks.events for card in devices(files, links)] == [None, None], "not asked without --deep"
 
+    absent = make_machine(files, links, {}, deep=True)
+    collect(absent)
+    assert [source.path for source in absent.sources if "amd-smi" in source.path] == ["run:amd-smi-list"], "an absent tool is asked once"
+
 
 @pytest.mark.parametrize("answer", ["", "no JSON", "[1, null]", '[{"gpu": 0, "throttle": "N/A"}]', '{"gpu_data": {}}', "[[[["])
 def test_a_tool_that_says_something_else_says_nothing(answer: str) -> None:
@@ -389,6 +394,26 @@ def test_a_hang_of_what_only_draws_a_screen_is_nothing_and_a_start_that_failed_i
     empty = {"/proc/bus/pci/devices": "0000\t80860000\t0\n", "/sys/class/x": ""}
 
     assert [fault.kind for fault in collect(machine(empty, calls={"run:dmesg": log}, deep=True)).faults or ()] == ["start"]
+
+    graphics, links = intel()
+    graphics = {path: text for path, text in graphics.items() if "0000:03:00.0" not in path}
+    links = {path: target for path, target in links.items() if "0000:03:00.0" not in target + path}
+    library = {"/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1": ""}
+    assert kinds(graphics, links, log) == ["start"], "a processor's graphics"
+    assert kinds({**graphics, **library}, links, log) == ["hung", "start"], "the same with a driver for computing"
+    assert kinds({**empty, **library}, {}, log) == ["start"], "the driver without such graphics"
+
+
+def kinds(files: Files, links: dict[str, str], log: str) -> list[str]:
+    return [fault.kind for fault in collect(make_machine(files, links, {"run:dmesg": log}, deep=True)).faults or ()]
+
+
+def test_what_the_driver_of_a_host_says_of_its_virtual_gpus_counts() -> None:
+    """Its GPUs are for its guests, so that none of them is one that computes here."""
+    log = "2026-11-20T12:00:00,000001+00:00 h kernel: gim error libgv: [0:c:0:0][PF][amdgv_reset_gpu:142] Issuing Whole GPU reset.\n"
+    host = make_machine({"/proc/bus/pci/devices": "0000\t80860000\t0\n", "/sys/class/x": ""}, {}, {"run:dmesg": log}, deep=True)
+
+    assert [(fault.kind, fault.bus_id) for fault in collect(host).faults or ()] == [("hung", "0000:0c:00.0")]
 
 
 def test_what_the_iommu_refused_counts_of_gpus_of_every_maker() -> None:
