@@ -141,6 +141,7 @@ def collect(host: Host) -> Driver:
     proc = host.text(PROC_VERSION, 4096) if host.exists(PROC_VERSION) else None
     wsl = host.exists(WSL)
     problem = nvml_problem(host)
+    level_zero_gpu = installed(host, LEVEL_ZERO_GPU)
     return Driver(
         nvidia_version=_module_version(host, proc, wsl, problem),
         open_module=None if proc is None else "Open Kernel Module" in proc,
@@ -161,8 +162,8 @@ def collect(host: Host) -> Driver:
         kfd_access=_may_open(host, KFD),
         render_access=_render_access(host),
         level_zero=installed(host, "libze_loader.so.1"),
-        level_zero_gpu=installed(host, LEVEL_ZERO_GPU),
-        compute_runtime=compute_runtime(host),
+        level_zero_gpu=level_zero_gpu,
+        compute_runtime=compute_runtime(host) if level_zero_gpu else None,
         rocdxg=rocdxg(host) if wsl else None,
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),

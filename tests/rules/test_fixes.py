@@ -107,3 +107,12 @@ def test_only_a_laptop_is_told_to_plug_in_its_charger() -> None:
 
     assert {int(finding.message.split()[0]) for finding in capped if finding.fixes} == {300, 580}
     assert len(capped) > 4
+
+
+def test_what_another_index_had_is_taken_back_from_there() -> None:
+    """``torch==2.13.0+cpu``, as `pip freeze` writes it, is in no index but PyTorch's, and Intel's extension in Intel's."""
+    undone = [(rule, text) for rule, text in commands() if "-r sysperf-before.txt" in text]
+    from_pypi = {rule for rule, text in undone if "--extra-index-url https://" not in text}
+
+    assert len(undone) >= 6
+    assert from_pypi == {"torch.debug-build"}, "which was built by its user: no index has it"
