@@ -284,9 +284,9 @@ def test_objects_that_ranks_need_not_exchange_gain_their_time_where_others_have_
     assert (cause.rule, cause.gain.middle) == ("ddp.communication", 51.0)
 
 
-@pytest.mark.parametrize(("unfused", "faults", "low", "high"), [(0.54, 0.28, 49.2, 53.0), (0.22, 0.005, 4.6, 5.3)])
+@pytest.mark.parametrize(("unfused", "faults", "low", "high"), [(0.54, 0.28, 49.2, 53.0), (0.22, 0.005, 4.6, 5.3), (0.54, 0.0, 36.0, 54.3)])
 def test_a_fused_optimizer_gains_what_was_measured(unfused: float, faults: float, low: float, high: float) -> None:
-    """A small model whose temporaries fault, and a larger one whose memory is the limit."""
+    """A small model whose temporaries fault, a larger one whose memory is the limit, and one of many small layers."""
     verdict = judged(
         program(uses_gpu=False, allocator="glibc", faults={"share": faults}, stacks=Stacks(samples=300, unfused=unfused, optimizer=unfused))
     )
