@@ -16,6 +16,7 @@ from sysperf.diagnosis.window import COMPILERS, Watched, Window
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.text import neutral
 from sysperf.procfs.status import Status
+from sysperf.startup import lazy
 
 MIN_OTHERS = 0.25
 """CPUs that others use: of less, a neighbour is not steady."""
@@ -29,6 +30,7 @@ ONLY_WAITS = 0.95
 CLEAR_GAP = 0.15
 """Ranks that differ by less in how long they wait are equal."""
 
+_SPIES_ON = lazy(r"\0(?:-p|--pid)[\0=]?(\d+)(?:\0|$)")
 _ON = ("1", "true", "yes", "on", "detail", "info", "trace")
 _DEBUG = {
     "CUDA_LAUNCH_BLOCKING": _ON, "TORCH_DISTRIBUTED_DEBUG": ("detail",), "TORCHDYNAMO_DISABLE": _ON,
@@ -110,13 +112,23 @@ def _pinned_from(watched: Watched, allowed: CpuSet | None) -> CpuSet | None:
 
 def sampled_by(window: Window, pid: int) -> str:
     """Return the profiler outside of the job that stops a program for each sample: py-spy without --nonblocking."""
-    spent, ours = window.machine_last.spent, {str(process) for process in (*window.processes, window.root)}
+    spent, above = window.machine_last.spent, _above(window, pid)
     for number in (process for process in spent if spent[process].name == "py-spy" and process in window.machine_first.spent):
-        arguments = content(f"/proc/{number}/cmdline", 16_384).decode("utf-8", "replace").split("\0")
-        asked = ours & {argument.rpartition("=")[2] for argument in arguments} or number == window.parents.get(pid)
-        if asked and "--nonblocking" not in arguments and {"record", "top"} & {*arguments}:
+        arguments = content(f"/proc/{number}/cmdline", 16_384).decode("utf-8", "replace")
+        attached = _SPIES_ON.search(arguments)
+        target, of_it = (int(attached[1]), above[:1]) if attached else (number, above[1:2])
+        words = {*arguments.split("\0")}
+        if target in (above if words & {"-s", "--subprocesses"} else of_it) and "--nonblocking" not in words and words & {"record", "top"}:
             return f"py-spy (pid {number})"
     return ""
+
+
+def _above(window: Window, pid: int) -> tuple[int, ...]:
+    """A program, and from there outwards what started it; the last one may be outside of the job."""
+    line = [pid]
+    while (parent := window.parents.get(line[-1])) is not None and parent not in line:
+        line.append(parent)
+    return (*line, window.processes[line[-1]].first.stat.ppid) if line[-1] in window.processes else tuple(line)
 
 
 def debug(env: dict[str, str], command: str) -> tuple[str, ...]:

@@ -612,18 +612,53 @@ def test_a_thread_that_sleeps_in_a_call_of_a_file_waits_for_no_pipe(start, tmp_p
 def test_a_sampler_that_stops_the_program_is_named(start) -> None:  # type: ignore[no-untyped-def]
     """It is py-spy by its name, and asks for this program; one that stops nothing, and one that looks at another program, are none."""
     pid = start("import time; time.sleep(60)")
-    window = Window(pid)
+    others = ("--pid", str(pid), "--nonblocking"), ("--pid", "1"), ("--rate", str(pid), "--pid", "1"), ("--pid", str(os.getpid()))
+
+    for asked in others:
+        assert not _sampled_by(pid, "record", *asked)
+    assert not _sampled_by(pid, "dump", "--pid", str(pid))
+    for named in ((f"--pid={pid}",), ("-p", str(pid)), ("-s", "--pid", str(os.getpid()))):
+        assert _sampled_by(pid, "record", *named)
+
+
+def _sampled_by(pid: int, *arguments: str) -> bool:
     with contextlib.ExitStack() as stack:
-        for asked in (("record", "--pid", str(pid), "--nonblocking"), ("record", "--pid", "1"), ("dump", "--pid", str(pid))):
-            _named_py_spy(stack, *asked)
-        window.run(0.1)
-        quiet = programs.sampled_by(window, pid)
-        left = _named_py_spy(stack, "record", f"--pid={pid}")
+        number = _named_py_spy(stack, *arguments)
         window = Window(pid)
         window.run(0.1)
-        found = programs.sampled_by(window, pid)
+        return programs.sampled_by(window, pid) == f"py-spy (pid {number})"
 
-    assert (quiet, found) == ("", f"py-spy (pid {left})")
+
+def test_a_sampler_of_one_rank_is_none_of_the_others(start) -> None:  # type: ignore[no-untyped-def]
+    """Both are of one job; what has started one of them under itself samples that one."""
+    pid = start(PARENT)
+    time.sleep(0.3)
+    with contextlib.ExitStack() as stack:
+        number = _named_py_spy(stack, "record", "--pid", str(pid))
+        window = Window(pid)
+        window.run(0.2)
+        (child,) = (process for process in window.processes if process != pid)
+
+        assert programs.sampled_by(window, pid) == f"py-spy (pid {number})"
+        assert programs.sampled_by(window, child) == ""
+
+
+def test_a_sampler_that_has_started_the_program_is_named(start) -> None:  # type: ignore[no-untyped-def]
+    """`py-spy record -- python train.py` names no process, and the program is the one that is asked about."""
+    under = "import ctypes, subprocess, sys; ctypes.CDLL(None).prctl(15, b'py-spy'); subprocess.run([sys.executable, '-c', sys.argv[2]])"
+    number = start(f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {under!r}, 'record', 'import time; time.sleep(60)'])")
+    pid = int(_children(number)[0])
+    window = Window(pid)
+    window.run(0.1)
+
+    assert programs.sampled_by(window, pid) == f"py-spy (pid {number})"
+
+
+def _children(pid: int) -> list[str]:
+    deadline = time.monotonic() + 20
+    while not (found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
 
 
 def _named_py_spy(stack: contextlib.ExitStack, *arguments: str) -> int:
