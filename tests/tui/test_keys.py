@@ -473,6 +473,22 @@ def test_explain_shows_the_rule() -> None:
     drive(started(server(), "findings"), do)
 
 
+def test_a_dashboard_that_was_replaced_on_the_disk_says_so() -> None:
+    """What a key needs may be imported by its first press: where an update has taken it away, nothing ends, and nothing is silent."""
+
+    def gone(_: str) -> Any:
+        raise ImportError("cannot import name 'find' from 'sysperf.engine.judging'")
+
+    async def do(app: Dashboard, pilot: Any) -> None:
+        app.actions = app.screen.actions = Actions(app.actions.source, gone)  # type: ignore[attr-defined]
+        await press(pilot, "e")
+        assert "start it anew" in notices(app)
+        await press(pilot, "1")
+        assert app.is_running
+
+    drive(started(server(), "findings"), do)
+
+
 def test_waiving_writes_the_project_file_and_takes_it_back(tmp_path: Path, sandbox: Machine) -> None:
     """w asks for a reason and an end, writes the waiver behind what is there; W removes it, and the file is as it was."""
     file = tmp_path / ".sysperf.toml"

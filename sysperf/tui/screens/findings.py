@@ -211,10 +211,7 @@ class Findings(Filtered):
 
     def action_explain(self) -> None:
         if (outcome := self.chosen) is not None:
-            from sysperf.report import explain  # noqa: PLC0415 - when a rule is explained
-
-            self.in_thread(lambda: self.actions.rule(outcome.rule), lambda rule: self._read(
-                f"Explain {outcome.rule}", lambda width: explain.render(rule, color=True, width=width)))  # fmt: skip
+            self.in_thread(lambda: self._explained(outcome.rule), lambda text: self._read(f"Explain {outcome.rule}", text))
 
     def action_preview(self) -> None:
         if (outcome := self._one()) is not None:
@@ -348,6 +345,12 @@ class Findings(Filtered):
         return any(fix.setting is not None for fix in outcome.fixes)
 
     # ------------------------------------------------------------------ inside
+
+    def _explained(self, name: str) -> Callable[[int], str]:
+        from sysperf.report import explain  # noqa: PLC0415 - when a rule is explained
+
+        rule = self.actions.rule(name)
+        return lambda width: explain.render(rule, color=True, width=width)
 
     def _read(self, title: str, render: Callable[[int], str], copy: str = "") -> None:
         self.app.push_screen(Reading(title, lambda width, _: ansi.folded_lines(render(width), width), copy))

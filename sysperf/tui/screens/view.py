@@ -164,6 +164,8 @@ class View(Screen[None]):
                 answer = ask()
             except SysperfError as error:
                 go_on(self, self.say, error_text(error), "error")
+            except ImportError as error:
+                go_on(self, self.say, f"{error}. sysperf was replaced while this ran: leave with q, and start it anew", "error")
             else:
                 go_on(self, then, answer)
             finally:
