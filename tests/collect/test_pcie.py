@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.collect.pcie import collect
-from sysperf.collect.pcie.reader import Reader
+from sysperf.collect.pcie.reader import Reader, is_card_of_intel
 from sysperf.collect.pcie.records import PCI
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.errors import Missing
@@ -309,3 +309,18 @@ def test_a_captured_machine_with_eight_accelerators() -> None:
     assert {(device.link_width_lanes, device.link_speed_gts) for device in facts.devices if device.kind == "accelerator"} == {(16, 8.0)}
     assert facts.acs_redirects is None
     assert facts.nvidia_gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "card"),
+    [
+        ("0bd5", True), ("4905", True), ("5690", True), ("56a0", True), ("56b1", True), ("56c0", True), ("674c", True), ("e20b", True),
+        ("e212", True), ("e223", True), ("46a6", False), ("7d55", False), ("64a0", False), ("a7a0", False),
+    ],
+)  # fmt: skip
+def test_a_card_of_intels_is_told_from_a_processor_by_its_model(model: str, card: bool) -> None:
+    assert {is_card_of_intel(place, model) for place in ("0000:00:02.0", "0000:06:10.0")} == {card}
+
+
+def test_of_an_intel_gpu_whose_model_is_not_read_the_place_tells() -> None:
+    assert (is_card_of_intel("0000:00:02.0", None), is_card_of_intel("0000:03:00.0", None)) == (False, True)
