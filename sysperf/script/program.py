@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +13,7 @@ from sysperf.script.modules import Ref
 from sysperf.script.outside import key
 from sysperf.script.waiting import FORWARD, RELAY, WORD
 
+Said = TypeVar("Said", Use, Surroundings)
 MAX_DEPTH = 6
 MAX_NAMESAKES = 12
 """Methods of one name, of which each may be called where the object is not known."""
@@ -120,14 +122,14 @@ class Program:
                     if file != path:
                         called.setdefault(file, {}).setdefault(name, {})[text] = bare
                         if call.often in ("step", "evaluation", "epoch"):
-                            around[file] = _joined(around.get(file, Surroundings()), links.around)
+                            around[file] = _either(around.get(file, Surroundings()), links.around)
         uses: dict[str, dict[str, Use]] = {}
         for links in self._files.values():
             for place, use in links.uses.items():
                 file = place.rsplit(":", 2)[0]
                 known = uses.setdefault(file, {})
-                known[place] = _both(known.get(place, Use()), use)
-                around[file] = _joined(around.get(file, Surroundings()), links.around)
+                known[place] = _either(known.get(place, Use()), use)
+                around[file] = _either(around.get(file, Surroundings()), links.around)
         found = {}
         for path, links in self._files.items():
             heard = {name: _told(calls.values()) for name, calls in called.get(path, {}).items()}
@@ -246,19 +248,8 @@ def _told(calls: Iterable[Called]) -> tuple[Called, ...]:
     return tuple(sorted(calls, key=lambda call: (_ORDER.index(call.often), call.guarded))[:MAX_CALLS])
 
 
-def _both(first: Use, second: Use) -> Use:
-    return Use(
-        seen=first.seen or second.seen,
-        trains=first.trains or second.trains,
-        moved=first.moved or second.moved,
-        epochs=first.epochs or second.epochs,
-    )
-
-
-def _joined(first: Surroundings, second: Surroundings) -> Surroundings:
-    return Surroundings(
-        device=first.device or second.device,
-        gpu=first.gpu or second.gpu,
-        moves=first.moves or second.moves,
-        trains=first.trains or second.trains,
+def _either(first: Said, second: Said) -> Said:
+    """What one of two says, or the other."""
+    return msgspec.structs.replace(
+        first, **{name: said for name, said in msgspec.structs.asdict(second).items() if not getattr(first, name)}
     )
