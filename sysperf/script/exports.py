@@ -21,7 +21,6 @@ from sysperf.script.syncs import is_moved
 from sysperf.script.syntax import Function, Tree, within
 from sysperf.script.values import Value, is_abstract, returns
 from sysperf.script.waiting import FORWARD, MAKERS, WORD, waiting
-from sysperf.startup import lazy
 
 MAX_KINDS = 4
 MAX_GIVEN = 12
@@ -38,7 +37,6 @@ _TOLD = frozenset(
 """Kinds that mean the same in every file."""
 _READING = (".item(", ".cpu(", ".numpy(", ".tolist(", "float(")
 _NO_TENSORS = ("loader", "loaders", "number", "array", "host")
-_ADVANCES = lazy(r"\w*(train|step|update|optimi[sz]e|learn|backward|fit)\w*")
 _HOOKS = STEP_HOOKS | EVALUATION_HOOKS | SAMPLE_METHODS
 _CONTAINED = ("loader", "loaders", "batch")
 
@@ -48,7 +46,7 @@ def links(file: File, script: Script) -> Links:
     outside = file.names.outside
     runs = _runs(file)
     calls = [(call, ref) for call in file.tree.of(ast.Call) if (ref := _called(file, call, runs=runs)) is not None]
-    waits = waiting(file, script, [call.lineno for call, ref in calls if ref[0] not in ("", outside.path)])
+    waits = waiting(file, script, [call.lineno for call, ref in calls if ref[0] != outside.path])
     return Links(
         imports=outside.imports,
         stars=outside.stars,
@@ -82,7 +80,7 @@ def outline(source: Source, modules: Modules) -> Links | None:
         imports=imports,
         stars=stars,
         defines=tuple(functions),
-        classes={name: Class(methods={method.name: _parameters(method) for method in each}) for name, each in classes.items()},
+        classes={name: Class(methods=tuple(method.name for method in each)) for name, each in classes.items()},
         outlined=True,
         waits={name: WORD for name, function in {**functions, **methods}.items() if _reads(function)},
     )
@@ -110,7 +108,7 @@ def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
     """What a call calls in another file, or, where this one trains, in a class of it that others may inherit from."""
     outside = file.names.outside
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name) or call.func.value.id != "self":
-        return outside.target(call.func) or _unknown(file, call, runs=runs)
+        return outside.target(call.func)
     owner = file.tree.class_of(call)
     if owner is None:
         return None
@@ -121,19 +119,10 @@ def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
     return other or ((outside.path, f"{owner.name}.{call.func.attr}") if told else None)
 
 
-def _unknown(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
-    """A method of an object whose class is not known: of a training, or one that may make a step where a loop calls it."""
-    found = file.names.outside.unknown(call.func)
-    if found is None or runs:
-        return found
-    in_loop = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in file.tree.ancestors(call))
-    return found if in_loop and _ADVANCES.fullmatch(found[1]) else None
-
-
 def _call(file: File, call: ast.Call, ref: Ref) -> Called | None:
     """One call, where it is made often."""
     where = file.loops.where(call)
-    if where.often not in (_OFTEN if ref[0] else ("step", "evaluation")):
+    if where.often not in _OFTEN:
         return None
     return Called(
         file=ref[0],
@@ -192,17 +181,10 @@ def _class(file: File, node: ast.ClassDef, waits: dict[str, int]) -> Class:
     return Class(
         kind=file.values.base_of(node),
         bases=tuple(base for base in bases if base is not None),
-        methods={method.name: _parameters(method) for method in methods},
+        methods=tuple(method.name for method in methods),
         attributes=_attributes(file, node, methods),
         waits=any(waits.get(f"{node.name}.{method.name}", 0) >= (WORD if method.name in _HOOKS else FORWARD) for method in methods),
     )
-
-
-def _parameters(function: Function) -> tuple[str, ...]:
-    """The names of parameters; one star where any number may be given, two where any name may."""
-    arguments = function.args
-    stars = ["*" if arguments.vararg is not None else "", "**" if arguments.kwarg is not None else ""]
-    return (*(each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)), *filter(None, stars))
 
 
 def _attributes(file: File, node: ast.ClassDef, methods: list[Function]) -> dict[str, Kinds]:

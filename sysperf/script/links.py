@@ -34,21 +34,18 @@ class Result(Record, kw_only=True):
 
 
 class Class(Record, kw_only=True):
-    """A class: what its objects are, the classes that it inherits from, its methods by their parameters, and attributes."""
+    """A class: what its objects are, the classes that it inherits from, its methods, and attributes."""
 
     kind: str = ""
     bases: tuple[tuple[str, str], ...] = ()
-    methods: dict[str, tuple[str, ...]] = {}
+    methods: tuple[str, ...] = ()
     attributes: dict[str, Kinds] = {}
     waits: bool = False
     """A hook or `forward` of it would be judged, were its kind known."""
 
 
 class Called(Record, kw_only=True):
-    """One call of a function of another file: how often it runs, and what it gives.
-
-    Without a file, it is a method of an object whose class is not known.
-    """
+    """One call of a function of another file: how often it runs, and what it gives."""
 
     file: str
     name: str

@@ -10,20 +10,11 @@ from sysperf.script.links import Called, Class, Kinds, News, Result, Use
 from sysperf.script.modules import Modules, Ref, referred
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, Tree
-from sysperf.startup import lazy
 
 MAX_DEPTH = 4
 NO_MODULES = Modules()
 NOTHING = News()
 _NO_RESULT = Result()
-_NAMED = lazy(r"_*[a-z0-9]+(_[a-z0-9]+)+")
-_OF_LIBRARIES = frozenset(
-    (
-        "zero_grad", "state_dict", "load_state_dict", "named_parameters", "set_postfix", "set_description", "set_epoch", "add_scalar",
-        "add_scalars", "add_image", "add_histogram", "register_buffer", "register_hook", "to_dict", "clip_gradients", "no_sync",
-    )
-)  # fmt: skip
-"""Methods of PyTorch's own objects, and of those that are around it everywhere."""
 
 
 class Elsewhere(ast.AST):
@@ -94,20 +85,13 @@ class Outside:
         """What a function of another file gives back."""
         if not self.news.results:
             return _NO_RESULT
-        ref = self.target(call.func) or self._own(call.func) or self.unknown(call.func)
+        ref = self.target(call.func) or self._own(call.func)
         return self.news.results.get(key(ref), _NO_RESULT) if ref is not None else _NO_RESULT
 
     def _own(self, called: ast.expr) -> Ref | None:
         """A method of a class of this file, which an heir in another one may make: ``self.advance``."""
         owner = self._tree.class_of(called) if isinstance(called, ast.Attribute) and dotted(called.value) == "self" else None
         return (self.path, f"{owner.name}.{last_name(called)}") if owner is not None else None
-
-    def unknown(self, called: ast.expr) -> Ref | None:
-        """A method of an object whose class is not known, by a name of several words: ``model.advance_all()``."""
-        if not isinstance(called, ast.Attribute) or not _NAMED.fullmatch(called.attr) or called.attr in _OF_LIBRARIES:
-            return None
-        first = dotted(called).partition(".")[0]
-        return None if first in self._names.imports or called.attr in self._names.functions else ("", called.attr)
 
     def class_of(self, node: ast.expr) -> Class | None:
         """The class of another file that an expression names."""

@@ -15,8 +15,6 @@ from sysperf.script.waiting import FORWARD, RELAY, WORD
 
 Said = TypeVar("Said", Use, Surroundings)
 MAX_DEPTH = 6
-MAX_NAMESAKES = 12
-"""Methods of one name, of which each may be called where the object is not known."""
 MAX_ABOVE = 100
 """Classes that one inherits from."""
 MAX_HEIRS = 200
@@ -35,11 +33,8 @@ class Program:
         self._above: dict[Ref, tuple[Ref, ...]] = {}
         self._heirs: dict[Ref, list[Ref]] = {}
         self._overriding: dict[Ref, tuple[Ref, ...]] = {}
-        self._methods: dict[str, list[Ref]] = {}
         for path, links in self._files.items():
             for name, node in links.classes.items():
-                for method in node.methods:
-                    self._methods.setdefault(method, []).append((path, f"{name}.{method}"))
                 for base in node.bases:
                     if (found := self.definition(base)) is not None:
                         self._heirs.setdefault(found, []).append((path, name))
@@ -92,9 +87,6 @@ class Program:
 
     def _targets(self, called: Called) -> list[Ref]:
         """The functions that a call may call."""
-        if not called.file:
-            named = [ref for ref in self._methods.get(called.name, ()) if self._takes(ref, called)]
-            return named if len(named) <= MAX_NAMESAKES else []
         found = self.definition((called.file, called.name))
         targets = [] if found is None else [found]
         if found is not None and "." not in found[1] and found[1] in self._files[found[0]].classes:
@@ -102,13 +94,6 @@ class Program:
             return [] if init is None else [init]
         start = found or (called.file, called.name)
         return [*targets, *(self._overrides(start) if "." in start[1] else ())]
-
-    def _takes(self, ref: Ref, called: Called) -> bool:
-        """Whether a method has the parameters that a call gives."""
-        owner, _, method = ref[1].rpartition(".")
-        names = self._files[ref[0]].classes[owner].methods[method]
-        many = "*" in names or len(called.given) < len([name for name in names if name != "**"])
-        return many and ("**" in names or set(called.named) <= set(names))
 
     def news(self) -> dict[str, News]:
         """What each file hears; files that hear nothing are left out."""
@@ -184,12 +169,6 @@ class Program:
     def _results(self, path: str, links: Links) -> Iterator[tuple[str, Result]]:
         """What functions of other files give, and methods of heirs that are called instead of a file's own."""
         for ref in links.asked:
-            if not ref[0]:
-                if not (links.steps and path not in self._heard) and any(
-                    self._result(each).advances for each in self._methods.get(ref[1], ())[:MAX_NAMESAKES] if each[0] != path
-                ):
-                    yield key(ref), Result(advances=True)
-                continue
             found = self.definition(ref)
             result = self._result(found) if found is not None and found[0] != path else Result()
             if links.steps and path not in self._heard:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from sysperf.collect.gpu import Gpu
 from sysperf.engine import lint as engine
+from sysperf.evaluate.ruleset import Ruleset
+from sysperf.model.finding import Finding
+from sysperf.script.codemods import changes
+from sysperf.script.edits import Change
+from sysperf.script.file import File
+from sysperf.script.hypothesis import Examined
 from sysperf.script.modules import Modules
+from sysperf.script.outside import NOTHING
 from tests.script.scripts import shipped
 
 TRAIN = """\
@@ -187,7 +197,7 @@ def test_what_a_class_is_by_one_of_another_file(tmp_path: Path) -> None:
 
 def test_which_file_an_import_names(tmp_path: Path) -> None:
     """Beside a script, above a package, in `src`; the standard library and what is not linted are none of them."""
-    for name in ("a/__init__.py", "a/b.py", "a/logging.py", "src/c/__init__.py", "tool.py", "d/run.py", "d/near.py"):
+    for name in ("a/__init__.py", "a/b.py", "a/logging.py", "src/c/__init__.py", "tool.py", "d/run.py", "d/near.py", "d/torch.py", "b.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     paths = [str(path) for path in tmp_path.rglob("*.py")]
@@ -200,6 +210,7 @@ def test_which_file_an_import_names(tmp_path: Path) -> None:
     assert [find("near", "d/run.py"), find("a.b", "d/run.py"), find("c", "d/run.py")] == ["d/near.py", "a/b.py", "src/c/__init__.py"]
     assert [find("b", "a/__init__.py", 1), find("tool", "a/b.py"), find("", "a/b.py", 1)] == ["a/b.py", "tool.py", "a/__init__.py"]
     assert [find("logging", "a/b.py"), find("torch", "d/run.py"), find("x", "a/b.py", 3)] == ["", "", ""]
+    assert [find("b", "a/__init__.py"), find("b", "a/__init__.py", 1)] == ["b.py", "a/b.py"]
 
 
 def test_a_batch_is_where_it_was_when_it_was_given(tmp_path: Path) -> None:
@@ -215,7 +226,7 @@ def test_a_batch_is_where_it_was_when_it_was_given(tmp_path: Path) -> None:
 
 
 def test_an_object_that_another_file_makes_and_a_third_gets(tmp_path: Path) -> None:
-    """Its methods are found by its class, or by a name of several words that only few classes have."""
+    """Its methods are found by its class; by their name alone, as of an object that is not known, nothing is said."""
     log = "class Log:\n    def add_metric(self, name, value):\n        self.kept[name] = value.item()\n"
     by_class = hits(
         tmp_path / "a",
@@ -224,11 +235,9 @@ def test_an_object_that_another_file_makes_and_a_third_gets(tmp_path: Path) -> N
         pkg__step="import torch\ndef finish(loss, log):\n    log.add('loss', loss)\n",
     )
     by_name = hits(tmp_path / "b", train=training("log.add_metric('loss', loss)"), pkg__logs=log)
-    other = hits(tmp_path / "c", train=training("log.add_metric('loss', loss, epoch)"), pkg__logs=log)
 
     assert ("pkg/logs.py", 3, "sync.per-step") in by_class
-    assert ("pkg/logs.py", 3, "sync.per-step") in by_name
-    assert not {place for place in other if place[0] == "pkg/logs.py"}
+    assert not {place for place in by_name if place[0] == "pkg/logs.py"}
 
 
 def test_what_is_kept_from_the_first_call_on_is_none_of_a_step(tmp_path: Path) -> None:
@@ -284,3 +293,48 @@ def test_classes_that_inherit_from_many_others(tmp_path: Path) -> None:
     found = hits(tmp_path, train=training("last.add(loss)", f"layer6\nlast = layer6.{names[0]}()"), **files)
 
     assert ("pkg/layer0.py", 4, "sync.per-step") in found
+
+
+def test_a_file_whose_second_look_fails_keeps_what_the_first_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process ends where it hears of the others: the report has what it said alone, and all of the others."""
+    judged = engine.judged
+
+    def fails(file: File, ruleset: Ruleset, gpus: Gpu | None = None, choice: engine.Choice = engine.EVERYTHING) -> Examined:
+        if file.names.outside.news != NOTHING and file.source.path.endswith("data.py"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return judged(file, ruleset, gpus, choice)
+
+    monkeypatch.setattr(engine, "judged", fails)
+    again = "\ndef train(net, optimizer, images):\n    for x in images:\n        loss = net(x.cuda()).mean()\n        loss.backward()\n"
+    again += "        optimizer.step()\n        print(loss.item())\n"
+    step = "helpers.report(loss, output)"
+    train = training(step, "helpers, data", "data.make(images)")
+    found = hits(tmp_path, train=train, pkg__helpers=READS, pkg__data=DATA.format(workers=0) + again)
+
+    assert {place[2] for place in found if place[0] == "pkg/data.py"} == {"sync.per-step"}
+    assert ("pkg/helpers.py", 2, "sync.per-step") in found
+
+
+def test_a_change_is_made_of_what_one_file_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--fix` makes it, which reads each file alone: also where others said something of the file."""
+    asked = tmp_path / "asked"
+
+    def noted(file: File, hypotheses: Sequence[Finding]) -> Iterator[Change]:
+        with asked.open("a") as log:
+            log.write(f"{os.path.basename(file.source.path)} {file.names.outside.news == NOTHING}\n")
+        return changes(file, hypotheses)
+
+    monkeypatch.setattr(engine, "changes", noted)
+    hits(tmp_path, train=training("pass", "data", "data.make(images)"), pkg__data=DATA.format(workers=4))
+
+    assert set(asked.read_text().splitlines()) == {"data.py True"}
+
+
+def test_an_object_made_in_each_step_and_a_name_that_hides_an_import(tmp_path: Path) -> None:
+    """Its `__init__` is called; a parameter of a module's name is not that module."""
+    meter = "class Meter:\n    def __init__(self, value):\n        self.last = value.item()\n"
+    made = hits(tmp_path / "a", train=training("meters.Meter(loss)", "meters"), pkg__meters=meter)
+    hidden = hits(tmp_path / "b", train=training("args.report(loss, output)", "args"), pkg__args=READS)
+
+    assert ("pkg/meters.py", 3, "sync.per-step") in made
+    assert not {place for place in hidden if place[0] == "pkg/args.py"}

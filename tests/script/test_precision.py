@@ -137,7 +137,7 @@ def test_batch_norms_are_locked_in_evaluation_mode(switch: str, shown: bool) -> 
     assert ("program.gradients-in-evaluation" in hits(text)) == shown
 
 
-@pytest.mark.parametrize(("optimizer", "shown"), [("LBFGS", False), ("Adam", True)])
+@pytest.mark.parametrize(("optimizer", "shown"), [("LBFGS", False), ("Adam", True), ("LBFGS(others); second = torch.optim.SGD", True)])
 def test_lbfgs_waits_itself(optimizer: str, shown: bool) -> None:
     """It reads the loss and the gradients several times a step."""
     text = f"import torch\ndef fit(model, loader):\n  optimizer = torch.optim.{optimizer}(model.parameters())\n  for x, y in loader:\n    x = x.cuda()\n{STEP}    print(loss.item())\n"
