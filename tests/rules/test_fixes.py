@@ -90,7 +90,10 @@ def test_no_command_is_that_of_another_maker(maker: str, tools: str) -> None:
     assert not sorted(set(wrong)), "\n".join(map(str, sorted(set(wrong))))
 
 
-EITHER_OR = ("container.wsl-no-gpu", "gpu.fabric-not-ready", "gpu.gtt-half", "gpu.throttle-hw", "gpu.throttle-thermal-sw")
+EITHER_OR = (
+    *("container.wsl-no-gpu", "gpu.clocks-stuck", "gpu.fabric-not-ready", "gpu.gtt-half", "gpu.throttle-hw", "gpu.throttle-thermal-sw"),
+    "torch.ipex-archived",
+)
 """Rules whose advice depends on the machine: one for each."""
 
 
@@ -116,3 +119,15 @@ def test_what_another_index_had_is_taken_back_from_there() -> None:
 
     assert len(undone) >= 6
     assert from_pypi == {"torch.debug-build"}, "which was built by its user: no index has it"
+
+
+def test_a_driver_that_runs_no_wheel_of_today_is_not_kept() -> None:
+    """Each example is told what helps there: a driver, a wheel of an older CUDA, one of both, or one after the other."""
+    titles = {
+        tuple(fix.title.partition(" of ")[0] for fix in finding.fixes)
+        for rule, finding in findings()
+        if rule.id == "driver.too-old-for-cuda"
+    }
+
+    driver, wheel = "install a driver", "install a wheel"
+    assert titles == {(driver,), (wheel,), (driver, f"or {wheel}"), (driver, f"then {wheel}")}

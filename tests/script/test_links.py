@@ -338,3 +338,11 @@ def test_an_object_made_in_each_step_and_a_name_that_hides_an_import(tmp_path: P
 
     assert ("pkg/meters.py", 3, "sync.per-step") in made
     assert not {place for place in hidden if place[0] == "pkg/args.py"}
+
+
+@pytest.mark.parametrize(("step", "shown"), [("helpers.report(loss)", False), ("helpers.report(loss, history)", True)])
+def test_what_only_runs_with_a_parameter_that_is_left_out(tmp_path: Path, step: str, shown: bool) -> None:
+    """A call that gives nothing for a parameter with a default does not run what asks for it."""
+    helpers = "import torch\ndef report(value, history=None):\n    if history is not None:\n        history.append(value.item())\n"
+
+    assert (("pkg/helpers.py", 4, "sync.per-step") in hits(tmp_path, train=training(step), pkg__helpers=helpers)) == shown
