@@ -360,6 +360,7 @@ def test_ranks_are_written_into_the_command(argv: tuple[str, ...], expected: tup
     assert with_ranks(argv, 2) == expected
 
 
+@pytest.mark.slow
 def test_losses_that_differ_make_a_gain_unclear(tmp_path: Path) -> None:
     """B is twice as fast and ends at another loss: that is not the same work."""
     (write_torch(tmp_path) / "_tensor.py").write_text(

@@ -28,7 +28,7 @@ from tests.privileges import AS_ROOT, real_root
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 CPUS = sorted(os.sched_getaffinity(0))
-MINE = ("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_", "GLIBC_TUNABLES", "LOCAL_", "SLURM_", "MKL_", "KMP_", "GOMP_")
+MINE = ("OMP_", "MALLOC_", "LD_PRELOAD", "SYSPERF_", "GLIBC_TUNABLES", "LOCAL_", "SLURM_", "MKL_", "KMP_", "GOMP_", "PYTHONPATH")
 BASE = {name: value for name, value in os.environ.items() if not name.startswith(MINE)}
 SHOW = "import os, json; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0)), os.getpid(), os.getppid()]), flush=True)"
 
@@ -911,6 +911,7 @@ def test_a_terminal_is_read_by_none() -> None:
     assert sorted(out.splitlines()) == ["[0] end", "[1] end"]
 
 
+@pytest.mark.slow
 def test_more_instances_than_select_can_watch() -> None:
     """Two pipes each: 520 of them are more than 1,024 descriptors."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

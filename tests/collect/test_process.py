@@ -752,6 +752,7 @@ def findings(pid: int) -> tuple[Process, dict[str, Any]]:
     return program, {outcome.rule: outcome for outcome in report.findings() if f"pid {pid}" in outcome.about}
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.torch
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two CPUs")

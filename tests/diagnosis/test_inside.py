@@ -99,6 +99,7 @@ def test_nobody_exchanges_or_changes_a_trace_once_it_was_looked_at(tmp_path: Pat
     assert (tmp_path / "copy").stat().st_uid == 0
 
 
+@pytest.mark.slow
 @pytest.mark.root(users=True)
 def test_a_racing_user_never_has_root_read_a_file_of_his_choice(tmp_path: Path) -> None:
     """He exchanges his trace for a link to a root-only file, and for a pipe, as fast as he can; what is copied is his trace or nothing."""

@@ -134,6 +134,7 @@ def test_what_torch_measures() -> None:
     assert "torch" in about
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
 def test_ranks_are_asked_together() -> None:

@@ -209,6 +209,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_loading_in_the_main_thread_is_seen(tmp_path: Path) -> None:
     """A dataset that sleeps 48 ms a batch, without workers: the main thread makes the data itself, and its line is named."""

@@ -58,6 +58,7 @@ def test_products_in_8_bits_learn_what_those_in_32_do() -> None:
     assert in_8_bits["names"] == exact["names"]
 
 
+@pytest.mark.slow
 def test_a_copying_stream_keeps_the_order_of_batches() -> None:
     """One ahead, and none twice. What its streams do is unverified without a GPU."""
     assert steps("order") == [0.0, 1.0, 2.0, 3.0, 4.0]

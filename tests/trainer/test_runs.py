@@ -43,6 +43,7 @@ def with_required(rung: Rung) -> str:
     return ",".join((*rung.requires, rung.id))
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_leaves_a_record(train: Train) -> None:
     """Lines while it goes on, and the figures from which MFU and rates follow."""
     run = train("text", "--max-steps", "20")

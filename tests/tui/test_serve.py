@@ -419,6 +419,7 @@ def test_a_browser_asks_nobody_else_for_anything(alone: Served, tmp_path: Path) 
     asyncio.run(browse(tmp_path, look))
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_picture_opens_in_a_window_beside_the_one_that_asked_for_it(alone: Served, tmp_path: Path) -> None:
     """The key s: Textual's script opens pictures at the server's top, where the cookie is not sent; our page sends them to its folder."""

@@ -44,6 +44,7 @@ def test_many_samples_keep_no_memory(updates: int) -> None:
     assert len([name for name in now.meters if name.startswith("process.1")]) == 1
 
 
+@pytest.mark.slow
 def test_updates_on_the_screen_keep_no_memory() -> None:
     """The same through the whole dashboard, with fewer samples: drawing costs more than keeping."""
 

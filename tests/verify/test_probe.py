@@ -246,6 +246,7 @@ def test_only_what_is_overwritten_in_place_is_mapped(injected: ModuleType, monke
     assert isinstance(injected.room_for_times(str(tmp_path / "7.steps")), injected.WrittenTimes)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TORCH_PYTHON, reason="SYSPERF_TORCH_PYTHON names no interpreter with torch")
 def test_calls_are_counted_after_one_that_raised_and_in_each_thread(tmp_path: Path) -> None:
     """As where a batch is too large for the memory, a request is refused, and two threads serve at once. A model may return nothing."""
