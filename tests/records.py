@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from typing import Any
@@ -11,6 +12,9 @@ import msgspec
 from sysperf.collect import record_types
 from sysperf.model.cpuset import CpuSet
 from sysperf.model.record import convert
+
+_fields = functools.cache(msgspec.structs.fields)
+"""A type's fields, whose annotations msgspec evaluates anew at each call."""
 
 _EMPTY: dict[Any, object] = {int: 0, float: 0.0, str: "", bool: False, tuple: (), dict: {}, CpuSet: ""}
 
@@ -35,7 +39,7 @@ def filled(as_type: Any, given: Any) -> Any:
         return [filled(parts[0], item) for item in given]
     if not (isinstance(as_type, type) and issubclass(as_type, msgspec.Struct) and isinstance(given, dict)):
         return given
-    fields = msgspec.structs.fields(as_type)
+    fields = _fields(as_type)
     known = {field.name: filled(field.type, given[field.name]) for field in fields if field.name in given}
     required = {field.name: _empty(field.type) for field in fields if field.required and field.name not in given}
     return {**required, **known, **{name: given[name] for name in given if name not in known}}
