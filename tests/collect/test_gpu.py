@@ -336,13 +336,30 @@ def test_no_log_breaks_the_reader(log: str) -> None:
 
 
 def test_every_number_of_the_catalogue_has_an_action() -> None:
-    """All 172 codes, and advice for each action; the same for the sub-codes of NVLink 5."""
+    """All 172 codes and one that reports brought, and advice for each action; the same for the sub-codes of NVLink 5."""
     tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
     actions = {code: action for code, action in tables["xid_action"].items() if code.isdigit()}
-    assert {int(code) for code in actions} == set(range(1, 173))
+    assert {int(code) for code in actions} == {*range(1, 173), 175}
     assert set(actions.values()) <= tables["xid_advice"].keys()
     assert {action for name, action in tables["nvlink5"].items() if name != "as_of"} == tables["nvlink5_advice"].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("pid=8123, name=python3, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "GPU Reset Required"),
+        ("GPU recovery action changed from 0x0 (None) to 0x1 (PF FLR)", "PF FLR"),
+        ("GPU recovery action changed from 0x1 (PF FLR) to 0x2 (OS Reboot)", "OS Reboot"),
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", "None"),
+        ("GPU recovery action changed to GPU Reset Required", "GPU Reset Required"),
+        ("pid=1, name=x", None),
+    ],
+)
+def test_what_154_asks_for_is_known_by_its_words(words: str, asked: str | None) -> None:
+    (xid,) = kernel_log.read_log(f"2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:01:00): 154, {words}\n").xids or ()
+
+    assert xid.detail == asked
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("i915 0000:03:00.0: [drm] Resetting rcs0 for stopped heartbeat on rcs0", "hung"),
         ("NVRM: request_mem_region failed for 16M @ 0xfc000000. This can", "taken"),
         ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ k.c:2827", "reset"),
+        ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from kgspCreateRadix3(pGpu) @ k.c:4502", "room"),
+        ("NVRM: GPU0 kgspInitRm_IMPL: Error preparing GSP-RM image", "room"),
+        ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from memdescAlloc(p) @ m.c:1353", "full"),
         ("NVRM: None of the NVIDIA devices were initialized.", "probe"),
         ("nvidia: probe of 0000:01:00.0 failed with error -1", "probe"),
         ("nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", "probe"),
@@ -406,6 +409,21 @@ def test_a_gpu_that_fell_off_the_bus_explains_what_its_firmware_does_not_answer(
     assert [fault.kind for fault in read("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", silent)] == ["lost"]
     assert read("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", silent) == []
     assert [fault.kind for fault in read(silent)] == ["firmware"]
+
+
+def test_a_gpu_that_sleeps_and_is_asked_is_no_fault() -> None:
+    """Status 0x11 is NV_ERR_GPU_NOT_FULL_POWER: nvidia-powerd sets a limit of a GPU that is off for now."""
+    assert read("NVRM: _issueRpcAndWait: rpcSendMessage failed with status 0x00000011 for fn 76!") == []
+
+
+def test_a_gpu_without_room_for_its_firmware_says_so_and_not_what_follows() -> None:
+    found = read(
+        "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from kgspCreateRadix3(p) @ k.c:4502",
+        "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",
+        "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x51:1941)",
+    )
+
+    assert [(fault.kind, fault.bus_id) for fault in found] == [("room", "0000:01:00.0")]
 
 
 def test_a_late_heartbeat_is_said_only_where_nothing_worse_is() -> None:

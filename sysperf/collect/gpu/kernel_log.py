@@ -38,6 +38,7 @@ _NVLINK5 = lazy(
     r"\b([A-Z][A-Z0-9_]{2,31})\s{1,4}(?:link )?(?:non-?)?fatal\b.{0,60}?[(\[]0x([0-9a-f]{1,8})\b(?:\s{1,4}0x([0-9a-f]{1,8})\b)?",
     re.IGNORECASE,
 )
+_RECOVERY = lazy(r"recovery action changed.{0,30}? to (?:0x[0-9a-f]{1,8} )?\(?([A-Z][A-Za-z0-9 ]{1,40})")
 _PROCESS = lazy(r"^[,: ]*(?:pid=[^,]{0,40},\s*)?(?:name=[^,]{0,80},\s*)?(?:(?:Ch|channel) [0-9a-fA-F]{1,8},\s*)?")
 
 
@@ -54,7 +55,10 @@ class Xid(Record):
     cause: Annotated[int | None, fact("number of the earlier error that caused it, where the line says so", "run:dmesg")] = None
     detail: Annotated[
         str | None,
-        fact("of errors of NVLink 5 (144 to 150) the unit and its status, or the sub-code of a link that went down", "run:dmesg"),
+        fact(
+            "of errors of NVLink 5 (144 to 150) the unit and its status, or the sub-code of a link that went down; of 154 what it asks for",
+            "run:dmesg",
+        ),
     ] = None
 
 
@@ -106,16 +110,19 @@ def _add(found: dict[tuple[str, int], Xid], kind: str, match: re.Match[str]) -> 
     text = neutral(rest[_end_of_process(rest) :].strip(" ,"), MAX_TEXT)
     xid = Xid(
         f"{kind} {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40), text, fatal,
-        int(cause[1]) if cause else None, _detail(rest) if kind == "Xid" and code in NVLINK5 else None,
+        int(cause[1]) if cause else None, _detail(code, rest) if kind == "Xid" else None,
     )  # fmt: skip
     if before and _gravity(before) > _gravity(xid):
         xid = structs.replace(before, count=xid.count, last=xid.last)
     found[bus_id, code] = xid
 
 
-def _detail(rest: str) -> str | None:
-    """Name what NVIDIA's table of NVLink 5 is sorted by: ``RLW_REMAP 0x40``, or ``NETIR_LINK_EVT 37`` for a link that went down."""
-    match = _NVLINK5.search(rest)
+def _detail(code: int, rest: str) -> str | None:
+    """Name what NVIDIA's tables are sorted by: ``RLW_REMAP 0x40``, ``NETIR_LINK_EVT 37`` for a link that went down, ``PF FLR`` of 154."""
+    if code == log_faults.RECOVERY:
+        asked = _RECOVERY.search(rest)
+        return asked[1].strip() if asked else None
+    match = _NVLINK5.search(rest) if code in NVLINK5 else None
     if match is None:
         return None
     unit = match[1].upper()

@@ -27,9 +27,9 @@ GOES_ON = (
     *("throttled", "queues", "slow-interrupt", "page-list", "late"),
 )
 """Kinds after which the GPU is still there for programs."""
-FOLLOWS = {"wedged": 1, "start": 2, "probe": 3, "late": 4}
+FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
 """Kinds that follow from others, and how far they are from the cause."""
-BEFORE_START = ("reset", "boot", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware")
+BEFORE_START = ("reset", "boot", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware", "room")
 """Kinds whose lines name no GPU, or its number only, before the line that its start failed."""
 FALLEN, FIRMWARE, RECOVERY = 79, (119, 120), 154
 """Xids that say what the kinds `lost` and `firmware` say, and that the GPU needs a reset."""

@@ -32,7 +32,8 @@ NVIDIA = {
     r"|SPDM: .{1,60}(?:failed|did not match)|SPDM handshake with Responder failed|waiting for (?:response from )?SPDM"
     r"|session with SPDM Responder|Failed to perform key rotation",
     "firmware": r"\*{3,80} (?:GSP (?:Timeout|Failure)|GSP-CrashCat Report|LibOS Task Watchdog Report)|rpcRecvPoll (?:timedout|failed)"
-    r"|rpcSendMessage failed|GSP-RM entered into ICD|Rate limiting GSP RPC error prints|LibOS heartbeat timed out"
+    r"|rpcSendMessage failed(?! with status 0x0{6}11\b)|GSP-RM entered into ICD|Rate limiting GSP RPC error prints"
+    r"|LibOS heartbeat timed out"
     r"|(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO) failed: 0x",
     "late": r"GSP RM heartbeat timed out",
     "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image|failed to locate expansion ROMs"
@@ -46,7 +47,8 @@ NVIDIA = {
     r"|no NVSwitch connectivity to the GPU|Failed to activate link[0-9]|update Rx Detect Link mask|postRxDetLinkMask failed",
     "switch": r"(?<=nvswitch)[0-9]{0,3}: ?(?:Failed (?:to (?:initialize (?:device|interrupt)|map BAR0|enable PCI)|during device post)"
     r"|Blacklisted|unrecoverable error in ISR)",
-    "full": r"\[NV_ERR_NO_MEMORY\]",
+    "room": r"Error preparing GSP-RM image|\[NV_ERR_NO_MEMORY\].{0,40} returned from kgsp",
+    "full": r"\[NV_ERR_NO_MEMORY\](?!.{0,40} returned from kgsp)",
     "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]|API_GPU_ATTACHED_SANITY_CHECK failed|GPU is detached, bailing"
     r"|Check whether GPU is present on the bus|PCI channel for the device is offline|it still appears unreachable"
     r"|(?:polling GPU|GPU not) back on|GPU sanity check failed|: A fatal error was detected\.|Bad TimeLo value ffffffff",
