@@ -257,6 +257,15 @@ class Stacks(Record, kw_only=True):
         ),
     ] = 0.0  # fmt: skip
     looping: Annotated[float, activity("a line of a loop within the step, in the program's own code, that calls no model")] = 0.0
+    appending: Annotated[float, activity("a line that copies all of an array to add to its end, step by step")] = 0.0
+    retained: Annotated[float, activity("a backward pass that keeps its graph for another one of the same step")] = 0.0
+    own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0
+    opened_again: Annotated[float, activity("opens, for one sample in a data set, a file that is the same for all")] = 0.0
+    searched: Annotated[float, activity("looks through all samples of a data set for one")] = 0.0
+    statement: Annotated[
+        float, activity("one statement of the step, the largest outside of the model where nothing above names what it does")
+    ] = 0.0
+    needless: Annotated[bool | None, fact("whether only reports use what that statement makes; null: there is none")] = None
     configuring: Annotated[
         float,
         activity(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sysperf.diagnosis import each_sample, statements
 from sysperf.diagnosis.activities import ACTIVITIES, Call, Stacks
 from sysperf.diagnosis.made_again import makes_constants, takes_row
 from sysperf.host import redact
@@ -35,6 +36,7 @@ FORWARD, TRAINING = "forward", ("backward", "optimizer")
 
 ReadLine = Callable[[Frame], str]
 """Gives the text of a line of the program; empty where it cannot be read."""
+OnlyReported = statements.OnlyReported
 LoopOf = Callable[[Frame], range]
 """Gives the lines of the innermost loop or comprehension around a line of the program; none where it is in none, or nobody knows."""
 
@@ -96,14 +98,24 @@ _FUNCTION = lazy(r"(?:async )?def |class |@")
 MAX_BODY_LINES = 60
 _IMPORT = "<frozen importlib._bootstrap"
 _IN_OWN_CODE = frozenset(
-    ("loader_start", "evaluation", "preparing", "converting", "spinning", "drawing", "one_hot", "constants", "looping", "configuring")
-)
+    (
+        "loader_start", "evaluation", "preparing", "converting", "spinning", "drawing", "one_hot", "constants", "looping", "configuring",
+        "appending", "opened_again", "searched",
+    )
+)  # fmt: skip
 """Activities that are the program's own time, too."""
 _OWN = frozenset(("python", "worker_start", "loader_start", "loader_wait", "inline_fetch", *PHASES.values()))
 
 
 def describe(
-    samples: Samples, rules: Rules, read_line: ReadLine, *, pid: int = 0, is_rank: bool = False, loop_of: LoopOf = lambda _: range(0)
+    samples: Samples,
+    rules: Rules,
+    read_line: ReadLine,
+    *,
+    pid: int = 0,
+    is_rank: bool = False,
+    loop_of: LoopOf = lambda _: range(0),
+    only_reported: OnlyReported = lambda _: False,
 ) -> Stacks | None:
     """The shares of the main thread's time; None where no sample of it was taken. A rank waits for what it exchanges with others."""
     main = [sample for sample in samples.samples if sample.tid == (pid or samples.pid) or sample.thread == "MainThread"]
@@ -112,7 +124,8 @@ def describe(
         return None
     counts: Counter[str] = Counter()
     lines: dict[str, Counter[Frame]] = {}
-    for sample, found in zip(main, _kinds_in_their_program(main, rules, read_line, loop_of), strict=True):
+    kinds_of = _kinds_in_their_program(main, rules, read_line, loop_of)
+    for sample, found in zip(main, kinds_of, strict=True):
         user = rules.user_frame(sample.frames)
         if is_rank and "locking" in found and _waits_for_work(sample.frames, rules, read_line):
             found -= {"locking"}
@@ -124,9 +137,16 @@ def describe(
     counts["recompute"] = min(total, sum(sample.count for sample in samples.samples if recomputes(sample.frames)))
     if checkpointed := _calls_of_checkpointing(main, rules):
         lines["recompute"] = checkpointed
+    if (hot := statements.hottest(main, kinds_of, rules)) is not None:
+        counts["statement"] = hot.seen
+        lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
     shares = {kind: count / total for kind, count in counts.items()}
-    others = {sample.tid for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)}
-    return Stacks(samples=total, **shares, other_threads=len(others), lines=_hottest(lines, total, read_line))
+    others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
+    if at_work := _users_of(others, rules):
+        lines["other_threads"] = at_work
+    needless = only_reported(hot.statement) if hot is not None else None
+    threads = len({sample.tid for sample in others})
+    return Stacks(samples=total, **shares, other_threads=threads, needless=needless, lines=_hottest(lines, total, read_line))
 
 
 def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> list[set[str]]:
@@ -134,7 +154,7 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
     every = [kinds(sample, rules, read_line, loop_of) for sample in samples]
     evaluating = _functions_in(samples, rules, (FORWARD,)) - _functions_in(samples, rules, TRAINING)
     saving, other_copies = _functions_that_save(samples, every, rules), _copies_of_no_tensors(samples)
-    of_step = _lines_of_steps(samples, rules)
+    of_step, of_modules = _lines_of_steps(samples, rules), statements.calls_of_modules(samples, rules)
     for sample, found in zip(samples, every, strict=True):
         user = rules.user_frame(sample.frames)
         if user is not None and _function(user) in saving and "other" in found:
@@ -145,8 +165,9 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
             found |= {"python"}
         if _evaluates(sample.frames, rules, evaluating, read_line):
             found.add("evaluation")
-        if user is not None and "other" in found and found <= {"other", "python"} and _calls_only_torch(sample.frames, rules):
-            found.update({"looping"} if _loops_within(user, loop_of(user), of_step, read_line) else ())
+        if user is not None and found <= {"other", "forward", "python"} and _calls_only_torch(sample.frames, rules):
+            of_others = of_modules if "forward" in found else of_step
+            found.update({"looping"} if _loops_within(user, loop_of(user), of_others, read_line) else ())
     return every
 
 
@@ -213,6 +234,7 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) ->
         names.add("rows")
     if phase == "forward" and makes_constants(sample.frames, rules, read_line, loop_of):
         names.add("constants")
+    names |= _of_own_lines(sample.frames, phase, rules, read_line, loop_of)
     if not names - _IN_OWN_CODE - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
     if "collective" in names and (user := rules.user_frame(sample.frames)) is not None and _ONE_GRADIENT.search(read_line(user)):
@@ -220,6 +242,20 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) ->
     if "profiling" not in names and _profiles(sample.frames):
         names.add("profiled")
     return names
+
+
+def _of_own_lines(frames: Sequence[Frame], phase: str, rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> set[str]:
+    """What the user's line does by how it stands among others."""
+    if (user := rules.user_frame(frames)) is None:
+        return set()
+    if phase == "inline_fetch":
+        found = {"opened_again"} if each_sample.opens_again(user, read_line) else set[str]()
+        return found | ({"searched"} if each_sample.searches(user, loop_of(user), read_line) else set())
+    if phase == "backward":
+        return {"retained"} if statements.passes_again(user, loop_of(user), read_line) else set()
+    if phase in ("optimizer", "other") and statements.updates_by_hand(frames, rules, loop_of, read_line):
+        return {"own_optimizer"}
+    return {"appending"} if phase == "other" and statements.appends(user, loop_of(user), read_line) else set()
 
 
 def _profiles(frames: Iterable[Frame]) -> bool:
@@ -368,6 +404,15 @@ def _at_work(sample: Sample, rules: Rules, read_line: ReadLine) -> bool:
     """Whether another thread was in the user's code, and did not wait there."""
     user = rules.user_frame(sample.frames)
     return user is not None and not activities(sample.frames, rules, read_line) & {"locking", "sleeping", "serving", "opening"}
+
+
+def _users_of(samples: Iterable[Sample], rules: Rules) -> Counter[Frame]:
+    """The user's lines in which these samples are."""
+    users: Counter[Frame] = Counter()
+    for sample in samples:
+        if (user := rules.user_frame(sample.frames)) is not None:
+            users[user] += sample.count
+    return users
 
 
 def _hottest(lines: dict[str, Counter[Frame]], total: int, read_line: ReadLine) -> tuple[Place, ...]:

@@ -919,3 +919,13 @@ def test_a_share_of_few_samples_predicts_less_exactly(samples: int, low: float, 
     (cause,) = judged(program(stacks=taken, main={"ran": 0.6, "waited": 0.1, "slept": 0.3, "sleeping": 0.3})).causes
 
     assert (cause.gain.low, cause.gain.middle, cause.gain.high) == (low, 30.0, high)
+
+
+@pytest.mark.parametrize(("samples", "low"), [(3_000, 34.2), (30, 16.6)])
+def test_a_share_of_few_samples_of_machine_code_predicts_less_exactly(samples: int, low: float) -> None:
+    """What rests on machine code alone is as uncertain as that was seen seldom."""
+    tiny = program(native=Native(samples=samples, torch=0.7, math=0.1, openmp=0.0, python=0.1))
+
+    (cause,) = judged(tiny).causes
+
+    assert (cause.rule, cause.gain.low) == ("program.tiny-operators", low)

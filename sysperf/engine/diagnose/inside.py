@@ -30,6 +30,7 @@ from sysperf.host.plain_files import open_found
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
+from sysperf.script import needless
 from sysperf.script.reached import MODULE, SeenFile, loops, reached
 from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
@@ -72,8 +73,9 @@ class Inside:
             return None
         self._remember(samples, program or pid)
         return stacks.describe(
-            samples, RULES, partial(self.line, program or pid), is_rank=is_rank, loop_of=partial(self._loop, program or pid)
-        )
+            samples, RULES, partial(self.line, program or pid), is_rank=is_rank, loop_of=partial(self._loop, program or pid),
+            only_reported=partial(self._only_reported, program or pid),
+        )  # fmt: skip
 
     def _remember(self, samples: Samples, pid: int) -> None:
         """Which functions of which files ran: `reached` asks for them."""
@@ -116,6 +118,11 @@ class Inside:
             self._loops[key] = loops("\n".join(self._sources.get(key, [])))
         around = [lines for lines in self._loops[key] if (frame.line or 0) in lines]
         return min(around, key=len, default=range(0))
+
+    def _only_reported(self, pid: int, frame: Frame) -> bool:
+        """Whether only reports use what a statement makes."""
+        self.line(pid, frame)
+        return needless.only_reported("\n".join(self._sources.get((pid, frame.file), [])), frame.line or 0)
 
     def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[Hit, ...]:
         """What `sysperf lint` says within so many seconds of what the program runs in the files that its stacks named: hypotheses."""

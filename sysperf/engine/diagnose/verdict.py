@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysperf.diagnosis import programs
+from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.diagnosis.verdict import Word
 from sysperf.engine.diagnose import causes as diagnose_causes
@@ -125,8 +126,12 @@ def _beside(program: Program) -> str:
     taken = program.stacks
     if taken is None or taken.other < BESIDE_SHARE or taken.backward + taken.optimizer < MIN_STARTING:
         return ""
-    at = next((f", most of it at {place.file}:{place.line} ({place.function})" for place in taken.lines if place.what == "other"), "")
-    return f"; {taken.other:.0%} of its time is outside of forward, backward and optimizer{at}"
+    return f"; {taken.other:.0%} of its time is outside of forward, backward and optimizer{_most_at(taken, 'other')}"
+
+
+def _most_at(taken: Stacks, kind: str) -> str:
+    """The line with most of a phase or an activity, as a part of a sentence."""
+    return next((f", most of it at {place.file}:{place.line} ({place.function})" for place in taken.lines if place.what == kind), "")
 
 
 def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
@@ -191,7 +196,8 @@ def _why_unknown(program: Program, remedy: str) -> tuple[str, str]:
         if (program.main.ran or 0.0) >= OWN_SHARE * (program.threads.used_cpus or 0.0):
             why = f"its main thread waits {waits:.0%} of the time, and computes in between: for data or for work, which nothing here tells"
             return why, f"sysperf stacks {program.pid}"
-        return "its main thread only waits, and another thread of it computes", f"sysperf stacks {program.pid}"
+        at = _most_at(program.stacks, "other_threads")
+        return f"its main thread only waits, and another thread of it computes{at}", f"sysperf stacks {program.pid}"
     if program.traced is None:
         why = "neither the kernel's accounting nor samples show a cause, and there is no trace"
         return why, in_folder(program, f"sysperf diagnose -- {program.started}") if program.started else f"sysperf stacks {program.pid}"

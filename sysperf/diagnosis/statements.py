@@ -1,0 +1,126 @@
+"""What statements of the step do beside the model, where no call of a library tells it: which one takes most, and what it makes anew."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from sysperf.model.profile import Frame, Sample
+from sysperf.startup import lazy
+
+ReadLine = Callable[[Frame], str]
+LoopOf = Callable[[Frame], range]
+OnlyReported = Callable[[Frame], bool]
+"""Tells whether nothing but reports uses what a statement makes."""
+
+MAX_BODY_LINES = 60
+UNNAMED = frozenset(("other", "python", "looping"))
+"""What a sample shows that says nothing of what it is for."""
+_APPENDS = lazy(r"^((?:self\.)?\w+)(?:: [^=]+)? = (?:torch\.|np\.|numpy\.)?(?:cat|concat|concatenate|[vh]stack|append)\(\s*[\[(]?\s*\1\b")
+_GIVES = r"^(?:[\w.]+, *)*{0}(?:, *[\w.]+)*(?:: [^=]+)? = |^for \b.*\b{0}\b.* in "
+_RETAINS = lazy(r"\bbackward\(.*\bretain_graph=True")
+_PASSES = lazy(r"\.backward\(")
+_STEPS = lazy(r"\.step\(")
+_FUNCTION = lazy(r"(?:async )?def |class |@")
+_OF_PARAMETERS = lazy(r"\b(?:named_)?parameters\(|param_groups|\bparams\b")
+_UPDATES = lazy(r"\w -= |\.data(?:\.\w+_\(| = )|\.(?:sub_|addcdiv_)\(")
+"""A weight itself is changed, and not only its gradient."""
+
+
+class Rules(Protocol):
+    """How a stack is read."""
+
+    @property
+    def phase(self) -> Callable[[Sequence[Frame]], str]:
+        """Return the phase that a stack belongs to."""
+
+    @property
+    def user_frame(self) -> Callable[[Iterable[Frame]], Frame | None]:
+        """Return the innermost frame that is the user's own."""
+
+
+class Hot(NamedTuple):
+    """The statement with most of the time, in how many samples it was seen, and the lines in which they are."""
+
+    statement: Frame
+    seen: int
+    within: Counter[Frame]
+
+
+def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rules: Rules) -> Hot | None:
+    """Return the statement with most samples that nothing names, outside of forward, backward and optimizer; None: there is none."""
+    of_step = {(frame.file, frame.function) for sample in samples for frame in _callers(sample.frames, rules)}
+    counts: Counter[Frame] = Counter()
+    within: dict[Frame, Counter[Frame]] = {}
+    for sample, found in zip(samples, kinds_of, strict=True):
+        user = rules.user_frame(sample.frames)
+        if user is None or "other" not in found or not UNNAMED.issuperset(found):
+            continue
+        at = next((frame for frame in sample.frames if (frame.file, frame.function) in of_step and rules.user_frame([frame])), None)
+        if at is not None:
+            counts[at] += sample.count
+            within.setdefault(at, Counter())[user] += sample.count
+    if not counts:
+        return None
+    statement, count = counts.most_common(1)[0]
+    return Hot(statement, count, within[statement])
+
+
+def _callers(frames: Sequence[Frame], rules: Rules) -> list[Frame]:
+    """The user's frames that call a model, a backward pass or an optimizer; none of what these call."""
+    phases = [number for number, frame in enumerate(frames) if rules.phase([frame]) in ("forward", "backward", "optimizer")]
+    return [frame for frame in frames[phases[-1] + 1 :] if rules.user_frame([frame])] if phases else []
+
+
+def calls_of_modules(samples: Iterable[Sample], rules: Rules) -> set[tuple[str, int]]:
+    """The lines that call a module."""
+    return {
+        (outer.file, outer.line or 0)
+        for sample in samples
+        for inner, outer in zip(sample.frames, sample.frames[1:], strict=False)
+        if rules.phase([inner]) == "forward" and rules.user_frame([outer])
+    }
+
+
+def appends(frame: Frame, loop: range, read_line: ReadLine) -> bool:
+    """Whether a line makes a longer array of one that is kept from step to step, and copies all of it."""
+    if (found := _APPENDS.match(read_line(frame))) is None:
+        return False
+    if found[1].startswith("self."):
+        return True
+    gives = re.compile(_GIVES.format(re.escape(found[1])))
+    lines = (read_line(msgspec.structs.replace(frame, line=number)) for number in loop[:MAX_BODY_LINES] if number != frame.line)
+    return bool(loop) and not any(gives.match(line) for line in lines)
+
+
+def passes_again(frame: Frame, loop: range, read_line: ReadLine) -> bool:
+    """Whether a backward pass keeps its graph for another one that comes before the optimizer's step."""
+    if not _RETAINS.search(read_line(frame)):
+        return False
+    lines = [read_line(msgspec.structs.replace(frame, line=number)) for number in loop[:MAX_BODY_LINES]]
+    if loop and not any(map(_STEPS.search, lines)):
+        return True
+    for distance in range(1, MAX_BODY_LINES):
+        text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) + distance))
+        if _STEPS.search(text) or _FUNCTION.match(text):
+            return False
+        if _PASSES.search(text):
+            return True
+    return False
+
+
+def updates_by_hand(frames: Sequence[Frame], rules: Rules, loop_of: LoopOf, read_line: ReadLine) -> bool:
+    """Whether an optimizer that the program has written itself is at work: a class of PyTorch's kind, or a loop through parameters."""
+    user = rules.user_frame(frames)
+    if user is None:
+        return False
+    inside = next((number for number, frame in enumerate(frames) if "/torch/optim/" in "/" + frame.file), None)
+    if inside is not None:
+        return rules.user_frame(frames[:inside]) is not None
+    loop = [read_line(msgspec.structs.replace(user, line=number)) for number in loop_of(user)[:MAX_BODY_LINES]]
+    text = "\n".join(loop)
+    return bool(loop) and _OF_PARAMETERS.search(loop[0]) is not None and ".grad" in text and _UPDATES.search(text) is not None

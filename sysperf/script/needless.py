@@ -1,0 +1,220 @@
+"""Whether training needs what a statement makes, or it only goes to a log, to a print, or nowhere.
+
+It is said of what can be followed completely: names of one function, calls that change nothing, and calls that report.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from sysperf.script.reached import MAX_CHARS
+from sysperf.script.source import Unreadable
+from sysperf.script.syntax import Function, parse
+from sysperf.startup import lazy
+
+MAX_CALLS = 6
+"""Functions of the same file that are followed, one within the other."""
+_REPORTS = lazy(
+    r"(?:print|log\w*|info|debug|warning|write|writerow|add_(?:scalars?|histogram|image|text)|set_(?:postfix|description)\w*"
+    r"|record\w*|report\w*|track\w*)$"
+)
+_KEEPS = frozenset(("append", "extend", "appendleft", "add"))
+"""What puts a value into a container, which is followed on."""
+_PURE = lazy(
+    r"(?:argmax|argmin|tolist|item|detach|cpu|numpy|mean|sum|norm|float|double|int|long|bool|max|min|std|var|abs|square|sqrt|exp|"
+    r"softmax|log_softmax|sigmoid|tanh|eq|ne|gt|lt|ge|le|clone|flatten|reshape|view|permute|transpose|squeeze|unsqueeze|expand|"
+    r"size|dim|numel|topk|argsort|quantile|histc|median|all|any|unique|bincount|cumsum|prod|split|strip|lower|upper|format|"
+    r"join|encode|decode|replace|startswith|endswith|hexdigest|digest|tobytes|copy|items|keys|values|get|count|index|parameters|"
+    r"named_parameters|buffers|state_dict|astype|ravel|nonzero|argpartition|isnan|isinf|isfinite)$"
+)
+"""Methods that change nothing."""
+_CHANGES = lazy(
+    r"(?:^|_)(?:add|append|apply|advance|broadcast|clear|close|dump|fit|init|insert|load|next|optimi[sz]e|pop|push|put|read|recv|reduce|remove"
+    r"|reset|save|seed|send|set|shuffle|step|store|sync|train|update|write)(?:_|$)|_$"
+)
+"""Names of functions that change what they get, or something else."""
+
+_Assigned = ast.Assign | ast.AnnAssign | ast.AugAssign
+
+
+def only_reported(text: str, line: int) -> bool:
+    """Whether the statement at a line gives values to names that only reports use, if anything, and changes nothing else."""
+    try:
+        module = parse(text) if len(text) <= MAX_CHARS else None
+    except Unreadable:
+        module = None
+    if module is None:
+        return False
+    scope = _scope(module, line)
+    statement = next((node for node in _own(scope) if isinstance(node, ast.stmt) and _is_simple(node) and _covers(node, line)), None)
+    follower = _Follower(module, scope)
+    return isinstance(statement, _Assigned) and (made := follower.made(statement)) is not None and follower.ends(made)
+
+
+class _Follower:
+    """Follows values through one function, or the top level of a file."""
+
+    def __init__(self, module: ast.Module, scope: ast.Module | Function) -> None:
+        self._functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
+        self._modules = {
+            (alias.asname or alias.name).partition(".")[0]
+            for node in ast.walk(module)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        self._scope = scope
+        own = list(_own(scope))
+        self._elsewhere = _nested_names(own)
+        self._local = {node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        self._statements = [node for node in own if isinstance(node, ast.stmt)]
+
+    def made(self, statement: ast.stmt) -> set[str] | None:
+        """The names that a statement gives a value and nothing else; None where it does more, or nobody knows."""
+        if not isinstance(statement, _Assigned) or statement.value is None or not self._changes_nothing(statement.value, 0):
+            return None
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        names = [self._name(target) for target in _flat(targets)]
+        return None if None in names else {name for name in names if name is not None}
+
+    def _name(self, target: ast.expr) -> str | None:
+        """The name of a target, or of the container of which an element is one."""
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id in self._local:
+            return target.value.id
+        return target.id if isinstance(target, ast.Name) else None
+
+    def ends(self, names: set[str]) -> bool:
+        """Whether nothing but reports uses these names, nor what is made of them."""
+        followed: set[str] = set()
+        while names - followed:
+            if names & self._elsewhere:
+                return False
+            followed |= names
+            for statement in self._statements:
+                if _uses(statement, followed) and (more := self._goes_to(statement)) is not None:
+                    names = names | more
+                elif _uses(statement, followed):
+                    return False
+        return True
+
+    def _goes_to(self, statement: ast.stmt) -> set[str] | None:
+        """The names to which a statement hands on what it uses; None where that is unknown, or more than a report."""
+        if isinstance(statement, ast.Pass):
+            return set()
+        if isinstance(statement, ast.If):
+            parts = [self._goes_to(part) for part in (*statement.body, *statement.orelse)]
+            return None if None in parts else set().union(*(part for part in parts if part is not None))
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            return self._reported(statement.value)
+        return self.made(statement)
+
+    def _reported(self, call: ast.Call) -> set[str] | None:
+        name = _called(call)
+        if not all(self._changes_nothing(part, 0) for part in (*call.args, *(word.value for word in call.keywords))):
+            return None
+        if (
+            name in _KEEPS
+            and isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id in self._local
+        ):
+            return {call.func.value.id}
+        return set() if _REPORTS.match(name) else None
+
+    def _changes_nothing(self, value: ast.AST, depth: int) -> bool:
+        """Whether a value is made without a change of anything else."""
+        if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(value)):
+            return False
+        return all(self._is_pure(node, frozenset(), depth) for node in ast.walk(value) if isinstance(node, ast.Call))
+
+    def _is_pure(self, call: ast.Call, local: frozenset[str], depth: int) -> bool:
+        name = _called(call)
+        if isinstance(call.func, ast.Name):
+            function = self._functions.get(name)
+            return self._is_pure_function(function, depth) if function is not None else not _CHANGES.search(name)
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        root = _root(call.func)
+        if isinstance(root, ast.Name) and root.id in self._modules:
+            return not _CHANGES.search(name)
+        return _PURE.match(name) is not None or (isinstance(call.func.value, ast.Name) and call.func.value.id in local)
+
+    def _is_pure_function(self, function: Function, depth: int) -> bool:
+        """Whether a function of the file changes nothing but what it has made itself."""
+        given = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+        nodes = [node for part in function.body for node in ast.walk(part)]
+        stores = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        local = frozenset(stores - given)
+        if depth >= MAX_CALLS or any(
+            isinstance(node, ast.Global | ast.Nonlocal | ast.Await | ast.Yield | ast.YieldFrom | ast.Delete) for node in nodes
+        ):
+            return False
+        for node in nodes:
+            if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+                root = _root(node)
+                if isinstance(node, ast.Attribute) or not isinstance(root, ast.Name) or root.id not in local:
+                    return False
+            if isinstance(node, ast.Call) and not self._is_pure(node, local, depth + 1):
+                return False
+        return True
+
+
+def _scope(module: ast.Module, line: int) -> ast.Module | Function:
+    """The innermost function around a line, or the top level."""
+    around = [node for node in ast.walk(module) if isinstance(node, Function) and _covers(node, line)]
+    return max(around, key=lambda node: node.lineno, default=module)
+
+
+def _own(scope: ast.Module | Function) -> Iterator[ast.AST]:
+    """The nodes of a function or of the top level, without those of functions and classes within it."""
+    waiting: list[ast.AST] = list(scope.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _nested_names(own: Iterable[ast.AST]) -> set[str]:
+    """The names that functions within a function, or below the top level, use."""
+    inner = (node for node in own if isinstance(node, Function | ast.ClassDef | ast.Lambda))
+    return {name.id for node in inner for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+def _covers(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _is_simple(node: ast.stmt) -> bool:
+    return not hasattr(node, "body")
+
+
+def _uses(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement itself uses a name, or the head of a compound one."""
+    parts: Iterable[ast.AST] = [statement] if _is_simple(statement) else _head(statement)
+    return any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names for part in parts for node in ast.walk(part)
+    )
+
+
+def _head(statement: ast.stmt) -> list[ast.AST]:
+    """What a compound statement has before its blocks."""
+    return [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
+
+
+def _flat(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    for target in targets:
+        if isinstance(target, ast.Tuple | ast.List):
+            yield from _flat(target.elts)
+        else:
+            yield target
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node

@@ -1,0 +1,202 @@
+"""What statements of a step do beside the model, and what a data set does for each sample: told by lines, loops and callers."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.diagnosis import stacks
+from sysperf.diagnosis.activities import Stacks
+from sysperf.engine.diagnose.inside import RULES
+from sysperf.model.profile import Frame, Sample, Samples
+from tests.diagnosis.test_made_again import BACKWARD, CALL, FETCH, FILE, TORCH, at, seen
+
+OPTIM = Frame("wrapper", f"{TORCH}/optim/optimizer.py", 9)
+
+SORTS = """\
+def next_batch(seen):
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    return order[seen:]
+
+while True:
+    x = next_batch(seen)
+    loss = objective(model(x))
+    loss.backward()
+    rate = errors(x)
+"""
+
+
+def test_the_statement_of_the_step_with_most_of_the_time_is_named() -> None:
+    """What it calls is its time; the lines of both are named. A forward or a backward pass is none."""
+    sorting = (at("<lambda>", 2), at("next_batch", 2), at("<module>", 6))
+    described = seen(
+        SORTS, sorting, sorting, (at("errors", 20), at("<module>", 9)), (CALL, at("<module>", 7)), (BACKWARD, at("<module>", 8))
+    )
+
+    assert described.statement == 0.4
+    assert {(line.what, line.line) for line in described.lines if line.what in ("statement", "within")} == {("statement", 6), ("within", 2)}
+    assert described.needless is False
+
+
+def test_without_a_step_there_is_no_statement_of_one() -> None:
+    """A server, or a program that loads: nothing tells where its steps are."""
+    described = seen(SORTS, (at("next_batch", 2), at("<module>", 6)))
+
+    assert (described.statement, described.needless) == (0.0, None)
+
+
+def test_what_an_activity_names_is_no_statement_without_a_name() -> None:
+    """Logging has a cause of its own."""
+    writes = (Frame("write", "/env/lib/python3.11/site-packages/tensorboardX/writer.py", 3), at("<module>", 6))
+
+    assert seen(SORTS, writes, (BACKWARD, at("<module>", 8))).statement == 0.0
+
+
+def test_whether_only_reports_use_a_statement_is_asked_of_that_one() -> None:
+    """Of the hottest, by its own line."""
+    frames = [(at("errors", 20), at("<module>", 9)), (BACKWARD, at("<module>", 8))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", only_reported=lambda frame: frame == at("<module>", 9))
+
+    assert described is not None
+    assert described.needless
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("bank = torch.cat([bank, query.detach()])[-9:]", 0.5),
+        ("bank = np.concatenate((bank, query))", 0.5),
+        ("self.bank = torch.cat([self.bank, query])", 0.5),
+        ("bank = torch.cat([query, other])", 0.0),
+        ("both = torch.cat([bank, query])", 0.0),
+        ("x = torch.cat([x, query])", 0.0),
+        ("y = torch.cat([y, query])", 0.0),
+    ],
+)
+def test_an_array_that_grows_is_told_from_parts_that_are_joined(line: str, share: float) -> None:
+    """What the loop makes anew, or iterates over, does not grow."""
+    source = f"for x in loader:\n    y = model(x)\n    y.sum().backward()\n    {line}\n"
+
+    assert seen(source, (at("<module>", 4),), (BACKWARD, at("<module>", 3))).appending == share
+
+
+def test_layers_that_are_joined_in_a_forward_pass_do_not_grow() -> None:
+    """A skip connection."""
+    source = "while True:\n    def forward(self, x):\n        x = torch.cat([x, skip])\n"
+
+    assert seen(source, (at("forward", 3), CALL, at("<module>", 1)), (BACKWARD, at("<module>", 1))).appending == 0.0
+
+
+@pytest.mark.parametrize(
+    ("source", "share"),
+    [
+        ("for loss in losses:\n    loss.backward(retain_graph=True)\noptimizer.step()\n", 1.0),
+        ("while True:\n    first.backward(retain_graph=True)\n    second.backward()\n    optimizer.step()\n", 1.0),
+        (
+            "while True:\n    d_loss.backward(retain_graph=True)\n    d_optimizer.step()\n    g_loss.backward()\n    g_optimizer.step()\n",
+            0.0,
+        ),
+        ("while True:\n    loss.backward(retain_graph=True)\n    optimizer.step()\n", 0.0),
+        ("for loss in losses:\n    loss.backward()\noptimizer.step()\n", 0.0),
+    ],
+)
+def test_passes_through_one_graph_are_told_from_those_of_two_optimizers(source: str, share: float) -> None:
+    """The critic's step lies between its pass and that of the generator."""
+    assert seen(source, (BACKWARD, at("<module>", 2))).retained == share
+
+
+def test_an_optimizer_of_the_programs_own_is_told_from_pytorchs_and_from_a_closure() -> None:
+    """The closure of LBFGS runs within the optimizer, too, and calls the model there."""
+    own, theirs = (at("step", 9), OPTIM, at("<module>", 4)), (Frame("adam", f"{TORCH}/optim/adam.py", 3), OPTIM, at("<module>", 4))
+    closure = (BACKWARD, at("closure", 9), OPTIM, at("<module>", 4))
+
+    assert seen("", own).own_optimizer == 1.0
+    assert seen("", theirs).own_optimizer == seen("", closure).own_optimizer == 0.0
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "share"),
+    [
+        ("for p in model.parameters():", "p.data -= 0.1 * p.grad", 1.0),
+        ("for p in model.parameters():", "p.data.add_(p.grad, alpha=-0.1)", 1.0),
+        ("for p in model.parameters():", "p.grad.clamp_(-1, 1)", 0.0),
+        ("for ours, theirs in zip(ema.parameters(), model.parameters()):", "ours.mul_(0.9).add_(theirs)", 0.0),
+        ("for w in weights:", "w -= 0.1 * w.grad", 0.0),
+    ],
+)
+def test_weights_that_are_updated_in_a_loop_are_told_from_gradients_and_averages(head: str, body: str, share: float) -> None:
+    """A few large weights of a model that is written as functions are no loop through parameters."""
+    assert seen(f"{head}\n    {body}\n", (at("<module>", 2),)).own_optimizer == share
+
+
+POOLS = """\
+class Encoder(Module):
+    def forward(self, x):
+        h = self.line(x)
+        for b in range(len(x)):
+            parts.append({part})
+        return parts
+"""
+
+
+@pytest.mark.parametrize(("part", "inner", "looping"), [("h[b].sum(0)", (), 0.5), ("self.cell(h[b])", (CALL,), 0.0)])
+def test_a_loop_in_a_forward_pass_counts_where_it_calls_no_layer(part: str, inner: tuple[Frame, ...], looping: float) -> None:
+    """A recurrent cell in a loop is what its many operators are."""
+    passes = CALL, at("<module>", 40)
+    frames = (*inner, at("Encoder.forward", 5), *passes), (CALL, at("Encoder.forward", 3), *passes)
+
+    assert seen(POOLS.format(part=part), *frames).looping == looping
+
+
+ITEMS = """\
+class Items(Dataset):
+    def __getitem__(self, {name}):
+        user = self.users[{name}]
+        {line}
+            {below}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "again", "searched"),
+    [
+        ("with zipfile.ZipFile(self.path) as archive:", "return archive", 1.0, 0.0),
+        ("with h5py.File(self.path, 'r') as file:", "pass", 1.0, 0.0),
+        ("db = sqlite3.connect(self.path, timeout=5)", "", 1.0, 0.0),
+        ("data = np.load(self.path, mmap_mode='r')", "", 1.0, 0.0),
+        ("with open(self.paths[i]) as file:", "pass", 0.0, 0.0),
+        ("image = load_image(self.root, i)", "", 0.0, 0.0),
+        ("x = self.table[self.table['user'] == user]", "", 0.0, 1.0),
+        ("x = self.events[(self.events.user == i).numpy()]", "", 0.0, 1.0),
+        ("at = self.names.index(i)", "", 0.0, 1.0),
+        ("if i == 0:", "pass", 0.0, 0.0),
+        ("x = self.table[i]", "", 0.0, 0.0),
+        ("same = self.labels[i] == self.labels[other]", "", 0.0, 0.0),
+    ],
+)
+def test_what_a_data_set_does_for_each_sample_that_could_be_done_once(line: str, below: str, again: float, searched: float) -> None:
+    """Files whose names depend on the sample, and elements that are taken, are as they should be."""
+    described = seen(ITEMS.format(name="i", line=line, below=below), (at("Items.__getitem__", 4), *FETCH))
+
+    assert (described.opened_again, described.searched) == (again, searched)
+
+
+def test_a_loop_that_counts_to_a_sample_searches_for_it() -> None:
+    """The comparison is in the loop, and the time in the loop's head."""
+    source = "class Items:\n    def __getitem__(self, index):\n        for n, text in enumerate(open(self.path)):\n            if n == index:\n                break\n"
+
+    assert seen(source, (at("Items.__getitem__", 3), *FETCH)).searched == 1.0
+
+
+def test_what_another_thread_does_is_located() -> None:
+    """A server's main thread accepts, and its handlers parse."""
+    waits = Sample(7, "MainThread", (Frame("select", "/usr/lib/python3.11/selectors.py", 4), at("<module>", 50)), 90)
+    parses = Sample(8, "Thread-1", (Frame("raw_decode", "/usr/lib/python3.11/json/decoder.py", 9), at("do_POST", 18)), 60)
+
+    described = stacks.describe(Samples(7, 2, 50, (waits, parses)), RULES, lambda _: "")
+
+    assert described is not None
+    assert {(line.what, line.line) for line in described.lines} >= {("other_threads", 18)}
+    assert isinstance(described, Stacks)
+    assert described.lines[0].file in (FILE, "")

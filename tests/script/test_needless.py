@@ -1,0 +1,126 @@
+"""Whether what a statement makes only goes to reports: said of what can be followed completely, and of nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.script.needless import only_reported
+
+STEP = """\
+import logging, json
+import numpy as np
+import torch
+SHARED = {{}}
+
+def distance(a, b):
+    row = list(range(len(b)))
+    for letter in a:
+        row[0] = min(row[0], row[-1]) + (letter != b[0])
+        row.append(row[0])
+    return row[-1]
+
+def counted(a, b):
+    SHARED[a] = b
+    return b
+
+def longest(batch):
+    batch.sort()
+    return batch[-1]
+
+def train(model, loader, optimizer, self):
+    history, best, stats = [], 9.0, {{}}
+    for step, (x, y) in enumerate(loader):
+        out = model(x)
+        loss = out.mean()
+        loss.backward()
+        optimizer.step()
+        {statement}
+        {use}
+    return model
+"""
+
+
+def is_needless(statement: str, use: str = "pass") -> bool:
+    text = STEP.format(statement=statement, use=use)
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if line.strip() == statement)
+    return only_reported(text, line)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "pass",
+        "print(cer)",
+        "logging.info('%s', cer)",
+        "history.append(cer)",
+        "stats['cer'] = float(cer); print(json.dumps(stats))",
+        "self.log('cer', cer)",
+        "if step % 50 == 0: print(cer)",
+        "if cer < best: best = cer",
+        "best += cer; print(best / (step + 1))",
+    ],
+)
+def test_what_is_only_reported_is_needless(use: str) -> None:
+    """A rate of errors by a function of the program that changes nothing."""
+    assert is_needless("cer = sum(distance(a, b) for a, b in zip(out.argmax(-1).tolist(), y.tolist())) / len(y)", use)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "loss = loss + cer",
+        "scheduler.step(cer)",
+        "self.cer = cer",
+        "stats[cer].add_(1)",
+        "if cer < best: torch.save(model, 'best.pt')",
+        "if cer < 0.1: break",
+        "return cer",
+        "yield cer",
+        "while cer > 1: pass",
+        "model = wrap(lambda: cer)",
+        "out.data[cer] = 0",
+        "optimizer.param_groups[0]['lr'] = cer",
+        "x = [model(cer)]; print(x)",
+    ],
+)
+def test_what_training_may_use_is_not(use: str) -> None:
+    """Into the loss, an object, a decision, or out of the function."""
+    assert not is_needless("cer = distance(x, y)", use)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "loss = out.sum() + distance(x, y)",
+        "cer = counted(x, y)",
+        "cer = longest(x)",
+        "cer = history.pop()",
+        "cer = buffer.sample(64)",
+        "cer = update_ema(model)",
+        "cer = optimizer.step()",
+        "cer = x.mul_(2)",
+        "cer = next(loader)",
+        "x.data = distance(x, y)",
+        "self.cer = distance(x, y)",
+        "distance(x, y)",
+        "out[0] = distance(x, y)",
+        "cer = (seen := distance(x, y))",
+    ],
+)
+def test_what_may_change_something_is_not(statement: str) -> None:
+    """Calls that change what they get, or nobody knows; targets that are no names."""
+    assert not is_needless(statement, "print(step)" if not statement.startswith("loss") else "loss.backward()")
+
+
+def test_a_value_of_the_top_level_that_a_function_uses_is_needed() -> None:
+    """It may be called from anywhere."""
+    text = "while True:\n    loss.backward()\n    key = digest(x)\ndef cached():\n    return table[key]\n"
+
+    assert not only_reported(text, 3)
+    assert only_reported(text.replace("[key]", "[0]"), 3)
+
+
+@pytest.mark.parametrize("text", ["", "def broken(:\n", "x = 1\n" * 300_000])
+def test_of_what_cannot_be_followed_nothing_is_said(text: str) -> None:
+    """No source, no Python, too long."""
+    assert not only_reported(text, 1)
