@@ -125,8 +125,15 @@ class Stacks(Record, kw_only=True):
     readback: Annotated[
         float,
         activity(
-            "a line that turns tensors into Python numbers: .item(), .tolist(), .numpy(), .cpu()",
-            line=r"[\w\]]\.(?:item|tolist|numpy|cpu)\(\)",
+            "a line that turns tensors into Python numbers: .item(), .tolist()",
+            line=r"[\w\]]\.(?:item|tolist)\(\)",
+        ),
+    ] = 0.0  # fmt: skip
+    to_host: Annotated[
+        float,
+        activity(
+            "a line that takes tensors into the host's memory, which costs nothing where they are there: .numpy(), .cpu()",
+            line=r"[\w\]]\.(?:numpy|cpu)\(\)",
         ),
     ] = 0.0  # fmt: skip
     computed_readback: Annotated[
@@ -183,6 +190,7 @@ class Stacks(Record, kw_only=True):
         ),
     ] = 0.0  # fmt: skip
     one_gradient: Annotated[float, activity("of those, sums the gradient of one parameter over the ranks")] = 0.0
+    weights_sent: Annotated[float, activity("of those, sends or averages the weights of a model, one by one")] = 0.0
     objects: Annotated[
         float,
         activity(
@@ -257,9 +265,31 @@ class Stacks(Record, kw_only=True):
         ),
     ] = 0.0  # fmt: skip
     looping: Annotated[float, activity("a line of a loop within the step, in the program's own code, that calls no model")] = 0.0
+    from_processes: Annotated[
+        float,
+        activity(
+            "takes an object out of a queue or a pipe of processes, outside of a loader: waits for it, reads it and makes it again",
+            "/multiprocessing/queues.py: get", "/multiprocessing/connection.py: recv", "/multiprocessing/managers.py: _callmethod",
+        ),
+    ] = 0.0  # fmt: skip
     appending: Annotated[float, activity("a line that copies all of an array to add to its end, step by step")] = 0.0
     retained: Annotated[float, activity("a backward pass that keeps its graph for another one of the same step")] = 0.0
     own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0
+    image_decode: Annotated[
+        float,
+        activity(
+            "decodes an image", "/PIL/ImageFile.py: load", "/torchvision/io/image.py",
+            line=r"\bcv2\.(?:imread|imdecode)\(|\biio\.imread\(|\bimageio\.\w*read\(",
+        ),
+    ] = 0.0  # fmt: skip
+    image_resize: Annotated[
+        float,
+        activity(
+            "makes an image smaller",
+            "/PIL/Image.py: resize thumbnail reduce", "/torchvision/transforms/functional.py: resize resized_crop",
+            "/torchvision/transforms/v2/functional/_geometry.py: resize resize_image resized_crop", line=r"\bcv2\.resize\(",
+        ),
+    ] = 0.0  # fmt: skip
     opened_again: Annotated[float, activity("opens, for one sample in a data set, a file that is the same for all")] = 0.0
     searched: Annotated[float, activity("looks through all samples of a data set for one")] = 0.0
     statement: Annotated[

@@ -55,6 +55,8 @@ _BACKWARD = Call.of("/torch/autograd/__init__.py: backward")
 _DEEPCOPY = Call.of("/copy.py: deepcopy")
 MIN_OF_TENSORS = 0.05
 """Share of the samples of deep copies that call PyTorch, below which no weights are copied."""
+MIN_IN_LOOP = 0.05
+"""Share of the samples in a loop that train or call a model, from which the loop is one of steps."""
 _GETS = Call.of("/multiprocessing/queues.py: get")
 """Of a loader's queue. What it receives is made again in C, which leaves no frame below `get`."""
 _RECEIVES = Call.of("/multiprocessing/connection.py"), Call.of("/torch/multiprocessing/reductions.py")
@@ -79,7 +81,7 @@ _LOGARITHM = lazy(
 )
 """Names among them that may be those of a logarithm: what these only compute is none of a logger's work."""
 _OF_LOGGERS = frozenset(
-    ("syncing", "readback", "computed_readback", "statistics", "elements", "opening", "preparing", "converting", "serving")
+    ("syncing", "readback", "to_host", "computed_readback", "statistics", "elements", "opening", "preparing", "converting", "serving")
 )
 """What loggers do, too: values are read, written to a file, a database or a service, and waited for."""
 _SAVES = lazy(r"save|checkpoint|ckpt|snapshot")
@@ -100,7 +102,7 @@ _IMPORT = "<frozen importlib._bootstrap"
 _IN_OWN_CODE = frozenset(
     (
         "loader_start", "evaluation", "preparing", "converting", "spinning", "drawing", "one_hot", "constants", "looping", "configuring",
-        "appending", "opened_again", "searched",
+        "to_host", "appending", "from_processes", "opened_again", "searched", "image_decode", "image_resize",
     )
 )  # fmt: skip
 """Activities that are the program's own time, too."""
@@ -154,7 +156,8 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
     every = [kinds(sample, rules, read_line, loop_of) for sample in samples]
     evaluating = _functions_in(samples, rules, (FORWARD,)) - _functions_in(samples, rules, TRAINING)
     saving, other_copies = _functions_that_save(samples, every, rules), _copies_of_no_tensors(samples)
-    of_step, of_modules = _lines_of_steps(samples, rules), statements.calls_of_modules(samples, rules)
+    all_lines, of_modules = _lines(samples), statements.calls_of_modules(samples, rules)
+    of_step = _lines(sample for sample in samples if rules.phase(sample.frames) in (FORWARD, *TRAINING))
     for sample, found in zip(samples, every, strict=True):
         user = rules.user_frame(sample.frames)
         if user is not None and _function(user) in saving and "other" in found:
@@ -166,15 +169,24 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
         if _evaluates(sample.frames, rules, evaluating, read_line):
             found.add("evaluation")
         if user is not None and found <= {"other", "forward", "python"} and _calls_only_torch(sample.frames, rules):
-            of_others = of_modules if "forward" in found else of_step
-            found.update({"looping"} if _loops_within(user, loop_of(user), of_others, read_line) else ())
+            loop, of_others = loop_of(user), of_modules if "forward" in found else of_step
+            within = of_others and loop and not _are_in(of_others, user.file, loop, all_lines)
+            found.update({"looping"} if within and not _goes_through_parameters(user, loop, read_line) else ())
     return every
 
 
-def _lines_of_steps(samples: Iterable[Sample], rules: Rules) -> set[tuple[str, int]]:
-    """The lines on the stacks of models' calls and of training: loops around them are those of steps and passes."""
-    stacks = (sample.frames for sample in samples if rules.phase(sample.frames) in (FORWARD, *TRAINING))
-    return {(frame.file, frame.line or 0) for frames in stacks for frame in frames}
+def _lines(samples: Iterable[Sample]) -> Counter[tuple[str, int]]:
+    """In how many samples each line is on the stack."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for sample in samples:
+        for line in {(frame.file, frame.line or 0) for frame in sample.frames}:
+            counts[line] += sample.count
+    return counts
+
+
+def _are_in(some: Counter[tuple[str, int]], file: str, loop: range, every: Counter[tuple[str, int]]) -> bool:
+    """Whether samples of these lines are in a loop: those of steps and passes are in most. A stack may be torn, and show what never was."""
+    return sum(some[file, line] for line in loop) >= MIN_IN_LOOP * sum(every[file, line] for line in loop)
 
 
 def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
@@ -182,11 +194,8 @@ def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
     return all("-packages/torch/" in frame.file for frame in _below_user(frames, rules))
 
 
-def _loops_within(frame: Frame, loop: range, of_step: Collection[tuple[str, int]], read_line: ReadLine) -> bool:
-    """Whether a line is in a loop that does not train, calls no model, and does not go through a model's parameters."""
-    if not of_step or not loop or any(file == frame.file and line in loop for file, line in of_step):
-        return False
-    return _OF_PARAMETERS.search(read_line(msgspec.structs.replace(frame, line=loop.start))) is None
+def _goes_through_parameters(frame: Frame, loop: range, read_line: ReadLine) -> bool:
+    return _OF_PARAMETERS.search(read_line(msgspec.structs.replace(frame, line=loop.start))) is not None
 
 
 def _copies_of_no_tensors(samples: Iterable[Sample]) -> list[Sample]:
@@ -237,11 +246,19 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) ->
     names |= _of_own_lines(sample.frames, phase, rules, read_line, loop_of)
     if not names - _IN_OWN_CODE - set(PHASES.values()) and _in_own_code(sample.frames, rules):
         names.add("python")
-    if "collective" in names and (user := rules.user_frame(sample.frames)) is not None and _ONE_GRADIENT.search(read_line(user)):
-        names.add("one_gradient")
+    if "collective" in names and (user := rules.user_frame(sample.frames)) is not None:
+        names |= _exchanged(user, loop_of(user), read_line)
     if "profiling" not in names and _profiles(sample.frames):
         names.add("profiled")
     return names
+
+
+def _exchanged(frame: Frame, loop: range, read_line: ReadLine) -> set[str]:
+    """What ranks exchange in a line, tensor by tensor: gradients, or weights in a loop through those of a model."""
+    if _ONE_GRADIENT.search(read_line(frame)):
+        return {"one_gradient"}
+    whole = "".join(read_line(msgspec.structs.replace(frame, line=line)) for line in loop[:BODY_LINES])
+    return {"weights_sent"} if loop and _goes_through_parameters(frame, loop, read_line) and ".grad" not in whole else set()
 
 
 def _of_own_lines(frames: Sequence[Frame], phase: str, rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> set[str]:
@@ -335,6 +352,8 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     if _imports(frames, rules):
         return {"importing"}
     names = set[str]().union(*(_of_call(frame.file, frame.function) for frame in frames))
+    if "image_decode" in names:
+        names -= {"image_resize"}  # Pillow decodes where the first pixel is asked for
     if "profiling" in names and not _profiles(_below_user(frames, rules)):
         names -= {"profiling"}
     innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
@@ -359,8 +378,8 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
     A wait for the disk while something is saved is a checkpoint.
     """
     loads = any("/torch/utils/data/" in frame.file for frame in frames)
-    if "serving" in names and (loads or "children" in names):
-        names = names - {"serving"}
+    if loads or "children" in names:
+        names = names - {"serving", "from_processes"}
     if "children" in names and (loads or names & {"loader_start", "compiling"}):
         return names - {"children"}
     if rules.phase(frames) != "other" or names & {"checkpoint", "children"}:
@@ -374,7 +393,7 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
             return {*names - _OF_LOGGERS, "logging"}
         if names & {"syncing", "weights"} and any(_SAVES.search(function) for function in functions):
             return {*names - {"syncing", "weights"}, "checkpoint"}
-    of_metrics = not names - {"readback", "computed_readback"} and any(map(_computes_metrics, functions[:-1]))
+    of_metrics = not names - {"readback", "to_host", "computed_readback"} and any(map(_computes_metrics, functions[:-1]))
     return {*names, "statistics"} if of_metrics else names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,7 +19,8 @@ OnlyReported = Callable[[Frame], bool]
 """Tells whether nothing but reports uses what a statement makes."""
 
 MAX_BODY_LINES = 60
-UNNAMED = frozenset(("other", "python", "looping"))
+MIN_CALLS = 0.02
+UNNAMED = frozenset(("other", "python", "looping", "to_host", "computed_readback"))
 """What a sample shows that says nothing of what it is for."""
 _APPENDS = lazy(r"^((?:self\.)?\w+)(?:: [^=]+)? = (?:torch\.|np\.|numpy\.)?(?:cat|concat|concatenate|[vh]stack|append)\(\s*[\[(]?\s*\1\b")
 _GIVES = r"^(?:[\w.]+, *)*{0}(?:, *[\w.]+)*(?:: [^=]+)? = |^for \b.*\b{0}\b.* in "
@@ -29,6 +31,9 @@ _FUNCTION = lazy(r"(?:async )?def |class |@")
 _OF_PARAMETERS = lazy(r"\b(?:named_)?parameters\(|param_groups|\bparams\b")
 _UPDATES = lazy(r"\w -= |\.data(?:\.\w+_\(| = )|\.(?:sub_|addcdiv_)\(")
 """A weight itself is changed, and not only its gradient."""
+
+_PRODUCTS = lazy(r" @ |\b(?:matmul|mm|bmm|addmm|einsum|linalg|svd|eigh|qr|inverse)\b|newton")
+"""Of matrices, as Muon and Shampoo make them: no fused optimizer has these."""
 
 
 class Rules(Protocol):
@@ -53,7 +58,7 @@ class Hot(NamedTuple):
 
 def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rules: Rules) -> Hot | None:
     """Return the statement with most samples that nothing names, outside of forward, backward and optimizer; None: there is none."""
-    of_step = {(frame.file, frame.function) for sample in samples for frame in _callers(sample.frames, rules)}
+    of_step = _functions_of_steps(samples, rules)
     counts: Counter[Frame] = Counter()
     within: dict[Frame, Counter[Frame]] = {}
     for sample, found in zip(samples, kinds_of, strict=True):
@@ -70,20 +75,32 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
     return Hot(statement, count, within[statement])
 
 
+def _functions_of_steps(samples: Iterable[Sample], rules: Rules) -> set[tuple[str, str]]:
+    """The functions that call a model or train. One sample in fifty is none: a stack may be torn, and show what never was."""
+    counts: Counter[tuple[str, str]] = Counter()
+    calls: Counter[tuple[str, str]] = Counter()
+    for sample in samples:
+        for count, frames in ((counts, sample.frames), (calls, _callers(sample.frames, rules))):
+            for function in {(frame.file, frame.function) for frame in frames}:
+                count[function] += sample.count
+    return {function for function, seen in calls.items() if seen >= MIN_CALLS * counts[function]}
+
+
 def _callers(frames: Sequence[Frame], rules: Rules) -> list[Frame]:
     """The user's frames that call a model, a backward pass or an optimizer; none of what these call."""
     phases = [number for number, frame in enumerate(frames) if rules.phase([frame]) in ("forward", "backward", "optimizer")]
     return [frame for frame in frames[phases[-1] + 1 :] if rules.user_frame([frame])] if phases else []
 
 
-def calls_of_modules(samples: Iterable[Sample], rules: Rules) -> set[tuple[str, int]]:
-    """The lines that call a module."""
-    return {
-        (outer.file, outer.line or 0)
-        for sample in samples
-        for inner, outer in zip(sample.frames, sample.frames[1:], strict=False)
-        if rules.phase([inner]) == "forward" and rules.user_frame([outer])
-    }
+def calls_of_modules(samples: Iterable[Sample], rules: Rules) -> Counter[tuple[str, int]]:
+    """In how many samples a line calls a module."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for sample in samples:
+        calls = itertools.pairwise(sample.frames)
+        lines = {(outer.file, outer.line or 0) for inner, outer in calls if rules.phase([inner]) == "forward" and rules.user_frame([outer])}
+        for line in lines:
+            counts[line] += sample.count
+    return counts
 
 
 def appends(frame: Frame, loop: range, read_line: ReadLine) -> bool:
@@ -117,6 +134,8 @@ def updates_by_hand(frames: Sequence[Frame], rules: Rules, loop_of: LoopOf, read
     """Whether an optimizer that the program has written itself is at work: a class of PyTorch's kind, or a loop through parameters."""
     user = rules.user_frame(frames)
     if user is None:
+        return False
+    if _PRODUCTS.search(read_line(user)):
         return False
     inside = next((number for number, frame in enumerate(frames) if "/torch/optim/" in "/" + frame.file), None)
     if inside is not None:

@@ -6,6 +6,7 @@ It is said of what can be followed completely: names of one function, calls that
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator, Sequence
 
 from sysperf.script.reached import MAX_CHARS
@@ -35,6 +36,25 @@ _CHANGES = lazy(
 )
 """Names of functions that change what they get, or something else."""
 
+_COMPUTES = lazy(
+    r"(?:torch|numpy|math|cmath|statistics|hashlib|zlib|collections|itertools|functools|operator|re|string|json|time|copy|scipy|sklearn|skimage"
+    r"|torchmetrics|jiwer|editdistance|Levenshtein|rapidfuzz|nltk|sacrebleu|rouge_score|evaluate|cv2|PIL|einops)(?:\.|$)"
+)
+"""Modules whose functions compute."""
+_BUILTINS = frozenset(dir(builtins)) - {
+    "input",
+    "exec",
+    "eval",
+    "compile",
+    "setattr",
+    "delattr",
+    "next",
+    "open",
+    "print",
+    "breakpoint",
+    "__import__",
+}
+
 _Assigned = ast.Assign | ast.AnnAssign | ast.AugAssign
 
 
@@ -57,12 +77,7 @@ class _Follower:
 
     def __init__(self, module: ast.Module, scope: ast.Module | Function) -> None:
         self._functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
-        self._modules = {
-            (alias.asname or alias.name).partition(".")[0]
-            for node in ast.walk(module)
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        }
+        self._modules, self._imported = _imports(module)
         self._scope = scope
         own = list(_own(scope))
         self._elsewhere = _nested_names(own)
@@ -131,7 +146,9 @@ class _Follower:
         name = _called(call)
         if isinstance(call.func, ast.Name):
             function = self._functions.get(name)
-            return self._is_pure_function(function, depth) if function is not None else not _CHANGES.search(name)
+            if function is not None:
+                return self._is_pure_function(function, depth)
+            return name in _BUILTINS or (name in self._imported and not _CHANGES.search(name))
         if not isinstance(call.func, ast.Attribute):
             return False
         root = _root(call.func)
@@ -157,6 +174,17 @@ class _Follower:
             if isinstance(node, ast.Call) and not self._is_pure(node, local, depth + 1):
                 return False
         return True
+
+
+def _imports(module: ast.Module) -> tuple[set[str], set[str]]:
+    """The names of modules, and of functions of modules, that compute and change nothing of a program."""
+    modules, functions = set[str](), set[str]()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            modules |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names if _COMPUTES.match(alias.name)}
+        elif isinstance(node, ast.ImportFrom) and node.module and _COMPUTES.match(node.module):
+            functions |= {alias.asname or alias.name for alias in node.names}
+    return modules | functions, functions
 
 
 def _scope(module: ast.Module, line: int) -> ast.Module | Function:

@@ -91,6 +91,11 @@ def test_workers_that_wait_for_one_lock_are_not_made_more() -> None:
     assert "num_workers" not in made.advice
 
 
+def test_a_program_with_one_thread_is_not_told_to_have_one() -> None:
+    """Others leave it less than one CPU."""
+    assert planned(inline(0.9, team=1, used=0.3), 2, 0.0).advice.startswith("make samples cheaper")
+
+
 def test_a_team_larger_than_what_others_leave_is_made_smaller() -> None:
     """Measured beside others: with one thread and workers a batch took a third of the CPU time, and once a step a fifth of the time.
 

@@ -64,6 +64,15 @@ def test_a_loop_within_the_step_is_told_from_the_loop_of_steps() -> None:
     assert seen(RETURNS, inner).looping == 0.0  # nothing tells which loop is that of steps
 
 
+def test_a_torn_stack_makes_no_loop_one_of_steps() -> None:
+    """A sample is taken while the program runs on: the frames of two moments stand in one stack."""
+    inside, torn = (at("returns", 3), at("<module>", 8)), (CALL, at("returns", 3), at("<module>", 8))
+    steps = (BACKWARD, at("<module>", 11)), (CALL, at("<module>", 10))
+
+    assert seen(RETURNS, *[inside] * 30, torn, *steps).looping >= 30 / 33
+    assert seen(RETURNS, *[inside] * 3, torn, *steps).looping == 0.0
+
+
 def test_a_loop_over_parameters_is_none_of_these() -> None:
     """An average of weights is neither windows nor returns."""
     source = (

@@ -37,6 +37,14 @@ def test_the_statement_of_the_step_with_most_of_the_time_is_named() -> None:
     assert described.needless is False
 
 
+def test_a_torn_stack_makes_no_function_one_of_the_step() -> None:
+    """One of sixty shows a model's call in a function that calls none."""
+    inner, torn = (at("next_batch", 2), at("<module>", 6)), (CALL, at("next_batch", 2), at("<module>", 6))
+    described = seen(SORTS, *[inner] * 60, torn, *[(BACKWARD, at("<module>", 8))] * 10)
+
+    assert [line.line for line in described.lines if line.what == "statement"] == [6]
+
+
 def test_without_a_step_there_is_no_statement_of_one() -> None:
     """A server, or a program that loads: nothing tells where its steps are."""
     described = seen(SORTS, (at("next_batch", 2), at("<module>", 6)))
@@ -123,6 +131,7 @@ def test_an_optimizer_of_the_programs_own_is_told_from_pytorchs_and_from_a_closu
         ("for p in model.parameters():", "p.grad.clamp_(-1, 1)", 0.0),
         ("for ours, theirs in zip(ema.parameters(), model.parameters()):", "ours.mul_(0.9).add_(theirs)", 0.0),
         ("for w in weights:", "w -= 0.1 * w.grad", 0.0),
+        ("for p in model.parameters():", "p.data -= 0.1 * (left @ p.grad @ right)", 0.0),
     ],
 )
 def test_weights_that_are_updated_in_a_loop_are_told_from_gradients_and_averages(head: str, body: str, share: float) -> None:
@@ -200,3 +209,63 @@ def test_what_another_thread_does_is_located() -> None:
     assert {(line.what, line.line) for line in described.lines} >= {("other_threads", 18)}
     assert isinstance(described, Stacks)
     assert described.lines[0].file in (FILE, "")
+
+
+@pytest.mark.parametrize(
+    ("inner", "decodes", "resizes"),
+    [
+        (("load", "convert"), 1.0, 0.0),
+        (("load", "resize"), 1.0, 0.0),
+        (("resize",), 0.0, 1.0),
+        (("open",), 0.0, 0.0),
+    ],
+)
+def test_an_image_is_decoded_where_its_first_pixel_is_asked_for(inner: tuple[str, ...], decodes: float, resizes: float) -> None:
+    """Image.open() reads a header only, and resize() decodes first."""
+    pillow = "/env/lib/python3.11/site-packages/PIL"
+    frames = tuple(Frame(function, f"{pillow}/{'ImageFile' if function == 'load' else 'Image'}.py", 9) for function in inner)
+    described = seen("", (*frames, at("Photos.__getitem__", 4), *FETCH))
+
+    assert (described.image_decode, described.image_resize) == (decodes, resizes)
+
+
+@pytest.mark.parametrize(
+    ("inner", "share"),
+    [
+        (
+            (
+                Frame("_recv", "/usr/lib/python3.11/multiprocessing/connection.py", 4),
+                Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 4),
+            ),
+            1.0,
+        ),
+        ((Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 4),), 1.0),
+        ((Frame("get", "/usr/lib/python3.11/queue.py", 4),), 0.0),
+        ((Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 4), Frame("_worker", f"{TORCH}/utils/data/dataloader.py", 9)), 0.0),
+    ],
+)
+def test_what_comes_from_processes_is_told_from_threads_and_loaders(inner: tuple[Frame, ...], share: float) -> None:
+    """A thread hands over the object itself; a loader has causes of its own."""
+    assert seen("", (*inner, at("<module>", 4))).from_processes == share
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "share"),
+    [
+        ("for tensor in model.state_dict().values():", "dist.broadcast(tensor, 0)", 1.0),
+        ("for p in model.parameters():", "dist.all_reduce(p.data)", 1.0),
+        ("for p in model.parameters():", "dist.all_reduce(p.grad)", 0.0),
+        ("for p in model.parameters():", "dist.all_reduce(flat_of(p.grad.view(-1)))", 0.0),
+        ("for value in metrics:", "dist.all_reduce(value)", 0.0),
+    ],
+)
+def test_weights_that_ranks_send_are_told_from_gradients_and_metrics(head: str, body: str, share: float) -> None:
+    """By the loop around the call."""
+    assert seen(f"{head}\n    {body}\n", (at("<module>", 2),)).weights_sent == share
+
+
+def test_a_line_that_takes_an_array_of_a_tensor_reads_no_values() -> None:
+    """Hashing is what takes the time: on a CPU the array is the tensor's own memory."""
+    described = seen("key = sha256(batch.numpy().tobytes())\nloss.backward()\n", (at("<module>", 1),), (BACKWARD, at("<module>", 2)))
+
+    assert (described.readback, described.to_host, described.statement) == (0.0, 0.5, 0.5)

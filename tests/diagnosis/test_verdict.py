@@ -514,6 +514,20 @@ def test_the_programs_own_illness_is_said_beside_its_neighbours() -> None:
     assert sentence.endswith("; in the program itself: tensors are made of Python objects in each step.")
 
 
+def test_where_another_thread_computes_is_said_beside_the_neighbours() -> None:
+    """A server's main thread accepts; its handlers parse what comes."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.5, others_steady=1.0)
+    at = Place("/srv/app.py", 18, "Handler.do_POST", "request = json.loads(body)", "other_threads", 0.6)
+    server = program(
+        main={"ran": 0.01, "waited": 0.01, "slept": 0.98}, threads={"used_cpus": 0.4, "waited_share": 0.5, "team": 1},
+        stacks=Stacks(samples=300, serving=1.0, other=1.0, other_threads=2, lines=(at,)),
+    )  # fmt: skip
+
+    ends = "another thread than the main one is at work, most of it at /srv/app.py:18 (Handler.do_POST)."
+    assert judged(server, machine=around).sentence.endswith(ends)
+    assert "another thread of it computes, most of it at /srv/app.py:18" in judged(server).sentence
+
+
 def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
     """Without stacks, what would let them be seen is the next step; without a trace, a start that allows one."""
     unseen, untraced = judged(program()), judged(program(stacks=Stacks(samples=300, other=1.0)))

@@ -146,7 +146,7 @@ def _plans(work: _Work, available: float) -> Iterator[tuple[float, int, int]]:
 
 def _otherwise(chosen: tuple[float, int, int], work: _Work, available: float, cpus: int) -> str:
     """What to do where no other numbers gain by CPUs that are idle; nobody knows how much that saves."""
-    if work.team > available + SPARE_CPUS:
+    if chosen[2] < work.team and work.team > available + SPARE_CPUS:
         left = f"of its {cpus} CPUs others leave about {available:.1f}, and a team waits for its last thread"
         return f"torch.set_num_threads({chosen[2]}): {left}; more workers gain nothing now"
     return f"make samples cheaper, or keep them: its {cpus} CPU(s) are in use, and other numbers of workers or threads gain nothing now"

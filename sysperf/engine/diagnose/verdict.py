@@ -152,7 +152,9 @@ def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
 def _slowed(facts: Diagnosis, causes: Sequence[Finding]) -> str:
     first = causes[0]
     own = next((cause for cause in causes if cause.rule not in OTHERS_DOING), None)
-    beside = _beside(_busiest(facts.programs)) if own is None else _in_itself(own) if first.rule in OTHERS_DOING else ""
+    beside = (
+        _others_of(facts) or _beside(_busiest(facts.programs)) if own is None else _in_itself(own) if first.rule in OTHERS_DOING else ""
+    )
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
     where = _at(first)
     low, middle, high = first.gain.low or 0.0, first.gain.middle or 0.0, first.gain.high or 0.0
@@ -163,6 +165,14 @@ def _slowed(facts: Diagnosis, causes: Sequence[Finding]) -> str:
 def _in_itself(cause: Finding) -> str:
     """What is to be mended in the job itself, where others are said first."""
     return f"; in the program itself: {within_a_sentence(cause.title)}{_at(cause)}"
+
+
+def _others_of(facts: Diagnosis) -> str:
+    """Where another thread of a program is at work, whose main thread only waits."""
+    taken = _busiest(facts.programs).stacks
+    if taken is None or not taken.other_threads or max(taken.locking, taken.serving) < MOSTLY:
+        return ""
+    return f"; in the program itself another thread than the main one is at work{_most_at(taken, 'other_threads')}"
 
 
 def _at(cause: Finding) -> str:
