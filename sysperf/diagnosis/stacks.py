@@ -176,7 +176,7 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
 
 
 def _lines(samples: Iterable[Sample]) -> Counter[tuple[str, int]]:
-    """In how many samples each line is on the stack."""
+    """Count the samples in which each line is on the stack."""
     counts: Counter[tuple[str, int]] = Counter()
     for sample in samples:
         for line in {(frame.file, frame.line or 0) for frame in sample.frames}:

@@ -93,7 +93,7 @@ def _callers(frames: Sequence[Frame], rules: Rules) -> list[Frame]:
 
 
 def calls_of_modules(samples: Iterable[Sample], rules: Rules) -> Counter[tuple[str, int]]:
-    """In how many samples a line calls a module."""
+    """Count the samples in which a line calls a module."""
     counts: Counter[tuple[str, int]] = Counter()
     for sample in samples:
         calls = itertools.pairwise(sample.frames)

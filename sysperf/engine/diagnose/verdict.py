@@ -168,7 +168,7 @@ def _in_itself(cause: Finding) -> str:
 
 
 def _others_of(facts: Diagnosis) -> str:
-    """Where another thread of a program is at work, whose main thread only waits."""
+    """Name the place where another thread is at work of a program whose main thread only waits."""
     taken = _busiest(facts.programs).stacks
     if taken is None or not taken.other_threads or max(taken.locking, taken.serving) < MOSTLY:
         return ""
