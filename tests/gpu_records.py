@@ -6,6 +6,7 @@ tell is as on the healthy machine that it is `like`: the CPUs, the ports and the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,8 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     kinds = {"amd": _amd, "intel": _intel, "graphics": _graphics, "bus": _bus}
     content, links, calls = next((make for name, make in kinds.items() if name in machine), _nvidia)(machine)
     places = amd_bus_id if "amd" in machine else bus_id
+    if "kfd" in machine:  # what opening it says
+        calls["run:kfd-open"] = OSError(f"`dd` failed: dd: failed to open '/dev/kfd': {machine['kfd']}")
     if "dmesg" in machine:
         calls["run:dmesg"] = _log(machine["dmesg"], places)
     content |= _base(machine.get("base", "bare")) | machine.get("files", {})
@@ -243,7 +246,15 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     for name, text in machine.get("changed", {}).items():
         content |= {path: text for path in content if path.endswith(name)}
     content = {path: text for path, text in content.items() if not path.endswith(tuple(machine.get("lacks", ())) or ("?",))}
+    content |= _refused(machine.get("refused", ()))
     return content, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls, **machine.get("system_calls", {})}
+
+
+def _refused(numbers: Iterable[int]) -> Files:
+    """Nodes of AMD's compute driver that this control group may not use: the kernel shows them, and refuses to read them."""
+    return {
+        f"{NODES}/{number}/{name}": PermissionError(1, "Operation not permitted") for number in numbers for name in ("properties", "gpu_id")
+    }
 
 
 def _torch(facts: dict[str, Any]) -> Files:

@@ -219,7 +219,9 @@ def intel(device: str = "E20B", **changed: str) -> tuple[Files, Links]:
         "/sys/devices/pci0000:00/0000:00:01.0/vendor": "0x8086\n",
     }  # fmt: skip
     of_card = {
-        "uevent": f"DRIVER=xe\nPCI_ID=8086:{device}\nPCI_SLOT_NAME=0000:03:00.0\n", "vendor": "0x8086\n", "class": "0x030000\n", "numa_node": "0\n",
+        "uevent": f"DRIVER=xe\nPCI_ID=8086:{device}\nPCI_SLOT_NAME=0000:03:00.0\n", "vendor": "0x8086\n", "class": "0x030000\n",
+        "device": f"0x{device.lower()}\n",
+        "numa_node": "0\n",
         "local_cpulist": "0-15\n", "current_link_width": "8\n", "max_link_width": "8\n", "current_link_speed": "2.5 GT/s PCIe\n",
         "max_link_speed": "16.0 GT/s PCIe\n", "tile0/physical_vram_size_bytes": f"0x{12 * GIB:x}\n", "tile0/gt0/freq0/act_freq": "0\n",
         "tile0/gt0/freq0/rp0_freq": "2850\n", "tile0/gt0/freq0/max_freq": "2850\n", "tile0/gt0/freq0/min_freq": "400\n",

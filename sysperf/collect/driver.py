@@ -115,7 +115,10 @@ class Driver(Record):
     ] = None
     rocm_version: Annotated[str | None, fact("newest ROCm in /opt; '' where none is installed", ROCM)] = None
     kfd_access: Annotated[bool | None, fact("whether this process may open AMD's compute node", f"access:{KFD}", KFD)] = None
-    render_access: Annotated[bool | None, fact("whether it may open all nodes for rendering", "access:/dev/dri/*", RENDER)] = None
+    kfd_problem: Annotated[
+        str | None, fact("what opening AMD's compute node says, asked under --deep; '' where it opens", "run:kfd-open", KFD)
+    ] = None
+    render_access: Annotated[bool | None, fact("whether it may open a node for rendering", "access:/dev/dri/*", RENDER)] = None
     level_zero: Annotated[bool | None, fact("whether Intel's loader libze_loader is installed", "/usr/lib*/libze_loader.so.1")] = None
     level_zero_gpu: Annotated[
         bool | None, fact("whether Intel's compute driver libze_intel_gpu is installed", "/usr/lib*/libze_intel_gpu.so.1")
@@ -159,7 +162,8 @@ def collect(host: Host) -> Driver:
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
         amdgpu_version=_amdgpu_version(host),
         rocm_version=_rocm_version(host),
-        kfd_access=_may_open(host, KFD),
+        kfd_access=(kfd_access := _may_open(host, KFD)),
+        kfd_problem=_kfd_problem(host) if kfd_access and host.deep else None,
         render_access=_render_access(host),
         level_zero=installed(host, "libze_loader.so.1"),
         level_zero_gpu=level_zero_gpu,
@@ -244,10 +248,21 @@ def _may_open(host: Host, node: str) -> bool | None:
     return answer
 
 
+def _kfd_problem(host: Host) -> str | None:
+    """Open it in a process of its own: a driver that hangs keeps whoever opens its node."""
+    if host.run("kfd-open") is not None:
+        return ""
+    reason = host.sources[-1].error or ""
+    if "took too long" in reason:
+        return "no answer in 10 seconds"
+    return neutral(reason.rpartition(": ")[2], 80) if KFD in reason else None
+
+
 def _render_access(host: Host) -> bool | None:
+    """One that opens is enough: a batch system keeps those of other jobs closed."""
     names = host.names(RENDER) if host.exists(RENDER) else ()
     answers = [_may_open(host, f"{RENDER}/{name}") for name in (names or ())[:_MAX_NODES] if name.startswith("renderD")]
-    return None if not answers or None in answers else all(answers)
+    return True if any(answers) else None if not answers or None in answers else False
 
 
 def _asked(host: Host, problem: str, name: str) -> str | None:

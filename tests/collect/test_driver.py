@@ -260,3 +260,37 @@ def test_a_library_is_absent_where_every_folder_was_seen() -> None:
     assert collect(make_machine({**NOTHING, "/usr/local/lib64/libze_loader.so.1": ""}, {}, {})).level_zero is True
     assert collect(make_machine(NOTHING, {}, {})).level_zero is False
     assert collect(captured("hwloc", "8em64t-4c2t")).level_zero is None
+
+
+KFD = {"/dev/kfd": "", "/dev/dri/renderD128": "", "/dev/dri/renderD129": "", "/dev/dri/card0": ""}
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("", ""),
+        (OSError("`dd` failed: dd: failed to open '/dev/kfd': Invalid argument"), "Invalid argument"),
+        (OSError("`dd` took too long"), "no answer in 10 seconds"),
+        (OSError("`dd` is not installed"), None),
+    ],
+)
+def test_amds_compute_node_is_opened_to_see_whether_it_is_locked(machine: MakeMachine, answer: object, problem: str | None) -> None:
+    """Its permissions do not tell. Only under --deep, and only where they allow it."""
+    answers = {"access:/dev/kfd": True, "run:kfd-open": answer}
+
+    assert collect(machine(KFD, calls=answers, deep=True)).kfd_problem == problem
+    assert collect(machine(KFD, calls=answers)).kfd_problem is None
+    assert collect(machine(KFD, calls={**answers, "access:/dev/kfd": False}, deep=True)).kfd_problem is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "access"),
+    [(True, True, True), (True, False, True), (False, True, True), (False, False, False), (False, None, None)],
+)
+def test_a_batch_system_keeps_the_nodes_of_other_jobs_closed(
+    machine: MakeMachine, first: bool, second: bool | None, access: bool | None
+) -> None:
+    """One node that opens is enough; where one cannot be asked and none opens, nothing is known."""
+    answers = {"access:/dev/dri/renderD128": first, "access:/dev/dri/renderD129": second}
+
+    assert collect(machine(KFD, calls={key: value for key, value in answers.items() if value is not None})).render_access is access

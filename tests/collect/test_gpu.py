@@ -106,7 +106,7 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
     )
     absent = [path for path in unknown(only(server(machine, H100)), "") if not path.startswith(others)]
     not_its_own = [
-        "inforom", "memory_shared_bytes", "licensed", "memory_numa_node", "thermal.fan_percent", "ecc.banks_without_spares", "ecc.banks_low_on_spares",
+        "inforom", "memory_shared_bytes", "memory_shared_module", "memory_shared_limit_bytes", "licensed", "memory_numa_node", "thermal.fan_percent", "ecc.banks_without_spares", "ecc.banks_low_on_spares",
         "nvlink.effective_errors",
     ]  # fmt: skip
     assert absent == not_its_own, "what --deep asks, AMD's, a vGPU's, a superchip's, NVLink 5's, and one asked after a repair"

@@ -207,3 +207,17 @@ def test_hung_tasks_are_counted_where_the_kernel_counts(machine: MakeMachine) ->
     """Absent on older kernels: unknown, not none."""
     assert collect(machine({"/proc/sys/kernel/hung_task_detect_count": "3\n"})).hung_tasks == 3
     assert collect(machine({RELEASE: "5.15.0"})).hung_tasks is None
+
+
+@pytest.mark.parametrize(
+    ("files", "mode"),
+    [
+        ({"/sys/kernel/security/lockdown": "none [integrity] confidentiality\n"}, "integrity"),
+        ({"/sys/kernel/security/lockdown": "[none] integrity confidentiality\n"}, "none"),
+        ({"/sys/kernel/security/lockdown": "\n"}, None),
+        ({}, None),
+    ],
+)
+def test_whether_the_kernel_keeps_unsigned_modules_out(machine: MakeMachine, files: Files, mode: str | None) -> None:
+    """The kernel puts its choice into brackets; one without the file may keep them out by other means."""
+    assert collect(machine(files)).lockdown == mode

@@ -125,6 +125,49 @@ def test_without_the_compute_driver_the_card_is_still_there() -> None:
     assert (card.name, card.target, card.compute_units, card.memory_total_bytes) == ("AMD Radeon RX 7900", None, None, 24 * GIB)
 
 
+@pytest.mark.parametrize(
+    ("refusal", "cards"), [(PermissionError(1, "Operation not permitted"), [1]), (OSError(5, "Input/output error"), [0, 1, 2])]
+)
+def test_a_job_has_the_gpus_that_the_driver_shows_to_its_control_group(refusal: OSError, cards: list[int]) -> None:
+    """Of those of other jobs the nodes are listed, and may not be read. A node that fails otherwise is no other job's."""
+    files, links = amd(MI300X, MI300X, MI300X)
+    files |= {f"{NODES}/{number}/properties": refusal for number in (1, 3)}
+
+    found = devices(files, links)
+
+    assert [card.bus_id for card in found] == [bus_id(index) for index in cards]
+
+
+def test_no_gpu_vanishes_where_no_node_may_be_read() -> None:
+    files, links = amd(MI300X)
+
+    (card,) = devices({**files, f"{NODES}/1/properties": PermissionError(1, "Operation not permitted")}, links)
+
+    assert card.target is None
+
+
+@pytest.mark.parametrize(
+    ("loaded", "module", "limit"),
+    [
+        ({"/sys/module/ttm/parameters/pages_limit": "16384000\n"}, "ttm", 16384000 * 4096),
+        (
+            {"/sys/module/ttm/parameters/pages_limit": "1\n", "/sys/module/amdttm/parameters/pages_limit": "32768000\n"},
+            "amdttm",
+            32768000 * 4096,
+        ),
+        ({"/sys/module/ttm/version": "1\n"}, "ttm", None),
+        ({}, None, None),
+    ],
+)
+def test_the_limit_of_shared_memory_is_that_of_the_module_which_is_loaded(loaded: Files, module: str | None, limit: int | None) -> None:
+    """AMD's packages bring amdttm, beside which ttm may be there for other drivers."""
+    files, links = amd({**RX7900, "target": 110501})
+
+    (card,) = devices({**files, **loaded}, links)
+
+    assert (card.memory_shared_module, card.memory_shared_limit_bytes) == (module, limit)
+
+
 def test_a_card_that_cannot_be_told_is_not_none() -> None:
     """Whose file may not be read may be a GPU: unknown, and not none."""
     files, links = amd(MI300X)

@@ -1,7 +1,7 @@
 """GPUs of AMD, from files alone.
 
 Reads   /sys/class/kfd/kfd/topology/nodes/*/{properties,gpu_id}  …/io_links/*/properties  /sys/class/kfd/kfd/proc/*/vram_*
-        amd-smi under --deep
+        /sys/module/{ttm,amdttm}/parameters/pages_limit  amd-smi under --deep
         /sys/class/drm/card*/device/{product_name,vbios_version,mem_info_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
         …/{power_dpm_force_performance_level,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
         …/ras/{*_err_count,gpu_vram_bad_pages}  /sys/bus/pci/devices/*
@@ -18,7 +18,7 @@ from msgspec import structs
 from sysperf.collect.gpu.amd_smi import throttled
 from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.links import link_of_files
-from sysperf.collect.gpu.places import PCI
+from sysperf.collect.gpu.places import MODULES, PCI
 from sysperf.collect.gpu.records import Device, Process
 from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
 from sysperf.collect.gpu.wires import NvLink, Pcie, Xgmi
@@ -32,6 +32,8 @@ from sysperf.procfs.numbers import whole as number
 from sysperf.startup import lazy
 
 DRIVER = "amdgpu"
+SHARED_MODULES = ("amdttm", "ttm")
+PAGE_BYTES = 4096
 MAX_LINKS = 64
 XGMI = 11
 MODELS = {
@@ -78,9 +80,12 @@ def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> l
 def computing(host: Host, cards: Iterable[Card], nodes: Sequence[kfd.Node]) -> list[tuple[Card, list[kfd.Node]]]:
     """The cards that are for computing, by their target, else by their memory, each with its nodes of the compute driver.
 
-    A container that was given a part of a divided GPU has a node of it there, and no node of the card.
+    A container that was given a part of a divided GPU has a node of it there, and no node of the card. Of a machine's GPUs a job may use
+    those that the compute driver shows to its control group.
     """
     found = [(card, [node for node in nodes if node.bus_id == card.bus_id]) for card in cards if card.driver == DRIVER]
+    if nodes and kfd.withheld(host):
+        found = [(card, parts) for card, parts in found if parts]
     return [(card, parts) for card, parts in found if _computes(host, card, parts)]
 
 
@@ -122,6 +127,8 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         memory_total_bytes=optional(host, f"{folder}/mem_info_vram_total"),
         memory_used_bytes=optional(host, f"{folder}/mem_info_vram_used"),
         memory_shared_bytes=optional(host, f"{folder}/mem_info_gtt_total"),
+        memory_shared_module=(module := _shared_module(host)),
+        memory_shared_limit_bytes=_shared_limit(host, module),
         bar1_total_bytes=optional(host, f"{folder}/mem_info_vis_vram_total"),
         compute_partition=_word(host, f"{folder}/current_compute_partition"),
         memory_partition=_word(host, f"{folder}/current_memory_partition"),
@@ -147,6 +154,17 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         ecc=_errors(host, folder),
         pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
     )
+
+
+def _shared_module(host: Host) -> str | None:
+    """AMD's own packages bring a module of another name, which other parameters reach."""
+    return next((name for name in SHARED_MODULES if host.exists(f"{MODULES}/{name}")), None)
+
+
+def _shared_limit(host: Host, module: str | None) -> int | None:
+    """Return the limit in force, which is told in pages of 4 KiB."""
+    pages = optional(host, f"{MODULES}/{module}/parameters/pages_limit") if module else None
+    return None if pages is None else pages * PAGE_BYTES
 
 
 def _troubles(host: Host, folder: str) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ OTHERS = {
     r"|Failed to initialize uC|PCODE initialization timed|firmware load failed at boot time"
     r"|Failed to wait for (?:sOS|trust OS) ready|ucode autoload timeout|[Ff]ailed to (?:start|wait) rlc autoload"
     r"|IMU (?:start timeout|ucode load failed)|failed to load MES (?:kiq )?fw"
-    r"|SMC (?:is not ready|engine is not correctly up)|Failed to setup smc hw"
+    r"|SMC (?:is not ready|engine is not correctly up)|Failed to setup smc hw|Failed to Set(?:Driver|Tools|DramLog)DramAddr"
+    r"|Failed to (?:setup pptable|run btc)!|Failed to enable requested dpm features|psp gfx command SETUP_TMR\S{0,8} failed"
     r"|[Ss][Mm][Uu] (?:load firmware|firmware load(?:ing)?) failed|Failed to enable (?:GuC CT|CTB)|DMA for GuC fw failed"
     r"|GuC init failed with|GuC PC (?:Start|reset) failed|SLPC (?:reset action failed|not enabled)",
     "firmware": r"PSP command fence wait failed|SMU: I'm not done with your previous command|SMU may be not in the right state"

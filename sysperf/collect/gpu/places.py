@@ -18,6 +18,7 @@ STATUS = f"{CARD}/power/runtime_status"
 FREQ = f"{CARD}/tile0/gt0/freq0"
 OLDER_FREQ = f"{DRM}/card*/gt/gt0"
 RAS = f"{CARD}/ras"
+MODULES = "/sys/module"
 
 
 def of_nvml(doc: str, calls: str, *files: str) -> msgspec.Meta:

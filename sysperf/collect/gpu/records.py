@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from sysperf.collect.driver import NVML
-from sysperf.collect.gpu.places import CARD, DRM, INFORMATION, KFD, KFD_PROCESSES, PCI, STATUS, of_drivers, of_nvml
+from sysperf.collect.gpu.places import CARD, DRM, INFORMATION, KFD, KFD_PROCESSES, MODULES, PCI, STATUS, of_drivers, of_nvml
 from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
 from sysperf.collect.gpu.wires import NvLink, Pcie, Xgmi
 from sysperf.model.cpuset import CpuSet
@@ -89,6 +89,12 @@ class Device(Record):
     ] = None
     memory_shared_bytes: Annotated[
         int | None, fact("memory of the machine that the driver of an AMD GPU lets it use", f"{CARD}/mem_info_gtt_total")
+    ] = None
+    memory_shared_module: Annotated[
+        str | None, fact("module that limits this memory: ttm, or amdttm of AMD's own packages", f"{MODULES}/amdttm", f"{MODULES}/ttm")
+    ] = None
+    memory_shared_limit_bytes: Annotated[
+        int | None, fact("its limit in force, for all GPUs", f"{MODULES}/*/parameters/pages_limit", f"{MODULES}/amdttm", f"{MODULES}/ttm")
     ] = None
     memory_used_bytes: Annotated[
         int | None, of_nvml("memory that processes hold", "DeviceGetMemoryInfo", f"{CARD}/mem_info_vram_used", "run:xpu-smi-dump")

@@ -2,7 +2,7 @@
 
 Reads   /proc/sys/kernel/{osrelease,arch,perf_event_paranoid,hung_task_detect_count,sched_autogroup_enabled}
         /proc/sys/kernel/yama/ptrace_scope
-        /proc/{version,cmdline,uptime}
+        /proc/{version,cmdline,uptime}  /sys/kernel/security/lockdown
         /sys/devices/system/clocksource/clocksource0/{current,available}_clocksource  /sys/class/dmi/id/{chassis_type,...}
         /etc/tuned/active_profile  /run/systemd/{units,timesync/synchronized}  and what `hypervisor` reads
 Kernel  https://docs.kernel.org/admin-guide/kernel-parameters.html
@@ -46,7 +46,8 @@ FLAGS = frozenset((
     "transparent_hugepage", "hugepages", "hugepagesz", "default_hugepagesz", "numa", "numa_balancing", "init_on_alloc", "init_on_free",
     "clocksource", "tsc", "nohpet", "highres", "nopti", "pti", "spectre_v2", "retbleed", "clearcpuid", "mem",
     "systemd.unified_cgroup_hierarchy", "nvidia-drm.modeset", "nouveau.modeset", "modprobe.blacklist", "rd.driver.blacklist",
-    "ttm.pages_limit", "amdttm.pages_limit", "amdgpu.gttsize",
+    "ttm.pages_limit", "amdttm.pages_limit", "amdgpu.gttsize", "amdgpu.gtt_size", "xe.force_probe", "i915.force_probe", "nomodeset",
+    "module_blacklist",
 ))  # fmt: skip
 """Start parameters that decide speed; no other is kept."""
 
@@ -57,9 +58,11 @@ SERVICES = (
 """Services that change the settings which rules look at."""
 
 SYNCHRONIZED = "/run/systemd/timesync/synchronized"
+LOCKDOWN = "/sys/kernel/security/lockdown"
 HUNG_TASKS = "/proc/sys/kernel/hung_task_detect_count"
 _TIME_ERROR = 5
 
+_CHOSEN = lazy(r"\[(none|integrity|confidentiality)\]")
 _UPTIME = lazy(r"([0-9]{1,12}\.[0-9]{1,6}) ")
 
 
@@ -98,6 +101,9 @@ class Kernel(Record):
     hung_tasks: Annotated[
         int | None, fact("tasks that the kernel found blocked for two minutes since its start; older kernels do not count them", HUNG_TASKS)
     ] = None
+    lockdown: Annotated[
+        str | None, fact("none, or integrity or confidentiality, with which Secure Boot keeps modules without a signature out", LOCKDOWN)
+    ] = None
     services: Annotated[tuple[str, ...] | None, fact("active services that change settings (systemd)", UNITS)] = None
 
 
@@ -128,8 +134,15 @@ def collect(host: Host) -> Kernel:
         tuned_profile="" if host.exists(TUNED) is False else _text(host.word(TUNED)),
         clock_synchronized=_clock_synchronized(host),
         hung_tasks=host.number(HUNG_TASKS),
+        lockdown=_lockdown(host),
         services=_services(host),
     )
+
+
+def _lockdown(host: Host) -> str | None:
+    """``none [integrity] confidentiality``: the kernel puts its choice into brackets."""
+    match = _CHOSEN.search((host.word(LOCKDOWN) or "") if host.exists(LOCKDOWN) else "")
+    return match[1] if match else None
 
 
 def _autogroup(host: Host) -> bool | None:

@@ -6,6 +6,9 @@ Kernel  drivers/gpu/drm/amd/amdkfd/kfd_topology.c, kfd_process.c
 
 from __future__ import annotations
 
+import errno
+import os
+
 from sysperf.host import Host
 from sysperf.model.record import Record
 from sysperf.procfs.numbers import whole as number
@@ -14,6 +17,7 @@ NODES = "/sys/class/kfd/kfd/topology/nodes"
 KFD_PROCESSES = "/sys/class/kfd/kfd/proc"
 MAX_NODES = 512
 MAX_PROCESSES = 4_096
+FORBIDDEN = os.strerror(errno.EPERM)
 
 
 class Node(Record):
@@ -32,6 +36,19 @@ def nodes(host: Host) -> list[Node]:
     names = host.names(NODES) if host.exists(NODES) else ()
     found = (_node(host, position) for name in (names or ())[:MAX_NODES] if (position := number(name)) is not None)
     return [node for node in found if node is not None]
+
+
+def withheld(host: Host) -> bool:
+    """Whether a control group keeps GPUs of the machine from us, as batch systems and Kubernetes arrange it.
+
+    The kernel shows their nodes all the same, and does not permit to read them.
+    """
+    names = host.names(NODES) if host.exists(NODES) else ()
+    return any(
+        host.text(f"{NODES}/{name}/properties") is None and host.sources[-1].error == FORBIDDEN
+        for name in (names or ())[:MAX_NODES]
+        if number(name) is not None
+    )
 
 
 def _node(host: Host, position: int) -> Node | None:
