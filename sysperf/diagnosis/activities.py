@@ -274,6 +274,9 @@ class Stacks(Record, kw_only=True):
     ] = 0.0  # fmt: skip
     appending: Annotated[float, activity("a line that copies all of an array to add to its end, step by step")] = 0.0
     retained: Annotated[float, activity("a backward pass that keeps its graph for another one of the same step")] = 0.0
+    unoptimized: Annotated[
+        float, activity("backward passes through models whose weights no optimizer has, by their part of forward passes")
+    ] = 0.0
     own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0
     image_decode: Annotated[
         float,

@@ -36,7 +36,8 @@ FORWARD, TRAINING = "forward", ("backward", "optimizer")
 
 ReadLine = Callable[[Frame], str]
 """Gives the text of a line of the program; empty where it cannot be read."""
-OnlyReported = statements.OnlyReported
+OnLine = Callable[[Frame], bool]
+"""Tells of a line's source whether only reports use what it makes, or whether it calls a model whose weights nobody updates."""
 LoopOf = Callable[[Frame], range]
 """Gives the lines of the innermost loop or comprehension around a line of the program; none where it is in none, or nobody knows."""
 
@@ -117,7 +118,8 @@ def describe(
     pid: int = 0,
     is_rank: bool = False,
     loop_of: LoopOf = lambda _: range(0),
-    only_reported: OnlyReported = lambda _: False,
+    only_reported: OnLine = lambda _: False,
+    is_unoptimized: OnLine = lambda _: False,
 ) -> Stacks | None:
     """The shares of the main thread's time; None where no sample of it was taken. A rank waits for what it exchanges with others."""
     main = [sample for sample in samples.samples if sample.tid == (pid or samples.pid) or sample.thread == "MainThread"]
@@ -142,6 +144,9 @@ def describe(
     if (hot := statements.hottest(main, kinds_of, rules)) is not None:
         counts["statement"] = hot.seen
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
+    if counts["forward"] and (of_others := statements.unoptimized(main, rules, is_unoptimized)):
+        counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
+        lines["unoptimized"] = of_others
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
     if at_work := _users_of(others, rules):

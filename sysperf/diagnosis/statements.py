@@ -15,11 +15,10 @@ from sysperf.startup import lazy
 
 ReadLine = Callable[[Frame], str]
 LoopOf = Callable[[Frame], range]
-OnlyReported = Callable[[Frame], bool]
-"""Tells whether nothing but reports uses what a statement makes."""
 
 MAX_BODY_LINES = 60
 MIN_CALLS = 0.02
+MIN_OF_FORWARD = 0.2
 UNNAMED = frozenset(("other", "python", "looping", "to_host", "computed_readback"))
 """What a sample shows that says nothing of what it is for."""
 _APPENDS = lazy(r"^((?:self\.)?\w+)(?:: [^=]+)? = (?:torch\.|np\.|numpy\.)?(?:cat|concat|concatenate|[vh]stack|append)\(\s*[\[(]?\s*\1\b")
@@ -73,6 +72,16 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
         return None
     statement, count = counts.most_common(1)[0]
     return Hot(statement, count, within[statement])
+
+
+def unoptimized(samples: Sequence[Sample], rules: Rules, is_unoptimized: Callable[[Frame], bool]) -> Counter[Frame]:
+    """Count the samples of forward passes in each line that calls a model whose weights nobody updates; of lines with a part of them."""
+    calls: Counter[Frame] = Counter()
+    for sample in samples:
+        if rules.phase(sample.frames) == "forward" and (callers := _callers(sample.frames, rules)):
+            calls[callers[0]] += sample.count
+    least = MIN_OF_FORWARD * sum(calls.values())
+    return Counter({frame: seen for frame, seen in calls.items() if seen >= least and is_unoptimized(frame)})
 
 
 def _functions_of_steps(samples: Iterable[Sample], rules: Rules) -> set[tuple[str, str]]:

@@ -269,3 +269,16 @@ def test_a_line_that_takes_an_array_of_a_tensor_reads_no_values() -> None:
     described = seen("key = sha256(batch.numpy().tobytes())\nloss.backward()\n", (at("<module>", 1),), (BACKWARD, at("<module>", 2)))
 
     assert (described.readback, described.to_host, described.statement) == (0.0, 0.5, 0.5)
+
+
+def test_a_backward_pass_counts_by_the_part_of_a_model_that_nobody_updates() -> None:
+    """Two thirds of the forward passes are the backbone's."""
+    calls = [(CALL, at("<module>", 5))] * 2 + [(CALL, at("<module>", 6))]
+    frames = [*calls, *[(BACKWARD, at("<module>", 7))] * 3]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", is_unoptimized=lambda frame: frame.line == 5)
+
+    assert described is not None
+    assert described.unoptimized == pytest.approx(1 / 3)
+    assert [line.line for line in described.lines if line.what == "unoptimized"] == [5]

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -30,8 +31,9 @@ from sysperf.host.plain_files import open_found
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
-from sysperf.script import needless
+from sysperf.script.needless import only_reported
 from sysperf.script.reached import MODULE, SeenFile, loops, reached
+from sysperf.script.unoptimized import calls_unoptimized
 from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
 
@@ -72,9 +74,10 @@ class Inside:
             self.remedy = self.remedy or error.hint.replace("sysperf stacks", "sysperf diagnose")
             return None
         self._remember(samples, program or pid)
+        owner = program or pid
         return stacks.describe(
-            samples, RULES, partial(self.line, program or pid), is_rank=is_rank, loop_of=partial(self._loop, program or pid),
-            only_reported=partial(self._only_reported, program or pid),
+            samples, RULES, partial(self.line, owner), is_rank=is_rank, loop_of=partial(self._loop, owner),
+            only_reported=partial(self._on_line, owner, only_reported), is_unoptimized=partial(self._on_line, owner, calls_unoptimized),
         )  # fmt: skip
 
     def _remember(self, samples: Samples, pid: int) -> None:
@@ -119,10 +122,10 @@ class Inside:
         around = [lines for lines in self._loops[key] if (frame.line or 0) in lines]
         return min(around, key=len, default=range(0))
 
-    def _only_reported(self, pid: int, frame: Frame) -> bool:
-        """Whether only reports use what a statement makes."""
+    def _on_line(self, pid: int, tells: Callable[[str, int], bool], frame: Frame) -> bool:
+        """What the source of a file tells of one of its lines."""
         self.line(pid, frame)
-        return needless.only_reported("\n".join(self._sources.get((pid, frame.file), [])), frame.line or 0)
+        return tells("\n".join(self._sources.get((pid, frame.file), [])), frame.line or 0)
 
     def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[Hit, ...]:
         """What `sysperf lint` says within so many seconds of what the program runs in the files that its stacks named: hypotheses."""
