@@ -55,6 +55,8 @@ _BUILTINS = frozenset(dir(builtins)) - {
     "__import__",
 }
 
+_CONTAINERS = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp
+_MAKES = lazy(r"(?:list|dict|set|sorted|defaultdict|Counter|deque|bytearray|zeros|ones|empty|full|arange)$")
 _Assigned = ast.Assign | ast.AnnAssign | ast.AugAssign
 
 
@@ -81,7 +83,7 @@ class _Follower:
         self._scope = scope
         own = list(_own(scope))
         self._elsewhere = _nested_names(own)
-        self._local = {node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        self._fresh = _fresh(own)
         self._statements = [node for node in own if isinstance(node, ast.stmt)]
 
     def made(self, statement: ast.stmt) -> set[str] | None:
@@ -94,7 +96,7 @@ class _Follower:
 
     def _name(self, target: ast.expr) -> str | None:
         """The name of a target, or of the container of which an element is one."""
-        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id in self._local:
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id in self._fresh:
             return target.value.id
         return target.id if isinstance(target, ast.Name) else None
 
@@ -131,7 +133,7 @@ class _Follower:
             name in _KEEPS
             and isinstance(call.func, ast.Attribute)
             and isinstance(call.func.value, ast.Name)
-            and call.func.value.id in self._local
+            and call.func.value.id in self._fresh
         ):
             return {call.func.value.id}
         return set() if _REPORTS.match(name) else None
@@ -158,10 +160,8 @@ class _Follower:
 
     def _is_pure_function(self, function: Function, depth: int) -> bool:
         """Whether a function of the file changes nothing but what it has made itself."""
-        given = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
         nodes = [node for part in function.body for node in ast.walk(part)]
-        stores = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        local = frozenset(stores - given)
+        local = frozenset(_fresh(nodes))
         if depth >= MAX_CALLS or any(
             isinstance(node, ast.Global | ast.Nonlocal | ast.Await | ast.Yield | ast.YieldFrom | ast.Delete) for node in nodes
         ):
@@ -201,6 +201,29 @@ def _own(scope: ast.Module | Function) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
             waiting += ast.iter_child_nodes(node)
+
+
+def _fresh(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that are only given containers and arrays which are made there: nobody else has what is put into these."""
+    nodes = list(nodes)
+    stores = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    pairs = [pair for node in nodes if isinstance(node, ast.Assign) for target in node.targets for pair in _pairs(target, node.value)]
+    made = [target.id for target, value in pairs if isinstance(target, ast.Name) and _makes(value)]
+    return {name for name in made if made.count(name) == stores.count(name)}
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment with the value of each, where both are written one by one."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
+
+
+def _makes(value: ast.expr) -> bool:
+    """Whether a value is a new container or array."""
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.op, ast.Mult) and (_makes(value.left) or _makes(value.right))
+    return isinstance(value, _CONTAINERS) or (isinstance(value, ast.Call) and _MAKES.match(_called(value)) is not None)
 
 
 def _nested_names(own: Iterable[ast.AST]) -> set[str]:

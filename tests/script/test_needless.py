@@ -28,8 +28,13 @@ def longest(batch):
     batch.sort()
     return batch[-1]
 
+def scaled(rows):
+    for row in rows:
+        row[0] = 0
+    return rows
+
 def train(model, loader, optimizer, self):
-    history, best, stats = [], 9.0, {{}}
+    history, best, stats = [], 9.0, dict()
     for step, (x, y) in enumerate(loader):
         out = model(x)
         loss = out.mean()
@@ -70,6 +75,8 @@ def test_what_is_only_reported_is_needless(use: str) -> None:
     "use",
     [
         "loss = loss + cer",
+        "x['cer'] = cer",
+        "y.append(cer)",
         "scheduler.step(cer)",
         "self.cer = cer",
         "stats[cer].add_(1)",
@@ -95,6 +102,7 @@ def test_what_training_may_use_is_not(use: str) -> None:
         "loss = out.sum() + distance(x, y)",
         "cer = counted(x, y)",
         "cer = longest(x)",
+        "cer = scaled(x)",
         "cer = history.pop()",
         "cer = buffer.sample(64)",
         "cer = update_ema(model)",
