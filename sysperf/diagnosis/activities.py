@@ -298,6 +298,7 @@ class Stacks(Record, kw_only=True):
     statement: Annotated[
         float, activity("one statement of the step, the largest outside of the model where nothing above names what it does")
     ] = 0.0
+    statement_own: Annotated[float, activity("the same without what PyTorch's functions in Python do there")] = 0.0
     needless: Annotated[bool | None, fact("whether only reports use what that statement makes; null: there is none")] = None
     configuring: Annotated[
         float,

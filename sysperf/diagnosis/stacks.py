@@ -142,7 +142,7 @@ def describe(
     if checkpointed := _calls_of_checkpointing(main, rules):
         lines["recompute"] = checkpointed
     if (hot := statements.hottest(main, kinds_of, rules)) is not None:
-        counts["statement"] = hot.seen
+        counts["statement"], counts["statement_own"] = hot.seen, hot.own
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
     if counts["forward"] and (of_others := statements.unoptimized(main, rules, is_unoptimized)):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])

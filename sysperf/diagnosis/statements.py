@@ -52,6 +52,8 @@ class Hot(NamedTuple):
 
     statement: Frame
     seen: int
+    own: int
+    """Of those, the samples in which no function of PyTorch is called that is written in Python."""
     within: Counter[Frame]
 
 
@@ -59,6 +61,7 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
     """Return the statement with most samples that nothing names, outside of forward, backward and optimizer; None: there is none."""
     of_step = _functions_of_steps(samples, rules)
     counts: Counter[Frame] = Counter()
+    own: Counter[Frame] = Counter()
     within: dict[Frame, Counter[Frame]] = {}
     for sample, found in zip(samples, kinds_of, strict=True):
         user = rules.user_frame(sample.frames)
@@ -67,11 +70,13 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
         at = next((frame for frame in sample.frames if (frame.file, frame.function) in of_step and rules.user_frame([frame])), None)
         if at is not None:
             counts[at] += sample.count
+            below = itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, sample.frames)
+            own[at] += 0 if any("-packages/torch/" in frame.file for frame in below) else sample.count
             within.setdefault(at, Counter())[user] += sample.count
     if not counts:
         return None
     statement, count = counts.most_common(1)[0]
-    return Hot(statement, count, within[statement])
+    return Hot(statement, count, own[statement], within[statement])
 
 
 def unoptimized(samples: Sequence[Sample], rules: Rules, is_unoptimized: Callable[[Frame], bool]) -> Counter[Frame]:

@@ -59,6 +59,14 @@ def test_what_an_activity_names_is_no_statement_without_a_name() -> None:
     assert seen(SORTS, writes, (BACKWARD, at("<module>", 8))).statement == 0.0
 
 
+def test_functions_of_pytorch_are_no_work_of_the_programs_own() -> None:
+    """Clipping is written in Python, too: beside it stands what the program calls for its argument."""
+    clips = Frame("clip_grad_norm_", f"{TORCH}/nn/utils/clip_grad.py", 9), at("<module>", 6)
+    described = seen(SORTS, clips, clips, (at("settings", 2), at("<module>", 6)), (BACKWARD, at("<module>", 8)))
+
+    assert (described.statement, described.statement_own) == (0.75, 0.25)
+
+
 def test_whether_only_reports_use_a_statement_is_asked_of_that_one() -> None:
     """Of the hottest, by its own line."""
     frames = [(at("errors", 20), at("<module>", 9)), (BACKWARD, at("<module>", 8))]
