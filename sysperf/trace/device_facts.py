@@ -53,6 +53,11 @@ class Figures(Record, kw_only=True):
     sync_api_ms_per_step: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     sync_api_pct: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     sync_exposed_pct: Annotated[float | None, needs(*IDLE, CALLS, CALL_NAMES)] = None
+    sync_queued_pct: Annotated[
+        float | None,
+        fact("the part of it in which the next operation was launched already: the wait does not hold the device up"),
+        needs(*IDLE, CALLS, CALL_NAMES, LAUNCHES),
+    ] = None
     copy_api_pct: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     copy_api_exposed_pct: Annotated[float | None, needs(*IDLE, CALLS, CALL_NAMES)] = None
     launch_api_pct: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
@@ -64,6 +69,11 @@ class Figures(Record, kw_only=True):
     host_late_pct: Annotated[
         float | None,
         fact("host time in queued gaps whose operation began as soon as its launch was over: the host was no step ahead"),
+        needs(*IDLE, CALLS, LAUNCHES),
+    ] = None
+    idle_between_pct: Annotated[
+        float | None,
+        fact("queued gaps of 5 µs at most, in which a device goes on from one operation to the next"),
         needs(*IDLE, CALLS, LAUNCHES),
     ] = None
     idle_long_gaps_pct: Annotated[float | None, needs(*IDLE)] = None
@@ -79,6 +89,13 @@ class Figures(Record, kw_only=True):
     pageable_h2d: Annotated[float | None, needs(*PAGEABLE)] = None
     pageable_d2h: Annotated[float | None, needs(*PAGEABLE)] = None
     mtia_busy_pct: float | None = None
+
+
+def waiting_pct(figures: Figures) -> float | None:
+    """The time that a device is idle because the host waits for it: a wait while the next operation is queued holds nothing up."""
+    if figures.sync_exposed_pct is None:
+        return None
+    return figures.sync_exposed_pct - (figures.sync_queued_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0)
 
 
 class Work(Record, kw_only=True):

@@ -47,7 +47,12 @@ class HostWork(Record, kw_only=True):
     gc_pct: float | None = None
     evaluation_pct: float | None = None
     checkpoint_pct: float | None = None
-    recompiles: Annotated[int | None, fact("compilations within the window; those within another one are part of it")] = None
+    recompiles: Annotated[
+        int | None, fact("compilations within the window, without a start that is in it; those within another one are part of it")
+    ] = None
+    first_compile_pct: Annotated[
+        float | None, fact("compilation by torch.compile before the second iteration of a file that has the start")
+    ] = None
     compiled_regions: int | None = None
     graph_breaks: Annotated[int | None, fact("frames of Python, but optimizers, that were compiled each for itself")] = None
     data_parallel: Annotated[bool | None, fact("nn.DataParallel scatters, replicates and gathers")] = None
@@ -92,6 +97,7 @@ class Cpu(Record, kw_only=True):
         float, fact("the part of operator_pct by which operators take longer now and then than in other iterations, as without a CPU")
     ] = 0.0
     compile_pct: Annotated[float, fact("time in which torch.compile compiles")] = 0.0
+    compile_recurring_pct: Annotated[float, fact("the same behind the start of a program, of the time that follows it")] = 0.0
     loader_pct: float = 0.0
     loader_operator_pct: Annotated[float, fact("the part of loader_pct that is in operators: it needs a CPU wherever it runs")] = 0.0
     communication_pct: float = 0.0

@@ -27,6 +27,10 @@ MIN_TIMES = 1.8
 """Collectives, weighed by what each costs, that a rank must be late at to be one of several."""
 MIN_CHANCE = 1.7
 """Times its own spread that a late rank's waiting must be: three collectives of one length are just so."""
+MUCH_MORE = 4
+"""Times what the next rank causes."""
+SELDOM = 12
+"""Of so many jobs of ranks that are late by chance, one has the same rank last in all steps."""
 MIN_MORE_PCT = 10.0
 """Of the window: by so much more of one kind of time does a late rank differ from the others."""
 MOSTLY_PCT, MIN_STEPS = 75.0, 4
@@ -104,7 +108,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
     spans = [_compared_ns(summary, len(matched)) for summary in each]
     caused, once = _caused(matched), _is_mostly_once(matched, each[0].steps)
-    late = [] if once else _late(caused, len(each)) or _late_by_work(caused, parts)
+    late = [] if once else _late(caused, len(each)) or _late_by_work(caused, parts) or _late_each_step(matched, each[0].steps)
     shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
     lost = sum(shares) / len(shares) if shares else None
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
@@ -146,6 +150,22 @@ def _late_by_work(caused: Mapping[int, Sequence[int]], parts: Sequence[Mapping[s
     others = [each for index, each in enumerate(parts) if index != most]
     more = max((ns - _usual(others, (name,)) for name, ns in parts[most].items() if name in _BESIDE), default=0.0)
     return [most] if more >= MIN_MORE_PCT else []
+
+
+def _late_each_step(matched: list[list[Entry]], steps: Intervals) -> list[int]:
+    """The rank that causes far more waiting than any other, in so many steps (of eight ranks, in three) that it is hardly chance."""
+    starts, by_step = [start for start, _ in steps], defaultdict[int, list[list[Entry]]](list)
+    for entries in matched if len(steps) > 1 else ():
+        by_step[bisect_right(starts, entries[0].start)].append(entries)
+    each = [{index: sum(times) for index, times in _caused(of_step).items()} for of_step in by_step.values()]
+    lost = Counter[int]()
+    for of_step in each:
+        lost.update(of_step)
+    (most, ns), (_, next_ns) = [*lost.most_common(2), (-1, 0), (-1, 0)][:2]
+    if 100 * ns <= ROTATES_BELOW * lost.total() or ns < MUCH_MORE * next_ns:
+        return []
+    steps_late = ns * ns / sum(of_step.get(most, 0) ** 2 for of_step in each)
+    return [most] if len(matched[0]) ** (steps_late - 1) >= SELDOM else []
 
 
 def _is_beyond_chance(caused: Mapping[int, Sequence[int]], late: int) -> bool:

@@ -159,6 +159,46 @@ def test_who_waits_for_the_device_and_then_computes_is_told_to_launch_first(
         assert 100 * 6 / 13.1 * 4 / 5 <= gain(result, "sync")[1] <= (rank.host.work_after_wait_pct or 0) + 0.1  # both work at the same time
 
 
+def test_a_wait_before_a_gap_is_not_what_that_gap_waits_for(tmp_path: Path) -> None:
+    """After one wait a step, forty launches are late one by one: only the first of them fills the queue again."""
+
+    def step(machine: Machine) -> None:
+        machine.kernel(300)
+        machine.synchronize()
+        for _ in range(40):
+            machine.think(60)
+            machine.kernel(30)
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks
+
+    assert rank.host.refill_pct == pytest.approx(100 * 0.065 / 2.97, abs=0.5)
+    assert rank.figures.host_starved_pct == pytest.approx(100 * 40 * 0.035 / 2.97, abs=4)
+
+
+@pytest.mark.parametrize("between", [1.0, 40.0])
+def test_a_wait_while_short_kernels_are_queued_holds_nothing_up(tmp_path: Path, between: float) -> None:
+    """A graph of 300 kernels of 3 µs: the device goes on after 1 µs each. After 40 µs each something holds it back that is no wait."""
+
+    def step(machine: Machine) -> None:
+        launch, at = machine.graph(3), machine.now
+        for _ in range(300):
+            launch += between
+            args = {"device": 0, "stream": 7, "correlation": machine.events[-1]["args"].get("correlation"), "graph node id": 1}
+            machine.event("kernel", "captured_gemm", launch, 3, tid=7, pid=0, **args)
+            launch += 3
+        machine.free[7] = launch
+        assert at < launch
+        machine.synchronize("cudaStreamSynchronize")
+
+    result = analyzed(tmp_path, steps(Machine(), 6, step))
+    (rank,) = result.analysis.trace.ranks
+
+    assert rank.figures.sync_queued_pct == pytest.approx(rank.figures.sync_exposed_pct, abs=2)
+    assert "sync.per-step" not in {finding.rule for finding in result.analysis.findings}
+    assert rank.verdict == ("compute-bound" if between == 1 else "cannot-tell")
+    assert ("goes on from one short operation to the next" in rank.why) == (between == 1)
+
+
 @pytest.mark.parametrize(("host", "device"), [(30, 90), (90, 30), (60, 60)])
 def test_removing_a_synchronisation_gains_the_smaller_of_host_and_device(tmp_path: Path, host: int, device: int) -> None:
     """T31: with a wait after each kernel a step takes host + device, without it the larger of both; the wait's length is no answer."""
@@ -356,6 +396,11 @@ def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
         ("Memcpy HtoD (Pageable -> Device)", "train.py(31): next_batch", "input-bound"),
         ("Memcpy HtoD (Pageable -> Device)", "train.py(90): on_step_end", "host-bound"),
         ("Memcpy DtoH (Device -> Pageable)", "train.py(31): next_batch", "host-bound"),
+        ("Memcpy HtoD (Pageable -> Device)", "serve.py(31): decode_jpeg", "input-bound"),
+        ("Memcpy HtoD (Pageable -> Device)", "serve.py(31): decode_step", "host-bound"),
+        ("Memcpy HtoD (Pageable -> Device)", "detokenizer.py(31): send_batch", "host-bound"),
+        ("Memcpy HtoD (Pageable -> Device)", "diffusion.py(31): p_sample_loop", "host-bound"),
+        ("Memcpy HtoD (Pageable -> Device)", "backends/attention.py(31): update_metadata", "host-bound"),
     ],
 )
 def test_a_copy_to_the_device_and_a_place_say_that_data_was_prepared(tmp_path: Path, copy: str, place: str, verdict: str) -> None:
@@ -464,6 +509,44 @@ def test_exposed_communication_is_found_and_hidden_is_not(tmp_path: Path) -> Non
 
     assert "T17" in detected(analyzed(tmp_path, steps(Machine(), 6, after)))
     assert "T17" not in detected(analyzed(tmp_path, steps(Machine(), 6, beside)))
+
+
+def test_collectives_bound_a_program_without_marks_whose_host_is_done_long_before(tmp_path: Path) -> None:
+    """The file ends with the device's work: of the host, nobody knows that it does anything meanwhile."""
+    machine = Machine()
+    for _ in range(8):
+        for _ in range(12):
+            machine.kernel(300)
+        machine.free[20] = machine.free[7]
+        machine.free[7] = machine.kernel(2_000, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", stream=20)
+    result = analyzed(tmp_path, machine)
+
+    assert result.analysis.trace.verdict == "comm-bound"
+    assert gain(result, "communication")[1] == pytest.approx(100 * 2 / 5.6, abs=4)
+
+
+@pytest.mark.parametrize(("again", "verdict"), [(False, "cannot-tell"), (True, "host-bound")])
+def test_what_is_compiled_first_is_a_start_up(tmp_path: Path, again: bool, verdict: str) -> None:
+    """A plain profile from the first batch's copy on: one compilation of 9 s, or one of 300 ms in each of eight steps."""
+    machine = Machine()
+    machine.copy(900, "Memcpy HtoD (Pageable -> Device)", blocking=True)
+    for number in range(8):
+        if again or not number:
+            start = machine.now
+            machine.think((300 if again else 9_000) * MS)
+            machine.range("_compile.compile_inner (dynamo_timed)", start, "cpu_op")
+        for _ in range(40):
+            machine.kernel(300)
+        start = machine.now
+        machine.kernel(100, "multi_tensor_apply_kernel")
+        machine.range("Optimizer.step#AdamW.step", start)
+    result = analyzed(tmp_path, machine)
+    (rank,) = result.analysis.trace.ranks
+    rules_of = {finding.rule for finding in result.analysis.findings}
+
+    assert rank.verdict == verdict
+    assert ("compile.recompiles" in rules_of) is again
+    assert again or ("the file has a start-up" in rank.why and not rules_of & {"program.hole", "device.launch-bound"})
 
 
 def test_a_step_that_takes_longer_is_named(tmp_path: Path) -> None:

@@ -334,6 +334,43 @@ def test_pauses_at_another_place_in_each_step_are_other_programs(tmp_path: Path)
     assert "program.pauses-scattered" in {finding.rule for finding in result.analysis.findings}
 
 
+@pytest.mark.parametrize(("python_us", "verdict"), [(200, "host-bound"), (3, "compute-bound")])
+def test_what_others_leave_of_the_time_tells_what_a_program_does(tmp_path: Path, python_us: float, verdict: str) -> None:
+    """Others have the CPU two thirds of the time. Of the rest Python has 29 %, which is a tenth of the whole, or next to nothing."""
+    machine = Machine()
+    for number in range(8):
+        begin = machine.now
+        for operator in range(40):
+            start = machine.now
+            machine.think(500)
+            machine.range(f"aten::op{operator}", start, "cpu_op")
+            machine.think(python_us)
+        machine.range(f"ProfilerStep#{number}", begin)
+    trace = {"traceEvents": machine.events}
+    for number in range(8):
+        for turn in range(4):
+            delayed(trace, f"ProfilerStep#{number}", f"aten::op{3 + 4 * number + turn}", 15 * MS)
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).verdict == verdict
+    assert rank(result).hole.scattered_pct == pytest.approx(70, abs=6)
+
+
+def test_operators_that_are_little_of_what_others_leave_decide_nothing(tmp_path: Path) -> None:
+    """Others have the CPU within operators, too, and nobody knows what is left of these."""
+    trace = cpu_program([0] * 8)
+    for number in range(8):
+        for turn in range(4):
+            delayed(trace, f"ProfilerStep#{number}", f"aten::op{3 + 4 * number + turn}", 30 * MS)
+    for number, event in enumerate(event for event in trace["traceEvents"] if event["name"].startswith("aten::op")):
+        if number % 40 not in range(3, 36) and number % 7:
+            event["dur"] = 1
+    result = analyzed(tmp_path, trace)
+
+    assert rank(result).hole.scattered_pct == pytest.approx(86, abs=6)
+    assert rank(result).verdict != "compute-bound"
+
+
 def test_pauses_of_others_that_come_to_the_same_place_are_not_the_programs(tmp_path: Path) -> None:
     """A slice of the CPU that ends after each third step's time: four of eight steps stand at one place, and twelve times elsewhere."""
     trace = cpu_program([0] * 8)

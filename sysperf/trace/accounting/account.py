@@ -215,6 +215,8 @@ class Accounting:
         described = iterations.describe(by, spans)
         if (did.capture_pct or 0.0) >= verdict.MIN_EXPOSED_PCT:
             return msgspec.structs.replace(described, steady=False)
+        if self.times and (did.first_compile_pct or 0.0) >= max(verdict.MIN_EXPOSED_PCT, host.share(host.compiling_again)):
+            return msgspec.structs.replace(described, steady=False)
         if not described.by and verdict.is_one_pass(did, figured):
             return msgspec.structs.replace(described, steady=True)
         if host.window.is_of_device and len(spans) < MIN_DEVICE_STEPS:

@@ -56,6 +56,7 @@ def describe(host: HostTime, threads: Threads) -> tuple[Cpu, Hole, tuple[Site, .
         loader_pct=host.share(host.loader),
         loader_operator_pct=host.share(intersect(host.running, host.loader)),
         compile_pct=host.share(host.compiling),
+        compile_recurring_pct=100 * length(host.compiling_again) / max(1, window.end - host.settled),
         communication_pct=host.share(host.communicating),
         python_pct=host.share(between),
         python_recurring_pct=host.share(code) if python is None else _with_pauses(python, hole),

@@ -24,6 +24,8 @@ from sysperf.trace.timeline import COPY, GRAPH, KERNEL, Timeline
 ARRIVES_NS, QUICK_CALL_NS = 10_000, 20_000
 """A launch that nothing holds back arrives so soon behind its call; a longer call waited for room in the queue."""
 TINY_KERNEL_NS = 10_000
+BETWEEN_NS = 5_000
+"""A device takes 1 to 5 µs from one operation to the next that it has."""
 MAX_DEVICE_NS = 600_000_000_000
 """A device operation that takes more than 10 minutes is a broken record."""
 _CALLS = {
@@ -199,6 +201,9 @@ def figures(time: DeviceTime) -> Figures:
     starved = [(gap.start, gap.end) for gap in time.gaps if gap.kind == STARVED]
     short = [(gap.start, gap.end) for gap in time.gaps if gap.kind == STARVED and gap.end - gap.start < LONG_GAP_NS]
     long = [(gap.start, gap.end) for gap in time.gaps if gap.end - gap.start >= LONG_GAP_NS]
+    queued = [(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]
+    late = time.late_gaps()
+    between = subtract([(start, end) for start, end in queued if end - start <= BETWEEN_NS], late)
     iterations = time.window.iterations
     found = Figures(
         gpu_busy_pct_mean=percent(time.busy),
@@ -208,6 +213,7 @@ def figures(time: DeviceTime) -> Figures:
         sync_api_pct=percent(time.calls.sync),
         sync_api_ms_per_step=length(time.calls.sync) / 1e6 / iterations if iterations else None,
         sync_exposed_pct=percent(time.sync_exposed),
+        sync_queued_pct=percent(intersect(time.sync_exposed, queued)),
         copy_api_pct=percent(time.calls.copy),
         copy_api_exposed_pct=percent(time.copy_call_exposed),
         launch_api_pct=percent(time.calls.launch),
@@ -215,8 +221,9 @@ def figures(time: DeviceTime) -> Figures:
         host_exposed_pct=percent(time.host_exposed),
         host_starved_pct=percent(intersect(time.host_exposed, starved)),
         dispatch_idle_pct=percent(intersect(time.host_exposed, short)),
-        idle_queued_pct=percent([(gap.start, gap.end) for gap in time.gaps if gap.kind == QUEUED]),
-        host_late_pct=percent(intersect(time.host_exposed, time.late_gaps())),
+        idle_queued_pct=percent(queued),
+        host_late_pct=percent(intersect(time.host_exposed, late)),
+        idle_between_pct=percent(between),
         idle_long_gaps_pct=percent(long),
         longest_gap_ms=max((end - start for start, end in time.idle), default=0) / 1e6,
     )

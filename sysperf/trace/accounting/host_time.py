@@ -12,6 +12,8 @@ from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_threa
 from sysperf.trace.intervals import Interval, Intervals, clip, length, subtract, union
 from sysperf.trace.timeline import OPERATOR, Timeline
 
+MIN_ITERATIONS = 3
+"""Of so many, the first can be told from the others."""
 COLLECTION = lazy(r"(?i)(?:^|[^a-z0-9])gc(?:[^a-z0-9]|$)|garbage|^<built-in function collect>$")
 _COLLECTIVE = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):")
 COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
@@ -70,6 +72,22 @@ class HostTime:
     def compiling(self) -> Intervals:
         """The same within the window, outside the loader."""
         return subtract(clip(self.compilations, self.window.span), self.loader)
+
+    @cached_property
+    def compiling_again(self) -> Intervals:
+        """The same behind the start of a program."""
+        return clip(self.compiling, (self.settled, self.window.end))
+
+    @cached_property
+    def settled(self) -> int:
+        """Return when a start is over that the file has: what is compiled first, until the next iteration begins."""
+        if not self.window.is_extent or not self.compilations:
+            return self.window.start
+        iterations = self.iterations[1]
+        if len(iterations) < MIN_ITERATIONS:
+            return self.window.start
+        (start, end), (first, _) = iterations[0], self.compilations[0]
+        return start if first < start else end
 
     @cached_property
     def collecting(self) -> Intervals:

@@ -22,10 +22,15 @@ MAX_SITES = 8
 _OWN_WORK = lazy(r"Optimizer\.|<built-in function collect>|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
 _OF_DATA = lazy(
-    r"(?i)data|decod|collat|augment|transform(?!er)|token|preproc|fetch|pictur|image|video|audio|__getitem__|(?:\b|_)(?:open|read|load|sampl)"
+    r"(?i)(?<!meta)(?<!up)data(?!_?parallel)|imdecode|decode_?(?:jpe?g|png|frame)|collat|augment|transform(?!er)|tokeni[sz]|preproc|fetch|pictur|image|video|audio|__getitem__|(?:\b|_)(?:open|read|load|sampl)"
     r"|(?:get|next|make|prepare|build|new)_?(?:batch|input|sample|item)"
 )
 """Places that say that data is made ready."""
+_OF_RESULTS = lazy(
+    r"(?i)detoken|tokenization\w*\.py.*decode|postproc|(?:\b|_)(?:save|write)|(?:\b|_)(?:p|ddim|ddpm)_sampl"
+    r"|sample_?(?:token|logit|loop|step|next)|logits|load_?(?:state|weight|lora|adapter|model|checkpoint)"
+)
+"""Places whose words say so, too, and that make something of results, or of the model: tokens, pictures, weights."""
 _ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
 
 
@@ -70,7 +75,8 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
 
 def _is_of_data(site: Site) -> bool:
     """Whether a place says that data is prepared there: a copy that comes next does not tell what the host did before it."""
-    return not _OWN_WORK.match(site.what) and bool(_OF_DATA.search(f"{site.what} {site.where.text if site.where else ''}"))
+    place = f"{site.what} {site.where.text if site.where else ''}"
+    return not _OWN_WORK.match(site.what) and not _OF_RESULTS.search(place) and bool(_OF_DATA.search(place))
 
 
 def of_loader(timeline: Timeline, parts: list[Intervals], threads: Threads, whole: int) -> tuple[Site, ...]:

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from sysperf.trace.accounting.window import DEVICE_STEPS
 from sysperf.trace.declared import LAUNCHES
-from sysperf.trace.device_facts import Figures
+from sysperf.trace.device_facts import Figures, waiting_pct
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
 from sysperf.trace.host_facts import Cpu, HostWork
 
@@ -23,6 +23,8 @@ MIN_UNLAUNCHED_PCT = 50.0
 MIN_OWN_PCT = 50.0
 """Of the launching thread's time, in one operator that the CPU computes."""
 MIN_STEADY_STEPS = 2
+MAX_OTHERS_PCT = 50.0
+"""Of the time of a program on the CPU: where something else had more, the rest decides, and operators only as nearly all of it."""
 MIN_LONG_KERNELS_PCT = 10.0
 MAX_START_UP_PCT = 1.0
 QUICK_LAUNCH_US = 20.0
@@ -95,7 +97,7 @@ def _of_device(rank: Rank) -> Verdict:
     causes = {
         "input-bound": rank.loader_recurring_pct or 0.0,
         "host-bound": (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0),
-        "sync-bound": (figures.sync_exposed_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0),
+        "sync-bound": waiting_pct(figures) or 0.0,
         "comm-bound": figures.nccl_exposed_pct or 0.0,
         "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
     }
@@ -105,9 +107,11 @@ def _of_device(rank: Rank) -> Verdict:
         return _cannot(unknown)
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
-    if busy >= MIN_BUSY_PCT:
+    between = (figures.idle_between_pct or 0.0) if share < MIN_EXPOSED_PCT / 2 else 0.0
+    if busy + between >= MIN_BUSY_PCT:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
-        return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time"
+        beside = f", and {between:.0f} % it goes on from one short operation to the next" if busy < MIN_BUSY_PCT else ""
+        return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time{beside}"
     idle = f"the device is idle {100 - busy:.0f} % of the time"
     if (rank.host.start_up_pct or 0.0) >= MIN_EXPOSED_PCT and not rank.steps.steady:
         return _cannot(_waits_for_start_up(rank))
@@ -205,6 +209,8 @@ def is_one_pass(did: HostWork, figures: Figures) -> bool:
 
 def _start_up(rank: Rank, share: float) -> str:
     """Why waiting for the host may be that of a start-up; empty where it is none."""
+    if (first := rank.host.first_compile_pct or 0.0) >= max(MAX_START_UP_PCT, share / 2):
+        return f"torch.compile compiles {first:.0f} % of the time before the second step: the file has a start-up"
     is_short = rank.steps.by in _UNMARKED or (rank.steps.by != "" and rank.steps.count < MIN_STEADY_STEPS)
     if (not rank.steps.steady or is_short) and (rank.host.start_up_pct or 0.0) >= max(MAX_START_UP_PCT, share / 2 if is_short else 0.0):
         return _waits_for_start_up(rank)
@@ -247,7 +253,9 @@ def _of_cpu(rank: Rank) -> Verdict:
     if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
         few = _number(cpu.operators if cpu else 0, "operator")
         return _cannot(f"{few} and no device: too little to conclude from; profile some whole steps")
-    python = cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_pct
+    scattered = rank.hole.scattered_pct or 0.0
+    left = 100 - scattered if MAX_OTHERS_PCT <= scattered < 99 else 100.0
+    python = min(100.0, 100 * (cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_recurring_pct) / left)
     causes = {
         "input-bound": (
             rank.loader_recurring_pct or 0.0,
@@ -261,10 +269,14 @@ def _of_cpu(rank: Rank) -> Verdict:
     if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
         return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
-        of_what = "a median step" if verdict == "host-bound" else "the time"
+        aside = f", without the {scattered:.0f} % in which something else had the CPU" if left < 100 else ""
+        of_what = f"a median step{aside}" if verdict == "host-bound" else "the time"
         return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
     loading = cpu.loader_pct if rank.loader_recurring_pct is None else rank.loader_recurring_pct
     running = 100 - loading - cpu.communication_pct - python
+    others = scattered + cpu.interrupted_pct
+    if others >= MAX_OTHERS_PCT and 100 * (cpu.operator_pct - cpu.interrupted_pct) < MIN_BUSY_PCT * (100 - others):
+        return _cannot(f"something else had the CPU {others:.0f} % of the time: trace it again when the machine is quiet")
     if running >= MIN_BUSY_PCT:
         return "compute-bound", f"operators run {running:.0f} % of the time" + (
             " of a median step" if running > cpu.operator_pct + 1 else ""
@@ -280,7 +292,9 @@ def _with_pauses(why: str, share: float, pauses: float, *, certain: bool) -> Ver
 
 def _beside(cpu: Cpu, python: float) -> str:
     """What a program on the CPU does that is neither an operator nor the loader."""
-    return "torch.compile compiles" if 2 * cpu.compile_pct > python else "the main thread runs Python, or waits, between operators"
+    return (
+        "torch.compile compiles" if 2 * cpu.compile_recurring_pct > python else "the main thread runs Python, or waits, between operators"
+    )
 
 
 def _exchanging(rank: Rank) -> str:

@@ -15,6 +15,7 @@ from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import OPERATOR, Timeline
 
 DEVICE_STEPS = "device_steps"
+GPU_EXTENT = "gpu_extent"
 LONG_GAP_NS = 1_000_000
 MIN_LOADER_CALLS = 4
 MIN_STEPS_TO_DROP_ONE = 3
@@ -218,7 +219,7 @@ def _of_loader(spans: list[Interval]) -> Window | None:
 def extent(timeline: Timeline) -> Window | None:
     """Return the time from the first to the last operation of the device; of the host where no device did anything. A cut ends it."""
     kinds = (
-        ("gpu_extent", timeline.operations),
+        (GPU_EXTENT, timeline.operations),
         ("accelerator_extent", timeline.accelerator),
         ("host_extent", timeline.ranges),
         ("host_extent", timeline.system_calls),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.device_facts import KERNEL_KINDS, Figures, Work
+from sysperf.trace.device_facts import KERNEL_KINDS, Figures, Work, waiting_pct
 from sysperf.trace.facts import INTERRUPTIONS, Prediction, Replay, Skew
 from sysperf.trace.host_facts import Cpu, Hole, HostWork
 from sysperf.trace.intervals import union
@@ -78,7 +78,7 @@ FIXES = (
         "sync", Edit(no_waits=_WAITS), Edit(no_waits=_WAITS),
         "high: the host goes on without waiting, and launches as before; the step then takes what host or device need, whichever is "
         "longer; low: half of that, because some waits stay, as where a loss is shown",
-        lambda at: (at.figures.sync_exposed_pct or 0.0) + (at.figures.copy_api_exposed_pct or 0.0) + (at.host.refill_pct or 0.0), 0.5,
+        lambda at: (waiting_pct(at.figures) or 0.0) + (at.host.refill_pct or 0.0), 0.5,
     ),
     Fix(
         "pageable", Edit(no_waits=_COPYING), Edit(no_waits=_COPYING, beside=nodes.H2D),
@@ -265,7 +265,7 @@ def predict_cpu(cpu: Cpu, hole: Hole, batches: Batches) -> Replay:
     parts = {
         "loader": _of_loader(cpu, batches),
         "hole": (MEASURED * (pause if hole.recurring_least_pct is None else hole.recurring_least_pct), pause),
-        "compile": (cpu.compile_pct / 2, cpu.compile_pct),
+        "compile": (cpu.compile_recurring_pct / 2, cpu.compile_recurring_pct),
         "gc": (cpu.gc_pct / 2, cpu.gc_pct),
         "launch": (dispatch / 4, dispatch),
         "readbacks": (0.5 * cpu.readback_pct, 0.95 * cpu.readback_pct),

@@ -16,7 +16,7 @@ import msgspec
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import DeviceTime, Launches
-from sysperf.trace.accounting.window import Window, loader_calls, optimizer_steps
+from sysperf.trace.accounting.window import GPU_EXTENT, Window, loader_calls, optimizer_steps
 from sysperf.trace.device_facts import KERNEL_KINDS
 from sysperf.trace.intervals import Interval, Intervals
 from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
@@ -128,7 +128,8 @@ class Builder:
         inside = {index for item in items for index in item.operations}
         frontier = max((item.end for item in items), default=self.window.start)
         earlier = [index for index in range(len(operations)) if index not in inside]
-        return Graph(items, operations, earlier, self.window.start, self.window.end, max(0, self.window.end - frontier))
+        after_last = 0 if self.window.rule == GPU_EXTENT else max(0, self.window.end - frontier)  # the device's work ends that one
+        return Graph(items, operations, earlier, self.window.start, self.window.end, after_last)
 
     def _operations(self) -> tuple[list[int], list[int]]:
         """(the operations that run or are launched in the window, by their start; the start of each launch, or -1)."""
