@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Generator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -77,8 +77,11 @@ class Dict(LinkResolver):
 
     def exists(self, path: str) -> bool:
         inside = self.resolve(path)
-        prefix = f"{inside}/"
-        return any(name == inside or name.startswith(prefix) for name in (*self.files, *self.links))
+        return inside in self.files or inside in self.links or inside in self._parents
+
+    @functools.cached_property
+    def _parents(self) -> frozenset[str]:
+        return frozenset(str(folder) for name in (*self.files, *self.links) for folder in PurePath(name).parents)
 
 
 COUNTS = "counts"
@@ -126,9 +129,9 @@ def captured(kind: str, name: str) -> Host:
     return Host(archive, tree=_opened(archive))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.cache
 def _opened(archive: Path) -> Tree:
-    """The files of a captured machine, which nothing changes. Consecutive tests are about the same one; to unpack it costs 100 ms."""
+    """The files of a captured machine, which nothing changes. All 21 take 120 MB, and 1.4 s to unpack."""
     return open_tree(archive)
 
 

@@ -36,6 +36,17 @@ def test_quantiles_are_those_of_the_tables(probability: float, freedom: int, exp
     assert stats.t_quantile(probability, freedom) == pytest.approx(expected, rel=1e-5)
 
 
+@given(values, st.floats(0.95, 0.999))
+def test_an_interval_is_as_wide_as_the_exact_variance_says(log_ratios: list[float], level: float) -> None:
+    """Equal values have a variance of exactly 0."""
+    half = stats.t_quantile((1 + level) / 2, len(log_ratios) - 1) * statistics.stdev(log_ratios) / math.sqrt(len(log_ratios))
+    found = stats.interval(log_ratios, 1 - level)
+    equal = stats.interval([log_ratios[0]] * len(log_ratios), 1 - level)
+
+    assert found.high - found.mean == pytest.approx(half, rel=1e-9, abs=1e-12)
+    assert equal.low == equal.mean == equal.high
+
+
 @given(values, st.floats(-0.2, 0.2))
 def test_intervals_move_with_the_data_and_hold_their_mean(log_ratios: list[float], shift: float) -> None:
     """Both kinds; exchanging the variants mirrors them."""
