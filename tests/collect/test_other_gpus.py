@@ -294,14 +294,14 @@ def test_accelerators_of_other_makers_are_counted() -> None:
     ("ids", "said"),
     [
         ("1da30001 1da31000 1da31060", "2 Gaudi of Intel's"),
-        ("1ae00027 1ae00076 1ae00042 1ae0001f", "2 TPU of Google's"),
+        ("1ae00027 1ae00076 1ae00042 1ae0001f", "2 TPUs of Google's"),
         ("1d0f7064 1d0f7364 1d0fec20 1d0f8061", "2 Trainium or Inferentia of Amazon's"),
         ("19e5d802 19e51822 19e5a222", "1 Ascend of Huawei's"),
         ("17cba080 17cba100 17cb1103", "2 Cloud AI of Qualcomm's"),
         ("1e52401e", "1 card of Tenstorrent's"),
         ("cabc0370", "1 MLU of Cambricon's"),
         ("1d950001", "1 IPU of Graphcore's"),
-        ("1ed50201 1ed502ff 1ed50323 1ed501ff", "2 GPU of Moore Threads'"),
+        ("1ed50201 1ed502ff 1ed50323 1ed501ff", "2 GPUs of Moore Threads'"),
         ("10de2330 1af41041", ""),
     ],
 )

@@ -30,4 +30,9 @@ def others(listed: str | None) -> tuple[str, ...] | None:
     if listed is None:
         return None
     counts = Counter(match.lastindex for match in _DEVICE.finditer(listed))
-    return tuple(f"{counts[place]} {name}" for place, name in enumerate(MAKERS, 1) if counts[place])
+    return tuple(f"{counts[place]} {_named(name, counts[place])}" for place, name in enumerate(MAKERS, 1) if counts[place])
+
+
+def _named(name: str, count: int) -> str:
+    """Return the plural of a common noun; names of products stay as they are."""
+    return name.replace(" of ", "s of ", 1) if count > 1 and name.startswith(("card ", "GPU ", "IPU ", "MLU ", "TPU ")) else name
