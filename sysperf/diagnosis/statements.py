@@ -25,7 +25,8 @@ _APPENDS = lazy(r"^((?:self\.)?\w+)(?:: [^=]+)? = (?:torch\.|np\.|numpy\.)?(?:ca
 _GIVES = r"^(?:[\w.]+, *)*{0}(?:, *[\w.]+)*(?:: [^=]+)? = |^for \b.*\b{0}\b.* in "
 _RETAINS = lazy(r"\bbackward\(.*\bretain_graph=True")
 _PASSES = lazy(r"\.backward\(")
-_STEPS = lazy(r"\.step\(")
+_USES = lazy(r"\.step\(|\.b?grads?\b|\bgrads?\b|_grads?\b|clip_grad")
+"""What looks at the gradients of one pass, or uses them."""
 _FUNCTION = lazy(r"(?:async )?def |class |@")
 _OF_PARAMETERS = lazy(r"\b(?:named_)?parameters\(|param_groups|\bparams\b")
 _UPDATES = lazy(r"\w -= |\.data(?:\.\w+_\(| = )|\.(?:sub_|addcdiv_)\(")
@@ -133,11 +134,11 @@ def passes_again(frame: Frame, loop: range, read_line: ReadLine) -> bool:
     if not _RETAINS.search(read_line(frame)):
         return False
     lines = [read_line(msgspec.structs.replace(frame, line=number)) for number in loop[:MAX_BODY_LINES]]
-    if loop and not any(map(_STEPS.search, lines)):
+    if loop and not any(map(_USES.search, lines)):
         return True
     for distance in range(1, MAX_BODY_LINES):
         text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) + distance))
-        if _STEPS.search(text) or _FUNCTION.match(text):
+        if _USES.search(text) or _FUNCTION.match(text):
             return False
         if _PASSES.search(text):
             return True

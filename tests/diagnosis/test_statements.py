@@ -115,6 +115,12 @@ def test_layers_that_are_joined_in_a_forward_pass_do_not_grow() -> None:
         ),
         ("while True:\n    loss.backward(retain_graph=True)\n    optimizer.step()\n", 0.0),
         ("for loss in losses:\n    loss.backward()\noptimizer.step()\n", 0.0),
+        ("for loss in losses:\n    loss.backward(retain_graph=True)\n    clip_grad_norm_(weights, 1.0)\n    total += p.grad\n", 0.0),
+        (
+            "while True:\n    old.backward(retain_graph=True)\n    kept = [p.grad for p in weights]\n    new.backward()\n    optimizer.step()\n",
+            0.0,
+        ),
+        ("while True:\n    old.backward(retain_graph=True)\n    optimizer.zero_grad()\n    new.backward()\n    optimizer.step()\n", 0.0),
     ],
 )
 def test_passes_through_one_graph_are_told_from_those_of_two_optimizers(source: str, share: float) -> None:
