@@ -24,7 +24,13 @@ FIGURES = ("steps", "step_ms_median", "dataloader_workers", "dataloader_calls", 
            "matmul_time_share", "tensor_core_share", "nccl_pct", "nccl_exposed_pct", "nccl_kernels_per_step", "pageable_h2d",
            "pageable_d2h", "mtia_busy_pct")  # fmt: skip
 COUNTS = ("gpu_before_launch", "bad_durations", "uncorrelated_gpu_ops", "gpu_ops", "same_stream_overlaps")
-each = pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+
+
+@pytest.fixture(scope="module", params=TRACES, ids=lambda path: path.name.partition(".")[0])
+def path(request: pytest.FixtureRequest) -> Path:
+    """Each labelled trace: a fixture of the module, so that its tests run one after the other and read it once."""
+    traced: Path = request.param
+    return traced
 
 
 def assert_close(figures: dict[str, Any], known: dict[str, Any], names: tuple[str, ...] = FIGURES) -> None:
@@ -37,7 +43,6 @@ def assert_close(figures: dict[str, Any], known: dict[str, Any], names: tuple[st
             assert value == pytest.approx(right, rel=0.01, abs=0.05), name
 
 
-@each
 def test_figures_of_the_window(path: Path) -> None:
     """Every figure, and the window that it is about."""
     known, rank = truth(path), result(path).analysis.trace.ranks[0]
@@ -51,7 +56,6 @@ def test_figures_of_the_window(path: Path) -> None:
     assert {name: figures["trust"][name] for name in COUNTS} == {name: known["trust"][name] for name in COUNTS}
 
 
-@each
 def test_figures_of_other_windows(path: Path) -> None:
     """All steps, and all that the device did."""
     timeline = read(str(path))
@@ -61,7 +65,6 @@ def test_figures_of_other_windows(path: Path) -> None:
         assert_close({figure: getattr(figures, figure) for figure in FIGURES[4:]}, known, FIGURES[4:])
 
 
-@each
 def test_findings_and_verdict(path: Path) -> None:
     """What is there is found, what is not there is not reported, and the verdict is one of those that are right."""
     known, analyzed = truth(path), result(path)
@@ -74,7 +77,6 @@ def test_findings_and_verdict(path: Path) -> None:
     assert analyzed.analysis.trace.why
 
 
-@each
 def test_exposed_shares_and_busy_add_up(path: Path) -> None:
     """Every moment of the window belongs to one of them."""
     figures = result(path).analysis.trace.ranks[0].figures
@@ -91,7 +93,6 @@ def test_exposed_shares_and_busy_add_up(path: Path) -> None:
     assert sum(part or 0.0 for part in parts) == pytest.approx(100)
 
 
-@each
 def test_predictions_keep_their_bounds(path: Path) -> None:
     """No gain without a replay within 5 %, none that is more than its cause costs, none upside down."""
     rank = result(path).analysis.trace.ranks[0]
