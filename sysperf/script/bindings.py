@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sysperf.script.nodes import dotted, last_name
@@ -10,6 +11,7 @@ from sysperf.script.syntax import Function, Tree
 
 MAX_BINDINGS = 12
 MAX_CALLS = 8
+MAX_DEPTH = 4
 _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 """What these names mean everywhere, should the import be a star's."""
 
@@ -38,6 +40,7 @@ class Bindings:
         self.functions: dict[str, list[Function]] = {}
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
         self.calls: dict[str, list[ast.Call]] = {}
+        self._handed_over: dict[Function, list[ast.Call]] = {}
         self._items: dict[str, list[tuple[str, ast.expr]]] = {}
         self._updates: dict[str, list[ast.Call]] = {}
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
@@ -51,6 +54,7 @@ class Bindings:
         self._read_functions()
         self._read_assignments()
         self._read_calls()
+        self._read_handed_over()
 
     def _read_imports(self) -> None:
         for statement in self._tree.of(ast.Import):
@@ -112,8 +116,7 @@ class Bindings:
         for call in self._tree.of(ast.Call):
             name = last_name(call.func)
             for called in (name, *self._aliases(call.func)):
-                if called in self.functions and len(known := self.calls.setdefault(called, [])) < MAX_CALLS:
-                    known.append(call)
+                self._called(called, call)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
                 self._read_backward(call, call.func)
             if name in ("parameters", "named_parameters") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
@@ -129,6 +132,38 @@ class Bindings:
         values = [binding.value for binding in bindings if not binding.path and not binding.element]
         parts = [part for value in values for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))]
         return [name for part in parts if (name := _function_of(part))]
+
+    def _called(self, name: str, call: ast.Call) -> None:
+        if (name in self.functions or name in self.classes) and len(known := self.calls.setdefault(name, [])) < MAX_CALLS:
+            known.append(call)
+
+    def _read_handed_over(self) -> None:
+        """Calls of what was handed over as a value: ``callback(loss)``, ``self.on_step(loss)``, ``for hook in hooks: hook(loss)``."""
+        for call in self._tree.of(ast.Call):
+            name = dotted(call.func)
+            if name and last_name(call.func) not in self.functions and self._is_handed_over(call.func):
+                for function in dict.fromkeys(self.functions_of(call.func)):
+                    self._handed_over.setdefault(function, []).append(call)
+
+    def _is_handed_over(self, called: ast.expr) -> bool:
+        """Whether a name is given by a caller, or by a loop, itself or through an attribute."""
+        bindings = self.lookup(called, dotted(called))
+        kept = [each for binding in bindings if (value := whole(binding)) is not None for each in self.lookup(value, dotted(value))]
+        return any(binding.parameter is not None or binding.element for binding in (*bindings, *kept))
+
+    def functions_of(self, node: ast.expr | None, depth: int = MAX_DEPTH, *, element: bool = False) -> Iterator[Function]:
+        """The functions of the file that an expression may stand for, or that a list of them has (`element`)."""
+        if element and isinstance(node, ast.List | ast.Tuple):
+            for part in node.elts[:MAX_BINDINGS]:
+                yield from self.functions_of(part, depth)
+        name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else _function_of(node)
+        bindings = self.lookup(node, name) if node is not None and name and depth else []
+        for binding in bindings:
+            for given in self.arguments(binding.parameter) if binding.parameter is not None else (whole(binding),):
+                yield from self.functions_of(given, depth - 1, element=element or binding.element)
+        if name and not bindings and not element:
+            functions = self.functions.get(name.removeprefix("self."), [])
+            yield from [each for each in functions if len(functions) == 1 and self._is_method(each) == name.startswith("self.")]
 
     def _read_backward(self, call: ast.Call, method: ast.Attribute) -> None:
         """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""
@@ -170,10 +205,16 @@ class Bindings:
     def call_sites(self, function: Function) -> list[ast.Call]:
         """The calls of a function in this file; none where another has the same name, and they cannot be told apart.
 
-        A method is called on `self`, or on something else by a name that is not also one of every model (`model.train()`).
+        A method is called on `self`, or on something else by a name that is not also one of every model (`model.train()`), and `__init__`
+        by its class. What was handed over as a value is called by the name that it has there.
         """
+        return [*self._calls_by_name(function), *self._handed_over.get(function, ())]
+
+    def _calls_by_name(self, function: Function) -> list[ast.Call]:
         owner = self._tree.parents.get(function)
         is_method = isinstance(owner, ast.ClassDef)
+        if isinstance(owner, ast.ClassDef) and function.name == "__init__":
+            return [call for call in self.calls.get(owner.name, []) if isinstance(call.func, ast.Name)]
         sites = [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
         if isinstance(owner, ast.ClassDef):  # an agent that acts lets its networks act
             sites = [site for site in sites if not (_is_of_a_part(site.func) and self._tree.class_of(site) is owner)]
@@ -190,7 +231,7 @@ class Bindings:
         is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
         given = []
         for call in self.call_sites(function):
-            place = index - 1 if is_method and isinstance(call.func, ast.Attribute) else index
+            place = index - is_method  # also where its class is called, or it was handed over
             if 0 <= place < len(call.args) and not any(isinstance(argument, ast.Starred) for argument in call.args[: place + 1]):
                 given.append(call.args[place])
             given += [keyword.value for keyword in call.keywords if keyword.arg == name and name]
@@ -208,6 +249,14 @@ class Bindings:
         names = {last_name(base) for base in node.bases}
         inner = [self.classes[name] for name in names if name in self.classes] if depth else []
         return names.union(*(self._bases(base, depth - 1) for base in inner))
+
+
+def whole(binding: Binding) -> ast.expr | None:
+    """What a name stands for as a whole: of ``a, b = x, y`` the one beside it."""
+    if not binding.path:
+        return binding.value
+    parts = binding.value.elts if isinstance(binding.value, ast.Tuple) and not binding.element else []
+    return parts[binding.path[0]] if len(binding.path) == 1 and binding.path[0] < len(parts) else None
 
 
 def _function_of(node: ast.expr | None) -> str:

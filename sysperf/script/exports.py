@@ -20,7 +20,7 @@ from sysperf.script.steps import STEP_HOOKS
 from sysperf.script.syncs import is_moved
 from sysperf.script.syntax import Function, Tree, within
 from sysperf.script.values import Value, is_abstract, returns
-from sysperf.script.waiting import FORWARD, MAKERS, WORD, waiting
+from sysperf.script.waiting import FORWARD, MAKERS, WORD, by_function, waiting
 
 MAX_KINDS = 4
 MAX_GIVEN = 12
@@ -76,13 +76,14 @@ def outline(source: Source, modules: Modules) -> Links | None:
     classes = {node.name: _methods(node) for node in tree.module.body if isinstance(node, ast.ClassDef)}
     functions = {part.name: part for part in tree.module.body if isinstance(part, Function)}
     methods = {f"{name}.{method.name}": method for name, each in classes.items() for method in each}
+    all_functions = {**functions, **methods}
     return Links(
         imports=imports,
         stars=stars,
         defines=tuple(functions),
         classes={name: Class(methods=tuple(method.name for method in each)) for name, each in classes.items()},
         outlined=True,
-        waits={name: WORD for name, function in {**functions, **methods}.items() if _reads(function)},
+        waits=by_function(tree, all_functions, ((function.lineno, WORD) for function in all_functions.values() if _reads(function))),
     )
 
 
@@ -120,19 +121,14 @@ def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
 
 
 def _call(file: File, call: ast.Call, ref: Ref) -> Called | None:
-    """One call, where it is made often."""
+    """One call, where it is made often, or hands over a loader or a function, which may be used often there."""
     where = file.loops.where(call)
-    if where.often not in _OFTEN:
+    given = tuple(_kinds(file, (given,)) for given in call.args[:MAX_GIVEN] if not isinstance(given, ast.Starred))
+    named = {given.arg: _kinds(file, (given.value,)) for given in call.keywords[:MAX_GIVEN] if given.arg}
+    often = where.often if where.often in _OFTEN else ""
+    if not often and not any(known.loader or known.kind == "function" for kinds in (*given, *named.values()) for known in kinds):
         return None
-    return Called(
-        file=ref[0],
-        name=ref[1],
-        often=where.often,
-        guarded=where.guarded,
-        given=tuple(_kinds(file, (given,)) for given in call.args[:MAX_GIVEN] if not isinstance(given, ast.Starred)),
-        named={given.arg: _kinds(file, (given.value,)) for given in call.keywords[:MAX_GIVEN] if given.arg},
-        is_open=is_open(call),
-    )
+    return Called(file=ref[0], name=ref[1], often=often, guarded=where.guarded, given=given, named=named, is_open=is_open(call))
 
 
 def _results(file: File) -> Iterator[tuple[str, Result]]:
@@ -218,6 +214,9 @@ def _each(file: File, node: ast.expr) -> Iterator[Known]:
             yield Known(value.kind, _place(file, value) if value.kind in _CONTAINED else "", value.guess)
     if isinstance(node, ast.Name | ast.Attribute | ast.Call) and (made := _made(file, node)) is not None:
         yield Known("object", made=made)
+    for function in file.names.functions_of(node):
+        if name := file.names.outside.name_of(function):
+            yield Known("function", made=(file.source.path, name))
 
 
 def _place(file: File, value: Value) -> str:

@@ -11,7 +11,7 @@ MAX_CALLS = 8
 class Known(Record):
     """What an expression of another file may be; `loader` is the place of the loader that it is, or comes from.
 
-    `made` is the class of an object whose methods are followed.
+    `made` is the class of an object whose methods are followed, or a function that is handed over.
     """
 
     kind: str

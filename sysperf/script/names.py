@@ -158,7 +158,7 @@ class Names(Bindings):
         """Whether a call gives None or False for a parameter, or nothing where that is the default."""
         name = [*function.args.posonlyargs, *function.args.args][index].arg
         is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
-        given = argument(call, name, index - 1 if is_method and isinstance(call.func, ast.Attribute) else index)
+        given = argument(call, name, index - is_method)
         if given is None and is_open(call):
             return False
         value = given if given is not None else _default_of((function, index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from sysperf.script.bindings import Binding, Bindings
+from sysperf.script.bindings import Binding, Bindings, whole
 from sysperf.script.links import Called, Class, Kinds, News, Result, Use
 from sysperf.script.modules import Modules, Ref, referred
 from sysperf.script.nodes import dotted, last_name
@@ -112,7 +112,22 @@ class Outside:
         if name and (found := referred(self.imports, name)) is not None and not self._is_local(node, name):
             return found
         owner = self.instance(node.value, depth) if isinstance(node, ast.Attribute) and depth else None
-        return (owner[0], f"{owner[1]}.{node.attr}") if owner is not None and isinstance(node, ast.Attribute) else None
+        if owner is not None and isinstance(node, ast.Attribute):
+            return owner[0], f"{owner[1]}.{node.attr}"
+        return self._handed_over(node, depth) if name and self.news.called else None
+
+    def _handed_over(self, node: ast.expr, depth: int) -> Ref | None:
+        """The function that another file hands over, which is called here by the name of a parameter or an attribute."""
+        for binding in self._names.lookup(node, dotted(node)) if depth and dotted(node) else ():
+            found: Ref | None = None
+            if binding.parameter is not None:
+                known = (known for kinds in self.given(*binding.parameter) for known in kinds if known.kind == "function")
+                found = next((each.made for each in known), None)
+            elif (value := whole(binding)) is not None:
+                found = self._handed_over(value, depth - 1)
+            if found is not None:
+                return found
+        return None
 
     def _is_local(self, node: ast.expr, name: str) -> bool:
         function, first = self._tree.function_of(node), name.partition(".")[0]

@@ -19,7 +19,7 @@ MAX_ABOVE = 100
 """Classes that one inherits from."""
 MAX_HEIRS = 200
 """Methods of heirs that are followed where the one of their base is called."""
-_ORDER = ("step", "evaluation", "forward", "sample", "epoch")
+_ORDER = ("step", "evaluation", "forward", "sample", "epoch", "")
 
 
 class Program:
@@ -146,21 +146,21 @@ class Program:
     def _enough(self, call: Called, links: Links) -> int:
         """What must stand in a function so that a call of it says something new."""
         given = [known for kinds in (*call.given, *call.named.values()) for known in kinds]
-        if any((known.loader and known.kind in ("loader", "loaders")) or self._has_methods(known) for known in given):
+        if any((known.loader and known.kind in ("loader", "loaders")) or self._does_more(known) for known in given):
             return 0
         if call.often == "forward" or (links.outlined and call.often not in ("step", "evaluation")):
             return FORWARD
         return WORD if any(known.kind in TENSORS for known in given) else RELAY
 
-    def _has_methods(self, known: Known) -> bool:
-        """Whether an object that is given has methods of which something would be said."""
+    def _does_more(self, known: Known) -> bool:
+        """Whether something would be said of a method of an object that is given, or of a function."""
         return known.made is not None and self._waits(known.made, WORD)
 
     def _waits(self, ref: Ref, least: int = RELAY) -> bool:
-        """Whether something would be said of a method of a class, were it called often."""
+        """Whether something would be said of a function, or of a method of a class, were it called often."""
         found = self.definition(ref)
         waits = self._files[found[0]].waits if found is not None else {}
-        return found is not None and any(what >= least for name, what in waits.items() if name.startswith(f"{found[1]}."))
+        return found is not None and any(what >= least for name, what in waits.items() if f"{name}.".startswith(f"{found[1]}."))
 
     def _becomes_known(self, node: Class) -> bool:
         """Whether a class is a model or the like by what it inherits from another file, and that matters for what it does."""

@@ -106,7 +106,7 @@ class Values:
         return [
             Value(known.kind, self._names.outside.elsewhere(known.loader), known.guess)
             for known in kinds
-            if known.kind not in ("none", "object")
+            if known.kind not in ("none", "object", "function")
         ]
 
     def _look(self, node: ast.AST, depth: int) -> list[Value]:

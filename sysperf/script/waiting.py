@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sysperf.script.facts import Script
 from sysperf.script.file import File
 from sysperf.script.kinds import LOADERS
 from sysperf.script.nodes import last_name
+from sysperf.script.syntax import Function, Tree
 
 WORD, RELAY, FACT, FORWARD = 1, 2, 3, 4
 """What stands in a function: a word that tells something of a tensor, a call of another file, a fact, a fact of a forward pass."""
@@ -40,19 +41,35 @@ _OF_FORWARD = ("torch.tensor", "torch.nonzero", ".nonzero", "torch.masked_select
 def waiting(file: File, script: Script, relays: Iterable[int]) -> dict[str, int]:
     """The functions that others can call, by the most that stands in them; `relays` are lines with calls of other files."""
     functions = {name: function for function in file.tree.functions if (name := file.names.outside.name_of(function))}
+    facts = (*_facts(script), *((line, RELAY) for line in relays), *_words(file))
+    found = by_function(file.tree, functions, facts)
+    return {name: what for name, what in found.items() if file.loops.of_function(functions[name]).often not in ("step", "evaluation")}
+
+
+def by_function(tree: Tree, functions: Mapping[str, Function], facts: Iterable[tuple[int, int]]) -> dict[str, int]:
+    """The most that stands on the lines of each function, or of those of its file that it calls, by however many others."""
     spans = sorted((function.lineno, function.end_lineno or function.lineno, name) for name, function in functions.items())
     starts = [start for start, _, _ in spans]
-    found: dict[str, int] = {}
-    for line, what in (*_facts(script), *((line, RELAY) for line in relays), *_words(file)) if spans else ():
+
+    def around(line: int) -> str:
         start, end, name = spans[max(0, bisect_right(starts, line) - 1)]
-        if start <= line <= end:
-            found[name] = max(found.get(name, 0), what)
-    for name in [*found]:  # who calls such a one in its file
-        for call in file.names.calls.get(name.rpartition(".")[2], ()):
-            function = file.tree.function_of(call)
-            if function is not None and (caller := file.names.outside.name_of(function)):
-                found[caller] = max(found.get(caller, 0), found[name])
-    return {name: what for name, what in found.items() if file.loops.of_function(functions[name]).often not in ("step", "evaluation")}
+        return name if start <= line <= end else ""
+
+    found: dict[str, int] = {}
+    for line, what in facts if spans else ():
+        found[around(line)] = max(found.get(around(line), 0), what)
+    found.pop("", None)
+    callers: dict[str, set[str]] = {name.rpartition(".")[2]: set() for name in functions}
+    for call in tree.of(ast.Call) if found else ():
+        if (called := last_name(call.func)) in callers and (caller := around(call.lineno)):
+            callers[called].add(caller)
+    reached = [*found]
+    while reached:
+        name = reached.pop()
+        more = [caller for caller in callers[name.rpartition(".")[2]] if found.get(caller, 0) < found[name]]
+        found |= dict.fromkeys(more, found[name])
+        reached += more
+    return found
 
 
 def _facts(script: Script) -> Iterator[tuple[int, int]]:

@@ -346,3 +346,80 @@ def test_what_only_runs_with_a_parameter_that_is_left_out(tmp_path: Path, step: 
     helpers = "import torch\ndef report(value, history=None):\n    if history is not None:\n        history.append(value.item())\n"
 
     assert (("pkg/helpers.py", 4, "sync.per-step") in hits(tmp_path, train=training(step), pkg__helpers=helpers)) == shown
+
+
+@pytest.mark.parametrize("imports", ["", "import torch\n"])
+def test_what_is_read_by_a_helper_of_the_helper(tmp_path: Path, imports: str) -> None:
+    """The function that another file calls only hands its value on, within its file, to one that does so, too."""
+    helpers = "def report(value):\n    _keep(value)\n\ndef _keep(value):\n    _write(value)\n\n"
+    helpers = f"{imports}{helpers}def _write(value):\n    history.append(float(value))\n"
+    found = hits(tmp_path, train=training("helpers.report(loss)"), pkg__helpers=helpers)
+
+    assert ("pkg/helpers.py", helpers.count("\n"), "sync.per-step") in found
+
+
+FIT = """\
+import torch
+
+class Trainer:
+    def __init__(self, net, batches, on_step=None, hooks=()):
+        self.net, self.batches, self.hooks = net, batches, hooks
+        self.images = batches
+        self.on_step = on_step
+
+    def fit(self):
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        for epoch in range(10):
+            for x in self.images:
+                loss = self.net(x.cuda()).mean()
+                loss.backward()
+                optimizer.step()
+                self.on_step(loss)
+                for hook in self.hooks:
+                    hook(loss)
+"""
+MAIN = """\
+from torch.utils.data import DataLoader
+
+def log(value):
+    history.append(value.item())
+
+def main(net, data):
+    images = DataLoader(data, batch_size=8, num_workers=4)
+    Trainer(net, images, on_step=log).fit()
+"""
+
+
+def test_a_loader_and_a_function_that_are_handed_over_once(tmp_path: Path) -> None:
+    """Who gets them uses them in each step: in the same file, and in another one."""
+    one = hits(tmp_path / "a", train=FIT + MAIN)
+    two = hits(tmp_path / "b", train=f"from pkg.trainer import Trainer\n{MAIN}", pkg__trainer=FIT)
+    seldom = FIT.replace("self.on_step(loss)", "if epoch % 10 == 0: self.on_step(loss)")
+    without = hits(tmp_path / "c", train=f"from pkg.trainer import Trainer\n{MAIN}", pkg__trainer=seldom)
+
+    lines = FIT.count("\n")
+    assert {("train.py", lines + 4, "sync.per-step"), ("train.py", lines + 7, "dataloader.pin-memory-off")} <= one
+    assert {("train.py", 5, "sync.per-step"), ("train.py", 8, "dataloader.pin-memory-off")} <= two
+    assert ("train.py", 5, "sync.per-step") not in without
+
+
+HELPERS = """\
+from functools import partial
+
+def first(value, other=None):
+    history.append(float(value))
+
+def second(value):
+    kept.append(value.item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("[first, second]", {4, 7}), ("[]", set()), ("[partial(first, 3)]", set()), ("[first(3)]", set())]
+)
+def test_functions_in_a_list_that_a_step_goes_through(tmp_path: Path, given: str, found: set[int]) -> None:
+    """They are called there with the loss; what a call gives back is another function, and with values of its own nothing is known."""
+    fit = FIT.replace("                self.on_step(loss)\n", "")
+    said = hits(tmp_path, train=f"{HELPERS}{fit}\ndef main(net, data):\n    Trainer(net, data, hooks={given}).fit()\n")
+
+    assert {line for _, line, rule in said if rule == "sync.per-step"} == found
