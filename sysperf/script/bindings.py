@@ -143,7 +143,8 @@ class Bindings:
             name = dotted(call.func)
             if name and last_name(call.func) not in self.functions and self._is_handed_over(call.func):
                 for function in dict.fromkeys(self.functions_of(call.func)):
-                    self._handed_over.setdefault(function, []).append(call)
+                    if not function.name.startswith("test_"):
+                        self._handed_over.setdefault(function, []).append(call)
 
     def _is_handed_over(self, called: ast.expr) -> bool:
         """Whether a name is given by a caller, or by a loop, itself or through an attribute."""
@@ -276,3 +277,11 @@ def _may_call(called: ast.expr, is_method: bool) -> bool:
         return not is_method
     on_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
     return is_method and (on_self or called.attr not in _OF_EVERY_MODEL)
+
+
+def default_of(parameter: tuple[Function, int]) -> ast.expr | None:
+    """The default value of a parameter."""
+    function, index = parameter
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    place = index - (len(arguments) - len(function.args.defaults))
+    return function.args.defaults[place] if 0 <= place < len(function.args.defaults) and index >= 0 else None

@@ -204,9 +204,11 @@ def _kinds(file: File, nodes: Iterable[ast.expr]) -> Kinds:
 
 
 def _each(file: File, node: ast.expr) -> Iterator[Known]:
-    if isinstance(node, ast.Constant) and node.value in (None, False):
+    if isinstance(node, ast.Constant) and (node.value is None or node.value is False):
         yield Known("none")
         return
+    if isinstance(node, ast.Constant) and node.value is True:
+        yield Known("true")
     for value in file.values.of(node):
         if value.kind == "batch" and is_moved(file, node):
             yield Known("output", guess=value.guess)  # on the device for certain

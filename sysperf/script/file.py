@@ -15,10 +15,15 @@ from sysperf.script.outside import NO_MODULES, NOTHING
 from sysperf.script.source import Source
 from sysperf.script.syntax import Tree
 from sysperf.script.values import Values
+from sysperf.startup import lazy
 
 MAX_TEXT = 60
 _ON_TORCH = frozenset(("torch", "lightning", "pytorch_lightning", "accelerate", "transformers", "timm", "torchvision", "torch_geometric"))
 _SIMULATORS = frozenset(("gym", "gymnasium", "pettingzoo", "envpool", "procgen", "supersuit", "dm_control", "isaacgym", "torchrl"))
+_ACTED_IN = lazy(
+    r"envs?|environments?|(next_)?(obs|observations?)|next_states?|dones?|terminated|truncated|episodes?|rollouts?|replay_buffer"
+)
+"""What a file names beside rewards and actions where an agent acts."""
 OPEN = "…"
 """Stands for an argument that is no constant."""
 
@@ -96,10 +101,11 @@ class File:
 
     @cached_property
     def simulates(self) -> bool:
-        """Whether networks learn from an environment: by its import, or by rewards and actions."""
+        """Whether networks learn from an environment: by its import, or by rewards and actions of one whose states are seen."""
         imported = {name.partition(".")[0] for name in self.names.imports.values()}
         words = self.words | {node.arg for node in self.tree.of(ast.arg)}
-        return bool(imported & _SIMULATORS) or (bool(words & {"reward", "rewards"}) and bool(words & {"action", "actions", "policy"}))
+        learns = bool(words & {"reward", "rewards"}) and bool(words & {"action", "actions", "policy"})
+        return bool(imported & _SIMULATORS) or (learns and any(_ACTED_IN.fullmatch(word) for word in words))
 
     @cached_property
     def words(self) -> frozenset[str]:

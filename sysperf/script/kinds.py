@@ -19,6 +19,8 @@ LOADERS = frozenset(
 _DATASETS = {
     "torch.utils.data.TensorDataset": "memory-dataset",
     "torch.utils.data.IterableDataset": "iterable-dataset",
+    "torchio.Queue": "memory-dataset",  # a queue of patches, which has workers of its own and allows none
+    "torchio.data.Queue": "memory-dataset",
     "torch.utils.data.Dataset": "dataset",
     "datasets.load_dataset": "hf-dataset",
     "datasets.load_from_disk": "hf-dataset",
@@ -67,6 +69,8 @@ MADE_ON_CPU = frozenset(
 """What makes a tensor in the host's memory, unless a device is given."""
 ARRAYS = lazy(r"(\w+_)?([XY]|y)(_?\w+)?|x_(train|test|val)\w*")
 """Names of features and targets that lie in memory, as arrays or tensors."""
+JOINS = frozenset(("torch.cat", "torch.concat", "torch.stack", "torch.hstack", "torch.vstack"))
+"""What makes one tensor of several, which lies where they do."""
 LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),

@@ -143,7 +143,7 @@ def _dataset(file: File, call: ast.Call) -> str:
     if isinstance(given, ast.Call) and last_name(given.func) == "range":
         return "memory-dataset"
     kinds = file.values.kinds(given) if given is not None else set()
-    if given is not None and (_is_made_of_arrays(file, given) or samples.are_at_hand(file, call, given)):
+    if given is not None and (_is_made_of_arrays(file, given) or samples.are_listed(file, given) or samples.are_at_hand(file, call, given)):
         return "memory-dataset"
     return next((kind for kind in _DATASETS if kind in kinds), "")
 

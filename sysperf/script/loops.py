@@ -27,8 +27,8 @@ _HELD_OUT = lazy(
 """Loaders of data that nothing is trained on."""
 _CRITERION = lazy(r"\w*(Loss|LossCompute|Criterion)")
 """Classes whose forward pass is a part of each step."""
-Places = tuple[tuple[Function, int], ...]
-"""Parameters of a function."""
+Places = tuple[tuple[Function, int, bool], ...]
+"""Parameters of a function, and whether they must be something, or nothing."""
 
 
 class Where(NamedTuple):
@@ -83,7 +83,9 @@ class Loops(Steps):
             or self._values.is_a(loop.iter, "loaders")
         ):
             return False
-        calls = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call))
+        calls = [part for statement in function.body for part in within(statement) if isinstance(part, ast.Call)]
+        helpers = (helper for call in calls for helper in self._names.functions.get(last_name(call.func), ())[:1])
+        calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
         counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
         return any(last_name(call.func) == "eval" for call in calls) and (counts or self._calls_model(loop))
 
@@ -113,11 +115,11 @@ class Loops(Steps):
     def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
         """How often a piece of code runs, through the loop or function around it and the calls of that function."""
         guarded, child = False, node
-        asked: list[str] = []
+        asked: list[tuple[str, bool]] = []
         for parent in self._tree.ancestors(node):
             guarded = guarded or self._seldom(parent, child)
-            if isinstance(parent, ast.If) and child in parent.body and (name := _present(parent.test)):
-                asked.append(name)
+            if isinstance(parent, ast.If) and child is not parent.test:
+                asked += _asked(parent.test, otherwise=child in parent.orelse)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
                 return where
             if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp) and self._goes_through_loader(parent, child):
@@ -142,10 +144,10 @@ class Loops(Steps):
             return Where("evaluation", guarded, loop)
         return Where("epoch", guarded, loop) if self.is_epoch(loop) else None
 
-    def of_function(self, function: Function, depth: int = MAX_DEPTH, asked: tuple[str, ...] = ()) -> Where:
-        """How often a function runs; `asked` are names that must be something there, which a call may leave out."""
+    def of_function(self, function: Function, depth: int = MAX_DEPTH, asked: tuple[tuple[str, bool], ...] = ()) -> Where:
+        """How often a function runs; `asked` are names that must be something there, or nothing, which a call may leave out, or give."""
         arguments = [*function.args.posonlyargs, *function.args.args]
-        places = tuple((function, place) for place, given in enumerate(arguments) if given.arg in asked)
+        places = tuple((function, place, there) for place, given in enumerate(arguments) for name, there in asked if given.arg == name)
         if (function, places) in self._known:
             return self._known[function, places]
         self._known[function, places] = Where()  # a function that calls itself
@@ -201,6 +203,8 @@ class Loops(Steps):
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
             if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
                 return True
+            if isinstance(parent, ast.If) and _is_alarm(parent):
+                return True
         return self._left_before(parent, child)
 
     def _decides_on_step(self, choice: ast.If | ast.IfExp, branch: list[ast.stmt]) -> bool:
@@ -245,11 +249,19 @@ def _modes(calls: Iterable[ast.Call]) -> list[str]:
     return [last_name(call.func) for call in calls if last_name(call.func) in ("eval", "train") and not call.args]
 
 
-def _present(test: ast.expr) -> str:
-    """The name that a condition says is there: ``if x:``, ``if x is not None:``."""
-    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
-        return dotted(test.left)
-    return dotted(test)
+def _asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
+    """The names that a condition says are there, or are not: ``if x:``, ``if x is not None:``, ``if not x and y:``; its `else`, of one."""
+    if isinstance(test, ast.BoolOp):
+        return (
+            [each for part in test.values for each in _asked(part, otherwise=False)]
+            if isinstance(test.op, ast.And) and not otherwise
+            else []
+        )
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return [(name, not there) for name, there in _asked(test.operand, otherwise=otherwise)]
+    if isinstance(test, ast.Compare):
+        return [(dotted(test.left), True)] if isinstance(test.ops[0], ast.IsNot) and not otherwise else []
+    return [(dotted(test), not otherwise)] if dotted(test) else []
 
 
 def _keeps_results(decorator: ast.expr) -> bool:
@@ -276,6 +288,21 @@ def _missing(test: ast.expr) -> str:
     if isinstance(asked, ast.Call) and last_name(asked.func) == "isinstance" and asked.args:
         return dotted(asked.args[0])  # it is converted, and then is what it has to be
     return dotted(asked) if asked is not None else ""
+
+
+def _is_alarm(asked: ast.If) -> bool:
+    """``if loss.item() > 1e4: print(…)``: what is only shown where a value is out of its bounds."""
+    sides = (asked.test.left, asked.test.comparators[0]) if isinstance(asked.test, ast.Compare) else ()
+    reads = any(isinstance(side, ast.Call) and last_name(side.func) in ("item", "float") for side in sides)
+    bounded = any(isinstance(side, ast.Constant) and side.value for side in sides)
+    return reads and bounded and not asked.orelse and all(_shows(statement) for statement in asked.body)
+
+
+def _shows(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return all(_shows(part) for part in (*statement.body, *statement.orelse))
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and last_name(call.func) in ("print", "warn", "warning", "error", "critical", "info", "debug", "log")
 
 
 def _leaves(statement: ast.If) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from functools import cached_property
 
-from sysperf.script.bindings import Binding, Bindings
+from sysperf.script.bindings import Binding, Bindings, default_of
 from sysperf.script.links import News
 from sysperf.script.modules import Modules
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
@@ -63,12 +63,12 @@ class Names(Bindings):
         if not bindings:
             owner, _, option = name.rpartition(".")
             if owner == "self" and node is not None and (kept := self.passed_on(node, option)) is not None:
-                return self.constant(_default_of(kept), depth - 1)
+                return self.constant(default_of(kept), depth - 1)
             return self.options.get(option) if _OPTIONS.fullmatch(owner) or owner in self.classes or self._is_parsed(owner) else None
         if len(bindings) > 1 or bindings[0].parameter is None:
             return None
         given = self.arguments(bindings[0].parameter)
-        if len(given) < len(self.call_sites(bindings[0].parameter[0])) and (default := _default_of(bindings[0].parameter)) is not None:
+        if len(given) < len(self.call_sites(bindings[0].parameter[0])) and (default := default_of(bindings[0].parameter)) is not None:
             given.append(default)
         values = [self.constant(argument, depth - 1) for argument in given]
         return values[0] if values and all(value == values[0] for value in values) else None
@@ -154,35 +154,27 @@ class Names(Bindings):
             isinstance(given, ast.Starred) for given in call.args
         )
 
-    def leaves_out(self, call: ast.Call, function: Function, index: int, depth: int = 3) -> bool:
-        """Whether a call gives None or False for a parameter, or nothing where that is the default."""
+    def leaves_out(self, call: ast.Call, function: Function, index: int, present: bool = True, depth: int = 3) -> bool:
+        """Whether a call gives None or False for a parameter, or nothing where that is the default; or True, for what runs without it."""
         name = [*function.args.posonlyargs, *function.args.args][index].arg
         is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
         given = argument(call, name, index - is_method)
         if given is None and is_open(call):
             return False
-        value = given if given is not None else _default_of((function, index))
+        value = given if given is not None else default_of((function, index))
         bindings = self.lookup(call, value.id) if isinstance(value, ast.Name) and depth else []
         if len(bindings) == 1 and (passed := bindings[0].parameter) is not None and passed[1] >= 0:
             sites = self.call_sites(passed[0])
-            return bool(sites) and all(self.leaves_out(site, *passed, depth - 1) for site in sites)
-        return isinstance(value, ast.Constant) and value.value in (None, False)
+            return bool(sites) and all(self.leaves_out(site, *passed, present, depth - 1) for site in sites)
+        return isinstance(value, ast.Constant) and (value.value in (None, False) if present else value.value is True)
 
     def is_off(self, name: ast.Name) -> bool:
         """Whether a name is an option of a function, which is False by default and which no call of this file gives."""
         bindings = self.lookup(name, name.id)
         kept = bindings[0].parameter if len(bindings) == 1 else None
-        default = _default_of(kept) if kept is not None and not self.arguments(kept) else None
+        default = default_of(kept) if kept is not None and not self.arguments(kept) else None
         return isinstance(default, ast.Constant) and default.value is False
 
 
 def _key(given: ast.keyword) -> ast.expr | None:
     return ast.Constant(given.arg) if given.arg is not None else None
-
-
-def _default_of(parameter: tuple[Function, int]) -> ast.expr | None:
-    """The default value of a parameter."""
-    function, index = parameter
-    arguments = [*function.args.posonlyargs, *function.args.args]
-    place = index - (len(arguments) - len(function.args.defaults))
-    return function.args.defaults[place] if 0 <= place < len(function.args.defaults) and index >= 0 else None

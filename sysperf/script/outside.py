@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from sysperf.script.bindings import Binding, Bindings, whole
+from sysperf.script.bindings import Binding, Bindings, default_of, whole
 from sysperf.script.links import Called, Class, Kinds, News, Result, Use
 from sysperf.script.modules import Modules, Ref, referred
 from sysperf.script.nodes import dotted, last_name
@@ -70,12 +70,16 @@ class Outside:
             if 0 <= place < len(call.given) or name in call.named
         ]
 
-    def leaves_out(self, call: Called, function: Function, index: int) -> bool:
-        """Whether a call gives nothing for a parameter that has a default, or None."""
+    def leaves_out(self, call: Called, function: Function, index: int, present: bool = True) -> bool:
+        """Whether a call gives None or False for a parameter, or nothing where that is the default; or True, for what runs without it."""
         name = [*function.args.posonlyargs, *function.args.args][index].arg
         place = index - _is_bound(function)
         given = call.given[place] if 0 <= place < len(call.given) else call.named.get(name)
-        return not call.is_open if given is None else any(known.kind == "none" for known in given)
+        if given is not None:
+            return any(known.kind == ("none" if present else "true") for known in given)
+        default = default_of((function, index))
+        left = isinstance(default, ast.Constant) and (default.value in (None, False) if present else default.value is True)
+        return left and not call.is_open
 
     def use(self, place: str) -> Use | None:
         """What others do with a loader that is made here."""

@@ -57,7 +57,19 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
         or any(value.kind == "array" for value in values)
     ):
         return False
-    return any(value.kind in ("output", "tensor") for value in values)
+    return any(value.kind in ("output", "tensor") for value in values) and not (_is_result(file, part.value) and _is_counted(rounds))
+
+
+def _is_result(file: File, node: ast.expr) -> bool:
+    """Whether an expression is what a model gave that got its inputs by name, ``model(**batch)``: an object of several outputs."""
+    bound = file.names.lookup(node, dotted(node)) if dotted(node) else []
+    calls = [binding.value for binding in bound if isinstance(binding.value, ast.Call) and not binding.path and not binding.element]
+    return bool(bound) and len(calls) == len(bound) and all(any(given.arg is None for given in call.keywords) for call in calls)
+
+
+def _is_counted(rounds: ast.Call) -> bool:
+    """Whether the rounds are ``len(x)``, which says nothing of tensors."""
+    return all(isinstance(given, ast.Call) and last_name(given.func) == "len" for given in rounds.args)
 
 
 def _bound(file: File, node: ast.expr) -> Iterator[ast.expr | None]:

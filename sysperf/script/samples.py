@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from sysperf.script.bindings import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.syntax import Function, within
@@ -19,8 +20,8 @@ _TAKING = frozenset(
 )  # fmt: skip
 """Calls that cost a few microseconds."""
 _ELSEWHERE = lazy(
-    r"(?i)\w*(data_?sets?|ds|base|source|reader|stores?|db|env|files?|paths?|h5\w*|hdf\w*|lmdb|zarr|mem_?map|mmap|mmap_mode|netcdf|loader"
-    r"|load_dataset|streams?|arrow|parquet|images?|img|imgs|audios?|videos?)"
+    r"(?i)\w*(data_?sets?|base|source|reader|stores?|files?|paths?|h5\w*|hdf\w*|lmdb|zarr|mem_?map|mmap|mmap_mode|netcdf|loader"
+    r"|load_dataset|streams?|arrow|parquet|images?|img|imgs|audios?|videos?)|(\w*_)?(ds|db|env)"
 )
 """Names of what may read a file, or another data set that does more."""
 
@@ -36,6 +37,19 @@ def are_at_hand(file: File, loader: ast.Call, dataset: ast.expr) -> bool:
     if collate is not None and not (len(functions) == 1 and _takes(functions[0])):
         return False
     return bool(names) and all(name in file.names.classes and _gives_rows(file.names.classes[name]) for name in names)
+
+
+def are_listed(file: File, dataset: ast.expr) -> bool:
+    """Whether a data set is a list of samples: ``[data[i] for i in chosen]``, a part that sklearn split off."""
+    bindings = file.names.lookup(dataset, dotted(dataset)) if dotted(dataset) else []
+    return bool(bindings) and all(_is_list(file, binding) for binding in bindings)
+
+
+def _is_list(file: File, binding: Binding) -> bool:
+    if isinstance(binding.value, ast.List | ast.ListComp):
+        return not binding.path and not binding.element
+    called = file.names.qualified(binding.value.func) if isinstance(binding.value, ast.Call) else ""
+    return bool(binding.path) and called.startswith("sklearn.") and called.endswith(".train_test_split")
 
 
 def _gives_rows(dataset: ast.ClassDef) -> bool:

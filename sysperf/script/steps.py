@@ -15,7 +15,15 @@ from sysperf.startup import lazy
 
 MAX_DEPTH = 4
 STEP_HOOKS = frozenset(
-    ("training_step", "compute_loss", "manual_backward", "training_step_end", "on_train_batch_end", "on_train_batch_start")
+    (
+        "training_step",
+        "_training_step",
+        "compute_loss",
+        "manual_backward",
+        "training_step_end",
+        "on_train_batch_end",
+        "on_train_batch_start",
+    )
 )
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")

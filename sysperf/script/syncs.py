@@ -11,7 +11,7 @@ from sysperf.script.facts import Sync
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
-from sysperf.script.transfers import is_to_device
+from sysperf.script.transfers import is_copied_back, is_to_device
 from sysperf.script.values import Value
 from sysperf.startup import lazy
 
@@ -37,7 +37,7 @@ def syncs(file: File) -> Iterator[Sync]:
     for node, how, of in found:
         written = of != "loss" and how in _COPIES and needs.is_written(file, node)
         where = file.loops.where(node)
-        waited = how not in _COPIES and where.often == "evaluation" and where.loop in copying
+        waited = (how not in _COPIES or of == "batch") and where.often == "evaluation" and where.loop in copying
         needed, paced = None if written or waited else needs.is_needed(file, node, of), needs.is_paced(file, node)
         yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), needed=needed, paced=paced)
 
@@ -124,8 +124,8 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         chain.add(owner.func.attr)
         owner = owner.func.value
     chain |= {last_name(part.func) for part in within(owner) if isinstance(part, ast.Call)}
-    if method.attr == "numpy" and "cpu" not in chain and not call.keywords:
-        return ""  # of a tensor on a device it raises: this one lies in the host's memory
+    if (method.attr == "numpy" and "cpu" not in chain and not call.keywords) or is_copied_back(file, owner):
+        return ""  # of a tensor on a device `numpy` raises: this one lies in the host's memory
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):
         return of if "cpu" in chain and not _is_drawn(file, owner) else _moved_tensor(file, owner)

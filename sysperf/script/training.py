@@ -25,7 +25,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
             **file.site(call, where), kind="step", by="loop", no_grad=False, calls_model=True, accumulates=_accumulates(file, loop)
         )
     for loop in file.tree.loops:
-        if loop in file.loops.evaluations and not isinstance(loop, ast.While):
+        if loop in file.loops.evaluations and not isinstance(loop, ast.While) and not _is_around_evaluation(file, loop):
             site = file.site(loop.iter, Where("evaluation", False, loop))
             yield StepLoop(
                 **site,
@@ -41,6 +41,13 @@ def step_loops(file: File) -> Iterator[StepLoop]:
         site = file.site(call, Where("evaluation"))
         yield StepLoop(**site, kind="evaluation", by="steps", no_grad=without_gradients(file, call), calls_model=True, accumulates=False)
     yield from _hooks(file)
+
+
+def _is_around_evaluation(file: File, loop: Loop) -> bool:
+    """Whether a loop calls its models in the rounds of an evaluation within it, which is told itself."""
+    inner = [part for part in within(loop) if part is not loop and part in file.loops.evaluations]
+    calls = file.loops.model_calls(loop) if inner else []
+    return bool(calls) and all(any(parent in inner for parent in file.tree.ancestors(call)) for call in calls)
 
 
 def _evaluated_between_steps(file: File) -> Iterator[ast.Call]:

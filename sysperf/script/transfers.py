@@ -10,7 +10,7 @@ from sysperf.script.file import File
 from sysperf.script.kinds import MADE_ON_CPU, SETTINGS
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
-from sysperf.script.syntax import within
+from sysperf.script.syntax import Function, within
 from sysperf.script.values import device_text
 
 MAX_DEPTH = 3
@@ -163,6 +163,40 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Call | ast.Attribute):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_copied_back(file: File, node: ast.expr) -> bool:
+    """Whether all that an expression is made of was copied to the host just before: ``x = x.cpu() / n``."""
+    names = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
+    return bool(names) and all(_comes_home(_last_given(file, name)) for name in names)
+
+
+def _comes_home(value: ast.expr | None) -> bool:
+    while isinstance(value, ast.Call | ast.Attribute | ast.BinOp):
+        if isinstance(value, ast.Call) and last_name(value.func) in ("cpu", "numpy", "tolist") and not value.args:
+            return True
+        value = value.left if isinstance(value, ast.BinOp) else value.func if isinstance(value, ast.Call) else value.value
+    return False
+
+
+def _last_given(file: File, name: ast.Name) -> ast.expr | None:
+    """What a name was given last, in a block around it; None where a branch or a round of a loop may give it something else."""
+    child: ast.AST = file.tree.statement_of(name)
+    for parent in file.tree.ancestors(child):
+        block = file.tree.block_of(child) if isinstance(child, ast.stmt) else []
+        for earlier in reversed(block[: block.index(child)] if isinstance(child, ast.stmt) else []):
+            if isinstance(earlier, ast.Assign) and [dotted(target) for target in earlier.targets] == [name.id]:
+                return earlier.value
+            if _gives(earlier, name.id):
+                return None
+        if isinstance(parent, Function) or (isinstance(parent, ast.For | ast.AsyncFor | ast.While) and _gives(parent, name.id)):
+            return None
+        child = parent
+    return None
+
+
+def _gives(statement: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store) for part in within(statement))
 
 
 def _same_loop(file: File, made: ast.AST, node: ast.AST) -> bool:

@@ -14,6 +14,7 @@ from sysperf.script.kinds import (
     FACTORIES,
     FROM_ARRAYS,
     HOSTED,
+    JOINS,
     LOSS_CALLS,
     MADE_ON_CPU,
     NUMBERS,
@@ -106,7 +107,7 @@ class Values:
         return [
             Value(known.kind, self._names.outside.elsewhere(known.loader), known.guess)
             for known in kinds
-            if known.kind not in ("none", "object", "function")
+            if known.kind not in ("none", "true", "object", "function")
         ]
 
     def _look(self, node: ast.AST, depth: int) -> list[Value]:
@@ -260,6 +261,8 @@ class Values:
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
+        if joined := self._joined(call, name, depth):
+            return joined
         if kind := self._kind_on_host(call, name) or self._kind_of_call(name):
             streams = kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True
             return [Value("iterable-dataset" if streams else kind, call)]
@@ -268,11 +271,20 @@ class Values:
             return [_element_of(value) for value in passed] if last == "next" else passed
         if functions := self._local(call):
             return [value for function in functions for result in returns(function) for value in self.of(result, depth - 1)]
-        if told := self._made_elsewhere(call):
-            return told
-        if isinstance(call.func, ast.Attribute):
-            return self._method(call, call.func, depth)
-        return self._called(self.of(call.func, depth - 1), call)
+        return self._made_elsewhere(call) or self._result(call, depth)
+
+    def _result(self, call: ast.Call, depth: int) -> list[Value]:
+        """What a method gives, or a model that is called."""
+        return (
+            self._method(call, call.func, depth)
+            if isinstance(call.func, ast.Attribute)
+            else self._called(self.of(call.func, depth - 1), call)
+        )
+
+    def _joined(self, call: ast.Call, name: str, depth: int) -> list[Value]:
+        """Parts of batches that become one tensor, which lies where they do: ``torch.cat([batch[key] for key in keys])``."""
+        values = self.of(call.args[0], depth - 1) if name in JOINS and call.args else ()
+        return list(values) if {value.kind for value in values} == {"batch"} else []
 
     def _made_elsewhere(self, call: ast.Call) -> list[Value]:
         """What a function or a class of another file gives."""

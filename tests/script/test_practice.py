@@ -338,9 +338,7 @@ def test_the_cache_is_emptied_for_each_batch_of_an_evaluation() -> None:
     assert "sync.explicit" in hits(text)
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"), [("", True), ("import opacus\n", False), ("def reward_of(state, action, reward): pass\n", False)]
-)
+@pytest.mark.parametrize(("line", "shown"), [("", True), ("import opacus\n", False), ("def reward_of(obs, action, reward): pass\n", False)])
 def test_small_or_hooked_networks_are_not_to_be_compiled(line: str, shown: bool) -> None:
     """Those that learn from an environment, or with a gradient for each sample."""
     step = "model = torch.nn.Linear(8, 2).cuda()\nfor x in loader:\n    loss = model(x.cuda()).mean()\n    loss.backward()\n    optimizer.step()\n"

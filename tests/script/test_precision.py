@@ -58,10 +58,10 @@ def test_an_evaluation_between_steps_needs_no_workers(around: str, shown: bool) 
     assert ("dataloader.inline" in hits(text)) == shown
 
 
-@pytest.mark.parametrize(("counted", "shown"), [("mapping", False), ("output", True)])
-def test_what_lies_beside_a_list_is_a_list(counted: str, shown: bool) -> None:
-    """As many rounds as a mapping has items, and one of several outputs for each."""
-    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, mapping, x):\n        output = self.net(x)\n        for i in range(len({counted})):\n            self.add(mapping[i], output[i])\n"
+@pytest.mark.parametrize(("counted", "given", "shown"), [("mapping", "x", False), ("output", "x", True), ("output", "**x", False)])
+def test_what_lies_beside_a_list_is_a_list(counted: str, given: str, shown: bool) -> None:
+    """As many rounds as a mapping has items, and one of several outputs for each; a model that gets its inputs by name gives several, too."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, mapping, x):\n        output = self.net({given})\n        for i in range(len({counted})):\n            self.add(mapping[i], output[i])\n"
     text = text.replace("forward(self, mapping, x)", "forward(self, x, mapping=None)")
     assert ("program.element-loop" in hits(text)) == shown
 
@@ -351,4 +351,143 @@ def test_what_numpy_gives_is_converted_where_it_lies(made: str, shown: bool) -> 
 def test_a_loss_may_be_nothing_on_one_side() -> None:
     """What another class gives is unknown, and lies on the device."""
     text = "import torch\nfor x, y in loader:\n    x = x.cuda()\n    loss = self.criterion.of(x) if used else torch.tensor(0.0)\n    loss.backward()\n    optimizer.step()\n    print(loss.item())\n"
+    assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("[data[i] for i in chosen]", False),
+        ("train_test_split(data)[0]", True),
+        ("Rows(ids)", False),
+        ("Files(ids)", True),
+        ("torchio.Queue(data, 300, 4)", False),
+    ],
+)
+def test_lists_of_samples_and_rows_by_their_ids_need_no_workers(made: str, shown: bool) -> None:
+    """They lie in memory; a queue of patches has workers of its own, and allows no others."""
+    classes = "class Rows(Dataset):\n    def __getitem__(self, i):\n        return self.input_ids[i]\n"
+    classes += "class Files(Dataset):\n    def __getitem__(self, i):\n        return self.train_ds[i]\n"
+    text = f"{LOADER}import torchio\n{classes}rows = {made}\nloader = DataLoader(rows, batch_size=8)\nfor x, y in loader:\n    x = x.cuda()\n{STEP}"
+    assert ("dataloader.inline" in hits(text)) == shown
+
+
+def test_a_part_that_sklearn_split_off_is_a_list() -> None:
+    """It is one for each side of the split."""
+    text = f"{LOADER}from sklearn.model_selection import train_test_split\nrows, others = train_test_split(data)\nloader = DataLoader(rows, batch_size=8)\n"
+    assert "dataloader.inline" not in hits(f"{text}for x, y in loader:\n    x = x.cuda()\n{STEP}")
+
+
+EVALUATION = f"""\
+{LOADER}
+def evaluate(model, loader):
+    model.eval()
+    kept, labels = [], []
+    for x, y in loader:
+        x, y = x.cuda(), y.cuda()
+        with torch.no_grad():
+            output = model(x)
+        {{results}}
+        labels.append(y.cpu())
+"""
+
+
+@pytest.mark.parametrize(("results", "shown"), [("kept.append(output.cpu())", False), ("kept.append(output)", True)])
+def test_labels_beside_results_that_are_copied_wait_for_nothing(results: str, shown: bool) -> None:
+    """The round has waited for the results already."""
+    assert ("sync.per-step" in hits(EVALUATION.format(results=results))) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("output = output.cpu() / 2", False),
+        ("output = output / 2", True),
+        ("if x is not None:\n            output = output.cpu()", True),
+    ],
+)
+def test_what_was_copied_back_just_before_is_read_for_nothing(given: str, shown: bool) -> None:
+    """Where no branch and no loop lies between: then it may lie on the device still."""
+    text = EVALUATION.replace("labels.append(y.cpu())", "kept.append(output.max().item())").format(results=given)
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("image", "shown"), [("torch.cat([x[key] for key in keys])", False), ("torch.cat([x[key].cuda() for key in keys])", True)]
+)
+def test_parts_of_a_batch_that_are_joined_lie_where_they_did(image: str, shown: bool) -> None:
+    """In the host's memory, unless something copies them."""
+    text = (
+        f"{LOADER}device = 'cuda'\nloader = DataLoader(data)\nfor x in loader:\n    whole = {image}\n    loss = criterion(model(whole))\n"
+    )
+    assert ("sync.per-step" in hits(f"{text}    loss.backward()\n    optimizer.step()\n    seen.append(whole.item())\n")) == shown
+
+
+def test_a_loop_around_an_evaluation_is_not_told_beside_it() -> None:
+    """The inner one calls the model."""
+    text = f"{LOADER}def inference(model, folders):\n    model.eval().cuda()\n    for folder in folders:\n        loader = DataLoader(read(folder))\n"
+    text += "        for x in loader:\n            show(model(x.cuda()))\n"
+    assert len([hit for hit in judged(text).hypotheses if hit.rule == "program.gradients-in-evaluation"]) == 1
+
+
+HELPER = """\
+import torch
+def step(x, train={default}):
+    loss = criterion(model(x.cuda()))
+    {asked}:
+        print(loss.item())
+    return loss
+for x in loader:
+    loss = step(x{given})
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "asked", "given", "shown"),
+    [
+        ("True", "if not train", "", False),
+        ("True", "if not train and x.ready", "", False),
+        ("True", "if not train", ", train=False", True),
+        ("False", "if not train", "", True),
+        ("False", "if not train", ", True", False),
+        ("True", "if train", "", True),
+        ("True", "if train or x.ready", ", False", True),
+        ("None", "if train and x.ready", "", False),
+    ],
+)
+def test_what_runs_only_without_an_option_that_is_given(default: str, asked: str, given: str, shown: bool) -> None:
+    """By the call, or by its default."""
+    assert ("sync.per-step" in hits(HELPER.format(default=default, asked=asked, given=given))) == shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("if loss.item() > 1e4:\n        print(loss.item())", 1),
+        ("if loss.item() > 1e4:\n        scale(loss.item())", 2),
+        ("if rank == 0:\n        print(loss.item())", 1),
+    ],
+)
+def test_an_alarm_is_seldom(asked: str, shown: int) -> None:
+    """What is only shown where a value is out of its bounds: the condition waits, the text does not."""
+    text = (
+        f"import torch\nfor x in loader:\n    loss = criterion(model(x.cuda()))\n    loss.backward()\n    optimizer.step()\n    {asked}\n"
+    )
+    assert len([hit for hit in judged(text).hypotheses if hit.rule == "sync.per-step" and hit.confidence != "low"]) == shown
+
+
+def test_rewards_of_a_policy_without_an_environment() -> None:
+    """A text that is rewarded is no step of an environment, which would wait anyway."""
+    text = "import torch\nclass Learner:\n    def update(self, batch, rewards, policy):\n        batch = batch.cuda()\n        loss = (policy(batch) * rewards).mean()\n"
+    text += "        loss.backward()\n        self.optimizer.step()\n        self.seen.append(loss.item())\n"
+    assert "sync.per-step" in hits(text)
+    assert "sync.per-step" not in hits(text.replace("self.seen", "self.episodes"))
+
+
+def test_an_evaluation_whose_helper_calls_eval() -> None:
+    """It goes through parts of data, and what it calls for each switches the model."""
+    text = "import torch\nclass Fit:\n    def __init__(self):\n        self.net = torch.nn.Linear(2, 2).cuda()\n    def score(self, x):\n        self.net.eval()\n"
+    text += "        return self.net(x.cuda())\n    def evaluate(self, parts):\n        for part in parts:\n            self.total += float(self.score(part).item())\n"
     assert "sync.per-step" in hits(text)
