@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -25,10 +26,10 @@ _ORDER = ("step", "evaluation", "forward", "sample", "epoch", "")
 class Program:
     """The files of one call by what they tell."""
 
-    def __init__(self, files: Mapping[str, Links], heard: Container[str] = ()) -> None:
+    def __init__(self, files: Mapping[str, Links], heard: Mapping[str, News] = MappingProxyType({})) -> None:
         self._files = dict(sorted(files.items()))  # what is told does not depend on the order in which files were named
         self._heard = heard
-        """Files that heard something before: what they tell since then follows from that."""
+        """What files heard before: what they tell since then follows from that, and what was done with their loaders stays so."""
         self._found: dict[Ref, Ref | None] = {}
         self._above: dict[Ref, tuple[Ref, ...]] = {}
         self._heirs: dict[Ref, list[Ref]] = {}
@@ -98,7 +99,7 @@ class Program:
     def news(self) -> dict[str, News]:
         """What each file hears; files that hear nothing are left out."""
         called: dict[str, dict[str, dict[str, Called]]] = {}
-        around: dict[str, Surroundings] = {}
+        around = {path: news.around for path, news in self._heard.items()}
         for path, links in self._files.items():
             for call in links.called:
                 bare = msgspec.structs.replace(call, file="", name="")
@@ -108,7 +109,7 @@ class Program:
                         called.setdefault(file, {}).setdefault(name, {})[text] = bare
                         if call.often in ("step", "evaluation", "epoch"):
                             around[file] = _either(around.get(file, Surroundings()), links.around)
-        uses: dict[str, dict[str, Use]] = {}
+        uses = {path: dict(news.uses) for path, news in self._heard.items()}
         for links in self._files.values():
             for place, use in links.uses.items():
                 file = place.rsplit(":", 2)[0]
