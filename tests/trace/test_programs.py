@@ -312,6 +312,21 @@ def test_a_pause_that_comes_back_is_the_programs(tmp_path: Path) -> None:
     assert "program.hole" in found(result)
 
 
+@pytest.mark.parametrize(
+    ("where", "may_free"),
+    [("train.py(88): step", True), ("<built-in function sleep>", False), ("<built-in method acquire of _thread.lock object>", False)],
+)
+def test_a_pause_in_no_other_function_may_be_tensors_that_are_freed(tmp_path: Path, where: str, may_free: bool) -> None:
+    """Malloc can keep their memory; whoever sleeps or waits in that time frees nothing."""
+    trace = cpu_program([9.0] * 8)
+    for event in [event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep")]:
+        pause = {"ts": event["ts"] + event["dur"] - 8_999, "dur": 8_998, "cat": "python_function", "name": where}
+        trace["traceEvents"].append({**event, **pause})
+    (hole,) = [finding for finding in analyzed(tmp_path, trace).analysis.findings if finding.rule == "program.hole"]
+
+    assert any("sysperf wrap" in fix.title for fix in hole.fixes) is may_free
+
+
 def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: Path) -> None:
     """Another program took the CPU in two of eight steps: nothing that the user could move to another thread."""
     result = analyzed(tmp_path, cpu_program([0, 0, 30.0, 0, 0, 30.0, 0, 0]))
