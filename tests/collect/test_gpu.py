@@ -101,6 +101,7 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
         "performance_level",
         "compute_partition",
         "memory_partition",
+        "queue_firmware",
         "xgmi.",
         "clocks.allowed_",
     )

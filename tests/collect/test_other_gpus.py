@@ -168,6 +168,16 @@ def test_the_limit_of_shared_memory_is_that_of_the_module_which_is_loaded(loaded
     assert (card.memory_shared_module, card.memory_shared_limit_bytes) == (module, limit)
 
 
+@pytest.mark.parametrize(("said", "version"), [("0x00000083\n", "0x83"), ("0x00000000\n", "0x0"), ("131\n", None), (None, None)])
+def test_the_firmware_of_its_queues(said: str | None, version: str | None) -> None:
+    files, links = amd(RX7900)
+    own = next(path for path in files if path.endswith("/mem_info_vram_total")).rpartition("/")[0]
+
+    (card,) = devices(files | ({f"{own}/fw_version/mes_fw_version": said} if said else {}), links)
+
+    assert card.queue_firmware == version
+
+
 def test_a_card_that_cannot_be_told_is_not_none() -> None:
     """Whose file may not be read may be a GPU: unknown, and not none."""
     files, links = amd(MI300X)

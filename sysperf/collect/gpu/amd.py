@@ -2,7 +2,7 @@
 
 Reads   /sys/class/kfd/kfd/topology/nodes/*/{properties,gpu_id}  …/io_links/*/properties  /sys/class/kfd/kfd/proc/*/vram_*
         /sys/module/{ttm,amdttm}/parameters/pages_limit  amd-smi under --deep
-        /sys/class/drm/card*/device/{product_name,vbios_version,mem_info_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
+        /sys/class/drm/card*/device/{product_name,vbios_version,fw_version/mes_fw_version,mem_info_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
         …/{power_dpm_force_performance_level,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
         …/ras/{*_err_count,gpu_vram_bad_pages}  /sys/bus/pci/devices/*
 Kernel  https://docs.kernel.org/gpu/amdgpu/index.html
@@ -121,6 +121,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         kfd_listed=bool(parts) if host.exists(kfd.NODES) else None,
         compute_units=sum(part.cus for part in parts) or None,
         vbios=_word(host, f"{folder}/vbios_version"),
+        queue_firmware=_firmware(host, f"{folder}/fw_version/mes_fw_version"),
         mobile=False,
         problem="",
         lost=False,
@@ -154,6 +155,12 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         ecc=_errors(host, folder),
         pcie=link(host, card.bus_id, optional(host, f"{folder}/pcie_replay_count"), hours),
     )
+
+
+def _firmware(host: Host, path: str) -> str | None:
+    """Return a version that the driver pads with zeros, such as ``0x83``."""
+    digits = pci.hex_id(host.word(path) or "", 8) if host.exists(path) else None
+    return f"0x{digits.lstrip('0') or '0'}" if digits else None
 
 
 def _shared_module(host: Host) -> str | None:

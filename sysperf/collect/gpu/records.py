@@ -59,6 +59,9 @@ class Device(Record):
     ] = None
     xgmi: Annotated[Xgmi, fact("its links to other AMD GPUs", KFD)] = Xgmi()
     vbios: Annotated[str | None, of_nvml("version of its firmware", "DeviceGetVbiosVersion", f"{CARD}/vbios_version")] = None
+    queue_firmware: Annotated[
+        str | None, fact("version of the firmware that schedules an AMD GPU's queues, such as 0x83", f"{CARD}/fw_version/mes_fw_version")
+    ] = None
     mobile: Annotated[bool | None, of_nvml("whether the model is one for laptops", "DeviceGetName", INFORMATION)] = None
     lost: Annotated[bool | None, of_nvml("whether it does not answer the driver any more", "DeviceGetUUID DeviceGetUtilizationRates")] = (
         None
