@@ -341,7 +341,7 @@ def test_every_number_of_the_catalogue_has_an_action() -> None:
     tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
     actions = {code: action for code, action in tables["xid_action"].items() if code.isdigit()}
-    assert {int(code) for code in actions} == {*range(1, 173), 175}
+    assert {int(code) for code in actions} == {*range(1, 173), 175, 177, 179}
     assert set(actions.values()) <= tables["xid_advice"].keys()
     assert {action for name, action in tables["nvlink5"].items() if name != "as_of"} == tables["nvlink5_advice"].keys()
 
@@ -361,6 +361,25 @@ def test_what_154_asks_for_is_known_by_its_words(words: str, asked: str | None) 
     (xid,) = kernel_log.read_log(f"2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:01:00): 154, {words}\n").xids or ()
 
     assert xid.detail == asked
+
+
+@pytest.mark.parametrize(
+    ("lines", "detail"),
+    [
+        (["Row Remapper: (0x0000001234) - Attempting to remap a row that is already pending remapping. Remapping will occur"], "pending"),
+        (["DRAM Retirement failed due to pending row remap at 0x0000001234"], "pending"),
+        (["Row Remapper Error: (0x0000001234) - All reserved rows for bank are remapped"], None),
+        (
+            ["Row Remapper Error: (0x0000001234) - Row Remapping table is full", "DRAM Retirement failed due to pending bank remap at 0x1"],
+            None,
+        ),
+    ],
+)
+def test_memory_that_waits_to_be_remapped_is_told_from_memory_that_cannot_be(lines: list[str], detail: str | None) -> None:
+    at = "2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:01:00): 64, pid='<unknown>', name=<unknown>, "
+    (xid,) = kernel_log.read_log("".join(f"{at}{line}\n" for line in lines)).xids or ()
+
+    assert (xid.count, xid.detail) == (len(lines), detail)
 
 
 @pytest.mark.parametrize(

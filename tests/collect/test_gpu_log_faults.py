@@ -52,6 +52,11 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ k.c:2827", "reset"),
         ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from kgspCreateRadix3(pGpu) @ k.c:4502", "room"),
         ("NVRM: GPU0 kgspInitRm_IMPL: Error preparing GSP-RM image", "room"),
+        ("NVRM: GPU0 _kgspIsHeartbeatTimedOut: LibOS heartbeat timed out, currentTimeMs 5 heartbeat 1 heartbeatWithOffsetMs 1 diff 4 timeout 3", "firmware"),
+        ("NVRM: GPU0 _kgspLogHeartbeatSpecificTimeout: GPU0: GSP ERROR: LibOS Heartbeat Timeout detected.", "firmware"),
+        ("NVRM: GPU0 _kgspLogHeartbeatSpecificTimeout: GPU0: GSP ERROR: GSP-RM Heartbeat Timeout detected.", "late"),
+        ("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: Back to back GSP RPC timeout detected! GPU marked for reset @ kernel_gsp.c:2200", "reset"),
+        ("NVRM: GPU0 _kgspLogRpcSanityCheckFailure: GPU0 sanity check failed 0xf waiting for RPC response from GSP. Expected function 4097", "lost"),
         ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from memdescAlloc(p) @ m.c:1353", "full"),
         ("NVRM: None of the NVIDIA devices were initialized.", "probe"),
         ("nvidia: probe of 0000:01:00.0 failed with error -1", "probe"),
@@ -414,6 +419,14 @@ def test_a_gpu_that_fell_off_the_bus_explains_what_its_firmware_does_not_answer(
 def test_a_gpu_that_sleeps_and_is_asked_is_no_fault() -> None:
     """Status 0x11 is NV_ERR_GPU_NOT_FULL_POWER: nvidia-powerd sets a limit of a GPU that is off for now."""
     assert read("NVRM: _issueRpcAndWait: rpcSendMessage failed with status 0x00000011 for fn 76!") == []
+
+
+def test_a_gpu_that_is_reset_as_somebody_asked_and_details_of_a_start_are_no_faults() -> None:
+    assert read("NVRM: GPU0 _kgspLogRpcSanityCheckFailure: GPU0 sanity check failed 0x67 waiting for RPC response from GSP.") == []
+    assert read("NVRM: GPU0 kfspCheckForClockBoostCapability_GB100: FSP doesn't have clock boost capability") == []
+    assert (
+        read("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: PRH failed to update thermal limit! @ platform_request_handler.c:855") == []
+    )
 
 
 def test_a_gpu_without_room_for_its_firmware_says_so_and_not_what_follows() -> None:

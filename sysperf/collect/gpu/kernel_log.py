@@ -25,6 +25,7 @@ MAX_ENTRIES = 256
 MAX_TEXT = 200
 MAX_LINE = 1_000
 NVLINK5 = range(144, 151)
+_REMAPPING_FAILED = 64
 _UNITS = {"NETIR_LINK_DOWN": "NETIR_LINK_EVT", "NVLPW_CTRL": "NVLPW", "NETIR_INT": "NETIR"}
 """Names that drivers of different branches have for one unit."""
 _DRIVERS = ("SXid", *log_faults.MARKS)
@@ -118,7 +119,12 @@ def _add(found: dict[tuple[str, int], Xid], kind: str, match: re.Match[str]) -> 
 
 
 def _detail(code: int, rest: str) -> str | None:
-    """Name what NVIDIA's tables are sorted by: ``RLW_REMAP 0x40``, ``NETIR_LINK_EVT 37`` for a link that went down, ``PF FLR`` of 154."""
+    """Name what NVIDIA's tables are sorted by: ``RLW_REMAP 0x40``, ``NETIR_LINK_EVT 37`` for a link that went down, ``PF FLR`` of 154.
+
+    Memory that cannot be remapped (64) as another remapping waits for a reset is ``pending``, and no failure.
+    """
+    if code == _REMAPPING_FAILED:
+        return "pending" if " pending " in rest else None
     if code == log_faults.RECOVERY:
         asked = _RECOVERY.search(rest)
         return asked[1].strip() if asked else None
@@ -138,5 +144,5 @@ def _end_of_process(rest: str) -> int:
 
 
 def _gravity(xid: Xid) -> int:
-    """Return how much a line weighs: a fatal one most, then one that is rated at all; least of all one that another error caused."""
-    return 0 if xid.cause is not None else {True: 3, False: 2, None: 1}[xid.fatal]
+    """Return how much a line weighs: a fatal one most, then one that is rated at all; least of all a consequence, or what waits."""
+    return 0 if xid.cause is not None or xid.detail == "pending" else {True: 3, False: 2, None: 1}[xid.fatal]

@@ -2,7 +2,8 @@
 
 NVIDIA   https://github.com/NVIDIA/open-gpu-kernel-modules, 555.58.02: each message of the level of errors. Most are of
          kernel-open/nvidia/{nv.c,nv-pci.c,linux_nvswitch.c}, src/nvidia/arch/nvalloc/unix/src/{osinit.c,osapi.c}, src/nvidia-modeset,
-         src/nvidia/src/kernel/gpu/{gsp,fsp,nvlink,bif,intr,conf_compute,rc}, src/nvidia/src/kernel/vgpu/rpc.c
+         src/nvidia/src/kernel/gpu/{gsp,fsp,nvlink,bif,intr,conf_compute,rc}, src/nvidia/src/kernel/vgpu/rpc.c. Of newer drivers, to
+         the one after 610: how the firmware is started and watched (gsp/kernel_gsp.c, fsp), and what their Xids say (interface/events/gpu).
 """
 
 NVIDIA = {
@@ -33,9 +34,9 @@ NVIDIA = {
     r"|session with SPDM Responder|Failed to perform key rotation",
     "firmware": r"\*{3,80} (?:GSP (?:Timeout|Failure)|GSP-CrashCat Report|LibOS Task Watchdog Report)|rpcRecvPoll (?:timedout|failed)"
     r"|rpcSendMessage failed(?! with status 0x0{6}11\b)|GSP-RM entered into ICD|Rate limiting GSP RPC error prints"
-    r"|LibOS heartbeat timed out"
+    r"|LibOS (?:heartbeat timed out|Heartbeat Timeout detected)"
     r"|(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO) failed: 0x",
-    "late": r"GSP RM heartbeat timed out",
+    "late": r"GSP[ -]RM (?:heartbeat timed out|Heartbeat Timeout detected)",
     "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image|failed to locate expansion ROMs"
     r"|failed to parse FWSEC ucode",
     "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map",
@@ -51,13 +52,14 @@ NVIDIA = {
     "full": r"\[NV_ERR_NO_MEMORY\](?!.{0,40} returned from kgsp)",
     "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]|API_GPU_ATTACHED_SANITY_CHECK failed|GPU is detached, bailing"
     r"|Check whether GPU is present on the bus|PCI channel for the device is offline|it still appears unreachable"
-    r"|(?:polling GPU|GPU not) back on|GPU sanity check failed|: A fatal error was detected\.|Bad TimeLo value ffffffff",
+    r"|(?:polling GPU|GPU not) back on|GPU sanity check failed|: A fatal error was detected\.|Bad TimeLo value ffffffff"
+    r"|GPU[0-9]{1,3} sanity check failed 0xf\b",
     "start": r"RmInitAdapter failed|rm_init_adapter\S{0,6} failed|rm_init_adapter .{1,60} failed|bailing out of RmInitAdapter"
     r"|rm_init_private_state\(\) failed|nv_linux_init_open_q\(\) failed|pci_enable_device failed|Failed to map regs registers"
     r"|rm_init_rm\(\) failed|failed to initialize module|RM cannot boot|VBIOS boot failed|SEC_FAULT lockdown"
     r"|\*\*\* Cannot (?:attach gpu|pre-initialize|initialize the device|load state)",
     "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
-    "reset": r"\[NV_ERR_RESET_REQUIRED\]",
+    "reset": r"\[NV_ERR_RESET_REQUIRED\]|GPU marked for reset",
     "boot": r"unexpected WPR2 already up|in a bad state and may need to be reset|failed to wait for GFW"
     r"|failed to execute (?:Booter|FWSEC|Scrubber)|Booter failed with non-zero|Failed to boot GSP|Cannot initialize GSP firmware"
     r"|waiting for (?:lockdown release|GSP target mask release|GSP falcon reset|SEC2-RTOS|RISC-V to halt)|GSP-FMC reported an error"
