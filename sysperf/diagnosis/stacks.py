@@ -141,7 +141,7 @@ def describe(
     counts["recompute"] = min(total, sum(sample.count for sample in samples.samples if recomputes(sample.frames)))
     if checkpointed := _calls_of_checkpointing(main, rules):
         lines["recompute"] = checkpointed
-    if (hot := statements.hottest(main, kinds_of, rules)) is not None:
+    if (hot := statements.hottest(main, kinds_of, rules, _heads(main, rules, loop_of))) is not None:
         counts["statement"], counts["statement_own"] = hot.seen, hot.own
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
     if counts["forward"] and (of_others := statements.unoptimized(main, rules, is_unoptimized)):
@@ -197,6 +197,17 @@ def _are_in(some: Counter[tuple[str, int]], file: str, loop: range, every: Count
 def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
     """Whether the user's line is at work itself, or a function of PyTorch that is written in Python."""
     return all("-packages/torch/" in frame.file for frame in _below_user(frames, rules))
+
+
+def _heads(samples: Sequence[Sample], rules: Rules, loop_of: LoopOf) -> Callable[[Frame], Frame]:
+    """Give the head of the loop around a line; the line itself where that is a loop of steps, or none."""
+    every, of_step = _lines(samples), _lines(sample for sample in samples if rules.phase(sample.frames) in (FORWARD, *TRAINING))
+
+    def head_of(frame: Frame) -> Frame:
+        loop = loop_of(frame)
+        return msgspec.structs.replace(frame, line=loop.start) if loop and not _are_in(of_step, frame.file, loop, every) else frame
+
+    return head_of
 
 
 def _goes_through_parameters(frame: Frame, loop: range, read_line: ReadLine) -> bool:

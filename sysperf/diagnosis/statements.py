@@ -58,8 +58,11 @@ class Hot(NamedTuple):
     within: Counter[Frame]
 
 
-def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rules: Rules) -> Hot | None:
-    """Return the statement with most samples that nothing names, outside of forward, backward and optimizer; None: there is none."""
+def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rules: Rules, head_of: Callable[[Frame], Frame]) -> Hot | None:
+    """Return the statement with most samples that nothing names, outside of forward, backward and optimizer; None: there is none.
+
+    `head_of` gives the head of a loop for its lines, unless the loop is one of steps.
+    """
     of_step = _functions_of_steps(samples, rules)
     counts: Counter[Frame] = Counter()
     own: Counter[Frame] = Counter()
@@ -70,6 +73,7 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
             continue
         at = next((frame for frame in sample.frames if (frame.file, frame.function) in of_step and rules.user_frame([frame])), None)
         if at is not None:
+            at = head_of(at)
             counts[at] += sample.count
             below = itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, sample.frames)
             own[at] += 0 if any("-packages/torch/" in frame.file for frame in below) else sample.count

@@ -61,7 +61,7 @@ _Assigned = ast.Assign | ast.AnnAssign | ast.AugAssign
 
 
 def only_reported(text: str, line: int) -> bool:
-    """Whether the statement at a line gives values to names that only reports use, if anything, and changes nothing else."""
+    """Whether the statement or the loop at a line gives values to names that only reports use, if anything, and changes nothing else."""
     try:
         module = parse(text) if len(text) <= MAX_CHARS else None
     except Unreadable:
@@ -69,9 +69,10 @@ def only_reported(text: str, line: int) -> bool:
     if module is None:
         return False
     scope = _scope(module, line)
-    statement = next((node for node in _own(scope) if isinstance(node, ast.stmt) and _is_simple(node) and _covers(node, line)), None)
     follower = _Follower(module, scope)
-    return isinstance(statement, _Assigned) and (made := follower.made(statement)) is not None and follower.ends(made)
+    statement = next((node for node in _own(scope) if isinstance(node, ast.stmt) and _is_at(node, line)), None)
+    made = follower.made(statement) if statement is not None else None
+    return follower.ends(made) if made else False
 
 
 class _Follower:
@@ -88,6 +89,8 @@ class _Follower:
 
     def made(self, statement: ast.stmt) -> set[str] | None:
         """The names that a statement gives a value and nothing else; None where it does more, or nobody knows."""
+        if isinstance(statement, ast.For):
+            return self._block(statement.body) if self._changes_nothing(statement.iter, 0) and not statement.orelse else None
         if not isinstance(statement, _Assigned) or statement.value is None or not self._changes_nothing(statement.value, 0):
             return None
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -119,11 +122,15 @@ class _Follower:
         if isinstance(statement, ast.Pass):
             return set()
         if isinstance(statement, ast.If):
-            parts = [self._goes_to(part) for part in (*statement.body, *statement.orelse)]
-            return None if None in parts else set().union(*(part for part in parts if part is not None))
+            return self._block([*statement.body, *statement.orelse]) if self._changes_nothing(statement.test, 0) else None
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             return self._reported(statement.value)
         return self.made(statement)
+
+    def _block(self, statements: Sequence[ast.stmt]) -> set[str] | None:
+        """The names to which the statements of a loop or a branch hand on what they use."""
+        parts = [self._goes_to(part) for part in statements]
+        return None if None in parts else set[str]().union(*(part for part in parts if part is not None))
 
     def _reported(self, call: ast.Call) -> set[str] | None:
         name = _called(call)
@@ -208,6 +215,7 @@ def _fresh(nodes: Iterable[ast.AST]) -> set[str]:
     nodes = list(nodes)
     stores = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     pairs = [pair for node in nodes if isinstance(node, ast.Assign) for target in node.targets for pair in _pairs(target, node.value)]
+    pairs += [(node.target, node.value) for node in nodes if isinstance(node, ast.AnnAssign) and node.value is not None]
     made = [target.id for target, value in pairs if isinstance(target, ast.Name) and _makes(value)]
     return {name for name in made if made.count(name) == stores.count(name)}
 
@@ -234,6 +242,11 @@ def _nested_names(own: Iterable[ast.AST]) -> set[str]:
 
 def _covers(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _is_at(node: ast.stmt, line: int) -> bool:
+    """Whether a line is one of a simple statement, or the head of a loop."""
+    return _covers(node, line) if _is_simple(node) else isinstance(node, ast.For) and node.lineno == line
 
 
 def _is_simple(node: ast.stmt) -> bool:

@@ -45,6 +45,18 @@ def test_a_torn_stack_makes_no_function_one_of_the_step() -> None:
     assert [line.line for line in described.lines if line.what == "statement"] == [6]
 
 
+def test_a_loop_that_calls_no_model_is_one_statement() -> None:
+    """Its head stands for all of its lines; the loop of steps is none."""
+    source = (
+        "for x, y in batches:\n    for word in words:\n        counts[word] = 1\n        total += 1\n    model(x).backward()\n    y = 3\n"
+    )
+    inner = [(at("<module>", line),) for line in (2, 3, 4)]
+    described = seen(source, *inner, (at("<module>", 6),), (BACKWARD, at("<module>", 5)))
+
+    assert described.statement == 0.6
+    assert [line.line for line in described.lines if line.what == "statement"] == [2]
+
+
 def test_without_a_step_there_is_no_statement_of_one() -> None:
     """A server, or a program that loads: nothing tells where its steps are."""
     described = seen(SORTS, (at("next_batch", 2), at("<module>", 6)))

@@ -125,6 +125,39 @@ def test_what_may_change_something_is_not(statement: str) -> None:
     assert not is_needless(statement, "print(step)" if not statement.startswith("loss") else "loss.backward()")
 
 
+LOOPS = """\
+def train(model, loader, self):
+    for x, y in loader:
+        counts: dict[int, int] = {{}}
+        model(x).mean().backward()
+        for word in y.tolist():
+            {body}
+        {use}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "use", "needless"),
+    [
+        ("counts[word] = counts.get(word, 0) + 1", "print(len(counts))", True),
+        ("counts[word] = counts.get(word, 0) + 1", "pass", True),
+        ("if word > 3: counts[word] = 1", "self.log('words', len(counts))", True),
+        ("counts[word] = counts.get(word, 0) + 1", "x = counts[3]; y = model(x)", False),
+        ("counts[word] = counts.get(word, 0) + 1", "model(counts[3]).backward()", False),
+        ("counts[word] = self.of(word)", "pass", False),
+        ("if word > 3: break", "pass", False),
+        ("self.counts[word] = 1", "pass", False),
+        ("pass", "pass", False),
+    ],
+)
+def test_a_loop_is_followed_as_a_statement_is(body: str, use: str, needless: bool) -> None:
+    """Its head stands for all of it."""
+    text = LOOPS.format(body=body, use=use)
+    head = 1 + next(number for number, line in enumerate(text.splitlines()) if "for word" in line)
+
+    assert only_reported(text, head) == needless
+
+
 def test_a_value_of_the_top_level_that_a_function_uses_is_needed() -> None:
     """It may be called from anywhere."""
     text = "while True:\n    loss.backward()\n    key = str(x)\ndef cached():\n    return table[key]\n"
