@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import urllib.request
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -989,6 +990,63 @@ class Block(nn.Module):
 def computed_again() -> None:
     torch.set_num_threads(CPUS)
     train_on(batches(256), Trainer(nn.Sequential(*(Block(64) for _ in range(16)), nn.Linear(64, 10))))
+
+
+class Archive(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Samples in one archive, which is opened for each of them, or once."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.archive: zipfile.ZipFile | None = None
+        with zipfile.ZipFile(path, "w") as archive:
+            for number in range(3000):
+                archive.writestr(str(number), bytes(256))
+
+    def __len__(self) -> int:
+        return 3000
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if ill("kept_open"):
+            with zipfile.ZipFile(self.path) as archive:
+                data = archive.read(str(index))
+        else:
+            self.archive = self.archive or zipfile.ZipFile(self.path)
+            data = self.archive.read(str(index))
+        return torch.frombuffer(bytearray(data), dtype=torch.float32), torch.tensor(index % 10)
+
+
+def archive_for_each_sample() -> None:
+    torch.set_num_threads(1)
+    train_on(DataLoader(Archive(f"{FOLDER}/samples.zip"), batch_size=16))
+
+
+def memory_bank() -> None:
+    """The last outputs are kept: in a tensor that is made anew in each step, or in place."""
+    torch.set_num_threads(1)
+    trainer, kept, at = Trainer(), torch.zeros(40_000, 64), 0
+    for x, y in batches(64):
+        trainer.step(x, y)
+        if ill("in_place"):
+            kept = torch.cat([kept, x])[-40_000:]
+        else:
+            kept[at : at + 64] = x
+            at = (at + 64) % 39_936
+
+
+def passes_of_each_task() -> None:
+    torch.set_num_threads(1)
+    model = Net(512, 6, 40)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in batches(128):
+        outputs = model(x).chunk(4, 1)
+        optimizer.zero_grad()
+        if ill("one_pass"):
+            for output in outputs:
+                nn.functional.cross_entropy(output, y).backward(retain_graph=True)
+        else:
+            sum(nn.functional.cross_entropy(output, y) for output in outputs).backward()
+        optimizer.step()
+        SPEED.step()
 
 
 def optimizer_each_step() -> None:
