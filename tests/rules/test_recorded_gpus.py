@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.rules.test_gpu_rules import AREAS, BASE
 RULES = [path for path in judging.rule_files() if Path(path).stem in ("container", "driver", "gpu", "pcie", "releases", "torch", "xids")]
 TERMS = judging.Terms(load(RULES, judging.schema()))
 DRAWS = sorted((path.stem for path in FOLDER.glob("draw*.toml")), key=lambda name: int(name.removeprefix("draw")))
+UNKNOWN = re.compile(r"(^|[\s=/'(])\?([\s:,.)/'+]|$)")
 MACHINES = {f"{draw}: {name}": machine for draw in DRAWS for name, machine in records(draw).items()}
 
 
@@ -39,6 +41,8 @@ def test_what_an_engineer_expects_is_named_and_nothing_else(name: str) -> None:
     assert (missed, sorted(found - expected)) == ([], [])
     grave = {finding.severity for finding in report.findings()} & {"error", "warning"}
     assert not grave or "No errors and no warnings" not in verdict(report)
+    blanks = [fix.title for finding in report.findings() for fix in finding.fixes if UNKNOWN.search(f"{fix.title} {fix.command}")]
+    assert blanks == [], "advice for a cause of which nothing is known"
 
 
 def test_no_wheel_is_advised_that_the_driver_does_not_run() -> None:
