@@ -9,13 +9,14 @@ import ast
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
 
-from sysperf.script.reached import MAX_CHARS
 from sysperf.script.source import Unreadable
 from sysperf.script.syntax import Function, parse
 from sysperf.startup import lazy
 
-MAX_CALLS = 6
-"""Functions of the same file that are followed, one within the other."""
+MAX_CHARS = 1 << 18
+"""Of a longer file nothing is said: following it takes longer than it is worth."""
+MAX_ROUNDS = 12
+"""How often a value may be handed on, against the order of the lines."""
 _REPORTS = lazy(
     r"(?:print|log\w*|info|debug|warning|write|writerow|add_(?:scalars?|histogram|image|text)|set_(?:postfix|description)\w*"
     r"|record\w*|report\w*|track\w*)$"
@@ -80,18 +81,19 @@ class _Follower:
 
     def __init__(self, module: ast.Module, scope: ast.Module | Function) -> None:
         self._functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
+        self._pure: dict[str, bool] = {}
         self._modules, self._imported = _imports(module)
         self._scope = scope
         own = list(_own(scope))
         self._elsewhere = _nested_names(own)
         self._fresh = _fresh(own)
-        self._statements = [node for node in own if isinstance(node, ast.stmt)]
+        self._statements = [(node, _used(node)) for node in own if isinstance(node, ast.stmt)]
 
     def made(self, statement: ast.stmt) -> set[str] | None:
         """The names that a statement gives a value and nothing else; None where it does more, or nobody knows."""
         if isinstance(statement, ast.For):
-            return self._block(statement.body) if self._changes_nothing(statement.iter, 0) and not statement.orelse else None
-        if not isinstance(statement, _Assigned) or statement.value is None or not self._changes_nothing(statement.value, 0):
+            return self._block(statement.body) if self._changes_nothing(statement.iter) and not statement.orelse else None
+        if not isinstance(statement, _Assigned) or statement.value is None or not self._changes_nothing(statement.value):
             return None
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         names = [self._name(target) for target in _flat(targets)]
@@ -105,24 +107,25 @@ class _Follower:
 
     def ends(self, names: set[str]) -> bool:
         """Whether nothing but reports uses these names, nor what is made of them."""
-        followed: set[str] = set()
-        while names - followed:
-            if names & self._elsewhere:
-                return False
+        names, followed = set(names), set[str]()
+        for _ in range(MAX_ROUNDS):
+            if not names - followed or names & self._elsewhere:
+                return not names & self._elsewhere
             followed |= names
-            for statement in self._statements:
-                if _uses(statement, followed) and (more := self._goes_to(statement)) is not None:
-                    names = names | more
-                elif _uses(statement, followed):
+            for statement, used in self._statements:
+                if used.isdisjoint(followed):
+                    continue
+                if (more := self._goes_to(statement)) is None:
                     return False
-        return True
+                names |= more
+        return False
 
     def _goes_to(self, statement: ast.stmt) -> set[str] | None:
         """The names to which a statement hands on what it uses; None where that is unknown, or more than a report."""
         if isinstance(statement, ast.Pass):
             return set()
         if isinstance(statement, ast.If):
-            return self._block([*statement.body, *statement.orelse]) if self._changes_nothing(statement.test, 0) else None
+            return self._block([*statement.body, *statement.orelse]) if self._changes_nothing(statement.test) else None
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             return self._reported(statement.value)
         return self.made(statement)
@@ -134,7 +137,7 @@ class _Follower:
 
     def _reported(self, call: ast.Call) -> set[str] | None:
         name = _called(call)
-        if not all(self._changes_nothing(part, 0) for part in (*call.args, *(word.value for word in call.keywords))):
+        if not all(self._changes_nothing(part) for part in (*call.args, *(word.value for word in call.keywords))):
             return None
         if (
             name in _KEEPS
@@ -145,18 +148,18 @@ class _Follower:
             return {call.func.value.id}
         return set() if _REPORTS.match(name) else None
 
-    def _changes_nothing(self, value: ast.AST, depth: int) -> bool:
+    def _changes_nothing(self, value: ast.AST) -> bool:
         """Whether a value is made without a change of anything else."""
         if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(value)):
             return False
-        return all(self._is_pure(node, frozenset(), depth) for node in ast.walk(value) if isinstance(node, ast.Call))
+        return all(self._is_pure(node, frozenset()) for node in ast.walk(value) if isinstance(node, ast.Call))
 
-    def _is_pure(self, call: ast.Call, local: frozenset[str], depth: int) -> bool:
+    def _is_pure(self, call: ast.Call, local: frozenset[str]) -> bool:
         name = _called(call)
         if isinstance(call.func, ast.Name):
             function = self._functions.get(name)
             if function is not None:
-                return self._is_pure_function(function, depth)
+                return self._is_pure_function(function)
             return name in _BUILTINS or (name in self._imported and not _CHANGES.search(name))
         if not isinstance(call.func, ast.Attribute):
             return False
@@ -165,20 +168,24 @@ class _Follower:
             return not _CHANGES.search(name)
         return _PURE.match(name) is not None or (isinstance(call.func.value, ast.Name) and call.func.value.id in local)
 
-    def _is_pure_function(self, function: Function, depth: int) -> bool:
-        """Whether a function of the file changes nothing but what it has made itself."""
+    def _is_pure_function(self, function: Function) -> bool:
+        """Whether a function of the file changes nothing but what it has made itself. Of one that calls itself nobody knows."""
+        if function.name not in self._pure:
+            self._pure[function.name] = False
+            self._pure[function.name] = self._changes_only_its_own(function)
+        return self._pure[function.name]
+
+    def _changes_only_its_own(self, function: Function) -> bool:
         nodes = [node for part in function.body for node in ast.walk(part)]
         local = frozenset(_fresh(nodes))
-        if depth >= MAX_CALLS or any(
-            isinstance(node, ast.Global | ast.Nonlocal | ast.Await | ast.Yield | ast.YieldFrom | ast.Delete) for node in nodes
-        ):
+        if any(isinstance(node, ast.Global | ast.Nonlocal | ast.Await | ast.Yield | ast.YieldFrom | ast.Delete) for node in nodes):
             return False
         for node in nodes:
             if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
                 root = _root(node)
                 if isinstance(node, ast.Attribute) or not isinstance(root, ast.Name) or root.id not in local:
                     return False
-            if isinstance(node, ast.Call) and not self._is_pure(node, local, depth + 1):
+            if isinstance(node, ast.Call) and not self._is_pure(node, local):
                 return False
         return True
 
@@ -253,12 +260,10 @@ def _is_simple(node: ast.stmt) -> bool:
     return not hasattr(node, "body")
 
 
-def _uses(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement itself uses a name, or the head of a compound one."""
+def _used(statement: ast.stmt) -> set[str]:
+    """The names that a statement itself uses, or the head of a compound one."""
     parts: Iterable[ast.AST] = [statement] if _is_simple(statement) else _head(statement)
-    return any(
-        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names for part in parts for node in ast.walk(part)
-    )
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _head(statement: ast.stmt) -> list[ast.AST]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from sysperf.script.reached import MAX_CHARS
+from sysperf.script.needless import MAX_CHARS
 from sysperf.script.source import Unreadable
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
@@ -109,7 +109,8 @@ def _goes_into(call: ast.Call, optimized: set[str], tree: Tree) -> bool:
     given = {target.id for target in parent.targets if isinstance(target, ast.Name)} if isinstance(parent, ast.Assign) else set[str]()
     uses = [node for node in ast.walk(tree.module) if isinstance(node, ast.Name) and node.id in given and isinstance(node.ctx, ast.Load)]
     cut = any(isinstance(parent := tree.parents[use], ast.Attribute) and parent.attr in ("detach", "detach_", "data") for use in uses)
-    return not cut and any(part is use for node in outer for part in ast.walk(node) for use in uses)
+    inner = {id(part) for node in outer for part in ast.walk(node)}
+    return not cut and any(id(use) in inner for use in uses)
 
 
 def _called(call: ast.Call) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sysperf.script.needless import only_reported
@@ -170,3 +172,21 @@ def test_a_value_of_the_top_level_that_a_function_uses_is_needed() -> None:
 def test_of_what_cannot_be_followed_nothing_is_said(text: str) -> None:
     """No source, no Python, too long."""
     assert not only_reported(text, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while True:\n    a0 = str(x)\n" + "".join(f"    a{number + 1} = str(a{number})\n" for number in reversed(range(4_000))),
+        "".join(f"def f{number}(x):\n    return {' + '.join([f'f{number + 1}(x)'] * 50)}\n" for number in range(60)) + "y = f0(x)\n",
+        "y = " + "str(" * 80 + "x" + ")" * 80 + "\n",
+    ],
+)
+def test_source_that_is_written_to_take_long_does_not(text: str) -> None:
+    """Values that are handed on against the order of lines, and functions that call each other many times."""
+    lines = text.splitlines()
+    start = time.thread_time()
+
+    only_reported(text, len(lines) if lines[-1].startswith("y") else 2)
+
+    assert time.thread_time() - start < 2.0

@@ -38,6 +38,8 @@ from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
 
 MAX_SOURCE_BYTES = 4 << 20
+MAX_LINE_CHARS = 2_000
+"""Of a line, what is looked at: patterns take longer than its length, and its author is the program's."""
 MAX_SOURCES = 64
 """Files of all programs together: a program may name as many as it likes."""
 MAX_LINTED = 4
@@ -111,7 +113,7 @@ class Inside:
             if _is_same_here(pid, frame.file):
                 self._here.add(key)
         source = self._sources.get(key, [])
-        return source[frame.line - 1].strip() if 0 < frame.line <= len(source) else ""
+        return source[frame.line - 1][:MAX_LINE_CHARS].strip() if 0 < frame.line <= len(source) else ""
 
     def _loop(self, pid: int, frame: Frame) -> range:
         """The lines of the innermost loop around a line."""
