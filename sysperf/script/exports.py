@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
+from sysperf.script import samples
 from sysperf.script.facts import Script
 from sysperf.script.file import File
 from sysperf.script.kinds import LOADERS
@@ -36,7 +37,7 @@ _TOLD = frozenset(
 )  # fmt: skip
 """Kinds that mean the same in every file."""
 _READING = (".item(", ".cpu(", ".numpy(", ".tolist(", "float(")
-_NO_TENSORS = ("loader", "loaders", "number", "array", "host")
+_NO_TENSORS = ("loader", "loaders", "number", "array", "host", "memory-dataset", "iterable-dataset")
 _HOOKS = STEP_HOOKS | EVALUATION_HOOKS | SAMPLE_METHODS
 _CONTAINED = ("loader", "loaders", "batch")
 
@@ -174,8 +175,9 @@ def _class(file: File, node: ast.ClassDef, waits: dict[str, int]) -> Class:
         outside.target(base) or ((outside.path, last_name(base)) if last_name(base) in file.names.classes else None) for base in node.bases
     )
     methods = _methods(node)
+    kind = file.values.base_of(node)
     return Class(
-        kind=file.values.base_of(node),
+        kind="memory-dataset" if kind == "dataset" and samples.gives_rows(node) else kind,
         bases=tuple(base for base in bases if base is not None),
         methods=tuple(method.name for method in methods),
         attributes=_attributes(file, node, methods),

@@ -145,6 +145,8 @@ def _dataset(file: File, call: ast.Call) -> str:
     kinds = file.values.kinds(given) if given is not None else set()
     if given is not None and (_is_made_of_arrays(file, given) or samples.are_listed(file, given) or samples.are_at_hand(file, call, given)):
         return "memory-dataset"
+    if samples.is_put_together(file, call):
+        kinds -= {"memory-dataset"}
     return next((kind for kind in _DATASETS if kind in kinds), "")
 
 

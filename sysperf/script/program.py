@@ -135,7 +135,7 @@ class Program:
         classes = dict(self._classes(links, results))
         matters = path in self._heard or called or uses or any(result.advances or _is_loader(result) for result in results.values())
         matters = matters or any(result.makes is not None and self._waits(result.makes) for result in results.values())
-        matters = matters or any(node.kind == "lightning" or node.attributes for node in classes.values())
+        matters = matters or any(node.kind in ("lightning", "memory-dataset") or node.attributes for node in classes.values())
         if not matters and not any(self._becomes_known(node) for node in links.classes.values()):
             return News()
         return News(called=called, results=results, classes=classes, uses=uses)
@@ -199,7 +199,14 @@ class Program:
                     yield key(ref), whole
 
     def _kind(self, ref: Ref) -> str:
-        return next((kind for file, name in self._line(ref) if (kind := self._files[file].classes[name].kind)), "")
+        """What the objects of a class are; an heir that gives its own samples may do more than take rows."""
+        own_samples = False
+        for file, name in self._line(ref):
+            node = self._files[file].classes[name]
+            if node.kind:
+                return "dataset" if node.kind == "memory-dataset" and own_samples else node.kind
+            own_samples = own_samples or "__getitem__" in node.methods
+        return ""
 
     def _attributes(self, ref: Ref) -> dict[str, Kinds]:
         found: dict[str, Kinds] = {}
@@ -220,7 +227,12 @@ def _each_once(start: Iterable[Ref], beyond: Callable[[Ref], Iterable[Ref]], mos
 
 
 def _is_loader(result: Result) -> bool:
-    return any(known.kind in ("loader", "loaders") for kinds in (result.whole, *result.parts) for known in kinds)
+    """Whether a loader is given back, or a data set that tells what one needs."""
+    return any(
+        known.kind in ("loader", "loaders", "memory-dataset", "iterable-dataset")
+        for kinds in (result.whole, *result.parts)
+        for known in kinds
+    )
 
 
 def _told(calls: Iterable[Called]) -> tuple[Called, ...]:

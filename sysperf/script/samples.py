@@ -32,11 +32,18 @@ def are_at_hand(file: File, loader: ast.Call, dataset: ast.expr) -> bool:
     """Whether a data set of this file takes rows out of memory, and nothing else puts a batch together."""
     made = {value.origin for value in file.values.of(dataset) if value.kind == "dataset" and isinstance(value.origin, ast.Call)}
     names = {file.names.qualified(call.func) for call in made if isinstance(call, ast.Call)}
+    return (
+        not is_put_together(file, loader)
+        and bool(names)
+        and all(name in file.names.classes and gives_rows(file.names.classes[name]) for name in names)
+    )
+
+
+def is_put_together(file: File, loader: ast.Call) -> bool:
+    """Whether a function makes a batch of samples that may work for it: a tokenizer in `collate_fn`."""
     collate = keyword(loader, "collate_fn")
     functions = file.names.functions.get(last_name(collate), []) if collate is not None else []
-    if collate is not None and not (len(functions) == 1 and _takes(functions[0])):
-        return False
-    return bool(names) and all(name in file.names.classes and _gives_rows(file.names.classes[name]) for name in names)
+    return collate is not None and not (len(functions) == 1 and _takes(functions[0]))
 
 
 def are_listed(file: File, dataset: ast.expr) -> bool:
@@ -52,7 +59,7 @@ def _is_list(file: File, binding: Binding) -> bool:
     return bool(binding.path) and called.startswith("sklearn.") and called.endswith(".train_test_split")
 
 
-def _gives_rows(dataset: ast.ClassDef) -> bool:
+def gives_rows(dataset: ast.ClassDef) -> bool:
     """Whether a class has a `__getitem__` that only indexes what its objects keep."""
     parts = list(within(dataset, functions=True))
     words = [last_name(part) for part in parts] + [part.arg or "" for part in parts if isinstance(part, ast.keyword)]

@@ -94,7 +94,7 @@ class Values:
                 if kind := self._base_kind(local, depth - 1):
                     return kind
             elif kind := library_kind(name) or self._class_kind(base):
-                return kind
+                return "dataset" if kind == "memory-dataset" else kind  # an heir may do more with its rows
         methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
         return "lightning" if {"training_step", "configure_optimizers"} <= methods else ""
 
@@ -183,7 +183,7 @@ class Values:
 
     def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
         if binding.parameter is not None:
-            given = self._names.arguments(binding.parameter)
+            given = self._used(self._names.arguments(binding.parameter))
             known = [value for expression in given for value in self.of(expression, depth - 1)]
             known = known or [value for kinds in self._names.outside.given(*binding.parameter) for value in self._told(kinds)]
             return known or self._of_forward(*binding.parameter) or self._of_namesake(*binding.parameter)
@@ -194,6 +194,11 @@ class Values:
         if binding.path:
             return self._part(binding.value, binding.path, depth)
         return self.of(binding.value, depth - 1)
+
+    def _used(self, given: list[ast.expr]) -> list[ast.expr]:
+        """What is given where a program uses a function, rather than where a module shows how, if it is used at all."""
+        used = [each for each in given if not any(_is_shown(parent) for parent in self._tree.ancestors(each))]
+        return used or given
 
     def _of_forward(self, function: Function, index: int) -> list[Value]:
         """The parameters of a model's `forward` are tensors, unless an annotation or a default says otherwise."""
@@ -347,6 +352,11 @@ class Values:
         functions = self._names.functions.get(last_name(call.func), []) if by_name or by_self else []
         written = [function for function in functions if not is_abstract(function)]
         return written if len(written) == 1 else []
+
+
+def _is_shown(node: ast.AST) -> bool:
+    """``if __name__ == "__main__":``."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and dotted(node.test.left) == "__name__"
 
 
 def _alternatives(node: ast.AST) -> list[ast.expr]:

@@ -423,3 +423,42 @@ def test_functions_in_a_list_that_a_step_goes_through(tmp_path: Path, given: str
     said = hits(tmp_path, train=f"{HELPERS}{fit}\ndef main(net, data):\n    Trainer(net, data, hooks={given}).fit()\n")
 
     assert {line for _, line, rule in said if rule == "sync.per-step"} == found
+
+
+ROWS = """\
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+class Rows(Dataset):
+    def __getitem__(self, i):
+        return self.x[i], self.y[i]
+
+class Read(Rows):
+    def __getitem__(self, i):
+        return decode(self.paths[i]), self.y[i]
+
+def whole(x):
+    return TensorDataset(x)
+
+def some(x):
+    return Read(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "more", "shown"),
+    [
+        ("rows.Rows(x)", "", False),
+        ("rows.Rows(x)", ", collate_fn=tokenize", True),
+        ("rows.Read(x)", "", True),
+        ("rows.whole(x)", "", False),
+        ("rows.some(x)", "", True),
+    ],
+)
+def test_a_data_set_of_another_file_may_take_rows_out_of_memory(tmp_path: Path, made: str, more: str, shown: bool) -> None:
+    """Then workers would only copy them, unless an heir, or who puts a batch together, does more."""
+    loader = f"DataLoader({made}, batch_size=8{more})"
+    train = f"from torch.utils.data import DataLoader\n{training('pass', 'rows', 'images')}"
+    train = train.replace("    optimizer = ", f"    images = {loader}\n    optimizer = ", 1)
+
+    assert (("train.py", 6, "dataloader.inline") in hits(tmp_path, train=train, pkg__rows=ROWS)) == shown

@@ -491,3 +491,11 @@ def test_an_evaluation_whose_helper_calls_eval() -> None:
     text = "import torch\nclass Fit:\n    def __init__(self):\n        self.net = torch.nn.Linear(2, 2).cuda()\n    def score(self, x):\n        self.net.eval()\n"
     text += "        return self.net(x.cuda())\n    def evaluate(self, parts):\n        for part in parts:\n            self.total += float(self.score(part).item())\n"
     assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(("shown_by", "found"), [("torch.ones(3)", True), ("", False)])
+def test_how_a_function_is_shown_is_not_how_it_is_used(shown_by: str, found: bool) -> None:
+    """What a module gives it when it is run itself says nothing, where something else calls it, too."""
+    text = "import torch\ndef accuracy(matrix):\n    return matrix.sum().item()\nfor x in loader:\n    matrix = model(x.cuda())\n    loss = criterion(matrix)\n"
+    text += "    loss.backward()\n    optimizer.step()\n    USE\nif __name__ == '__main__':\n    accuracy(torch.ones(3))\n"
+    assert ("sync.per-step" in hits(text.replace("USE", "accuracy(matrix)" if shown_by else "pass"))) == found
