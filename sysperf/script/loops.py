@@ -157,7 +157,7 @@ class Loops(Steps):
     def _function(self, function: Function, depth: int, places: Places) -> Where:
         owner = self._tree.parents.get(function)
         kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
-        if any(_keeps_results(each) for each in function.decorator_list) or (function.name == "forward" and self._is_training(function)):
+        if any(_keeps_results(each) for each in function.decorator_list) or (function.name == "forward" and self._is_whole_run(function)):
             return Where()
         if function in self.step_functions and self._names.call_sites(function):
             called = self._of_calls(function, depth, places)
@@ -171,9 +171,12 @@ class Loops(Steps):
             often = "step" if isinstance(owner, ast.ClassDef) and _CRITERION.fullmatch(owner.name) else "forward"
         return Where(often) if often else self._of_calls(function, depth, places)
 
-    def _is_training(self, function: Function) -> bool:
-        """Whether a function holds a whole training: what is named `forward` is none of a step then."""
-        return any(self._tree.function_of(loop) is function for loop in (*self.steps, *self.epochs))
+    def _is_whole_run(self, function: Function) -> bool:
+        """Whether a function holds a whole training, or puts models into evaluation: what is named `forward` is none of a step then."""
+        if any(self._tree.function_of(loop) is function for loop in (*self.steps, *self.epochs)):
+            return True
+        calls = (part.value for part in within(function) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
+        return any(last_name(call.func) == "eval" and not call.args for call in calls)
 
     def _of_calls(self, function: Function, depth: int, places: Places) -> Where:
         """The most frequent of the places that call a function and leave nothing out."""

@@ -499,3 +499,10 @@ def test_how_a_function_is_shown_is_not_how_it_is_used(shown_by: str, found: boo
     text = "import torch\ndef accuracy(matrix):\n    return matrix.sum().item()\nfor x in loader:\n    matrix = model(x.cuda())\n    loss = criterion(matrix)\n"
     text += "    loss.backward()\n    optimizer.step()\n    USE\nif __name__ == '__main__':\n    accuracy(torch.ones(3))\n"
     assert ("sync.per-step" in hits(text.replace("USE", "accuracy(matrix)" if shown_by else "pass"))) == found
+
+
+@pytest.mark.parametrize(("switch", "shown"), [("self.net.eval()", False), ("self.net(x)", True)])
+def test_a_forward_that_draws_whole_pictures_is_no_part_of_a_step(switch: str, shown: bool) -> None:
+    """It puts its models into evaluation, and goes through all steps of a diffusion: what it makes once costs nothing beside that."""
+    text = f"import torch\nclass Sample(torch.nn.Module):\n    def forward(self, x):\n        x = torch.randn(8, 3).to('cuda')\n        {switch}\n        for t in self.times:\n            x = self.net(x)\n"
+    assert ("transfer.tensor-made-on-cpu" in hits(text)) == shown
