@@ -50,13 +50,13 @@ def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
         collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
         told = msgspec.structs.replace(rank, collectives=collectives)
-        word, why = of_rank(_without_waiting(told, share) if skew.once else told)
+        word, why = of_rank(told if skew.rotates else _without_waiting(told, share))
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
     return Trace(ranks=tuple(compared), skew=skew)
 
 
 def _without_waiting(rank: Rank, own: float | None) -> Rank:
-    """A rank whose collectives take what they take alone: waiting in a single step bounds none of the others."""
+    """A rank whose collectives take what they take alone: waiting for one rank is no communication, and in a single step bounds none."""
     if own is None:
         return rank
     cpu = msgspec.structs.replace(rank.cpu, communication_pct=own) if rank.cpu else None
@@ -113,6 +113,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     lost = sum(shares) / len(shares) if shares else None
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
         is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
+        is_spread = is_spread and _far_the_latest(Counter({index: sum(times) for index, times in caused.items()})) is None
         return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once, once=once)
     numbers = (each[index].rank for index in late)
     return msgspec.structs.replace(
@@ -161,11 +162,17 @@ def _late_each_step(matched: list[list[Entry]], steps: Intervals) -> list[int]:
     lost = Counter[int]()
     for of_step in each:
         lost.update(of_step)
-    (most, ns), (_, next_ns) = [*lost.most_common(2), (-1, 0), (-1, 0)][:2]
-    if 100 * ns <= ROTATES_BELOW * lost.total() or ns < MUCH_MORE * next_ns:
+    most = _far_the_latest(lost)
+    if most is None:
         return []
-    steps_late = ns * ns / sum(of_step.get(most, 0) ** 2 for of_step in each)
+    steps_late = lost[most] ** 2 / sum(of_step.get(most, 0) ** 2 for of_step in each)
     return [most] if len(matched[0]) ** (steps_late - 1) >= SELDOM else []
+
+
+def _far_the_latest(lost: Counter[int]) -> int | None:
+    """The rank that causes more than half of the waiting, and far more than the next one."""
+    (most, ns), (_, next_ns) = [*lost.most_common(2), (-1, 0), (-1, 0)][:2]
+    return most if 100 * ns > ROTATES_BELOW * lost.total() and ns >= MUCH_MORE * next_ns else None
 
 
 def _is_beyond_chance(caused: Mapping[int, Sequence[int]], late: int) -> bool:

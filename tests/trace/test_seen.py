@@ -313,6 +313,32 @@ def test_a_rank_that_is_far_the_latest_in_each_of_few_steps_is_late(tmp_path: Pa
     assert analyze(paths, rules()).analysis.trace.skew.late == who
 
 
+@pytest.mark.parametrize(("world", "who", "told"), [(8, (1,), "for rank 1"), (2, (), "for whom most is not clear")])
+def test_waiting_for_one_rank_is_no_communication(tmp_path: Path, world: int, who: tuple[int, ...], told: str) -> None:
+    """Rank 1 computes about 34 ms in each of four steps, and the others 30: they wait a tenth of the time. Of two ranks chance may do that."""
+    paths = []
+    for rank in range(world):
+        machine = Machine()
+        for number in range(4):
+            begin = machine.now
+            for _ in range(10):
+                machine.kernel((3_300, 3_400, 3_500)[number % 3] if rank == 1 else 3_000 + 5 * ((rank + number) % world))
+            machine.now = machine.free[7]
+            machine.kernel(begin + 36_000 - machine.now, COLLECTIVES[0], stream=20)
+            machine.now = begin + 36_000
+            machine.kernel(2_000, COLLECTIVES[0], stream=20)
+            machine.now = begin + 38_010
+            machine.kernel(200)
+            machine.range(f"ProfilerStep#{number}", begin)
+        info = {"backend": "nccl", "rank": rank, "world_size": world}
+        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+    trace = analyze(paths, rules()).analysis.trace
+
+    assert (trace.skew.late, trace.skew.rotates) == (who, False)
+    assert trace.verdict == "compute-bound"
+    assert told in trace.why
+
+
 @pytest.mark.parametrize(("times", "who"), [(1, ()), (3, (1,))])
 def test_a_rank_that_is_late_once_is_not_the_late_one(tmp_path: Path, times: int, who: tuple[int, ...]) -> None:
     """One of two is 60 ms late once, as where something else has its CPU, or in three of six steps; both by some 5 ms in turn."""

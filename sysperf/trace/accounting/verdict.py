@@ -333,6 +333,11 @@ def _of_late(rank: Rank, cause: str) -> Verdict:
     return "compute-bound" if rank.verdict == "healthy" else rank.verdict, rank.why
 
 
+def _waited_for(skew: Skew) -> str:
+    """Name who ranks wait for that do not take turns."""
+    return "what one of them did once" if skew.once else skew.who if skew.late else "each other, and for whom most is not clear"
+
+
 def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     """The verdict of the rank that the others wait for most, where they do; else that of most ranks; of one rank, its own."""
     if not ranks:
@@ -346,6 +351,6 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
     common = max(sorted(set(names)), key=names.count)
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
-    aside = f"; ranks wait {skew.lost_pct:.0f} % for what one of them did once" if skew.once and (skew.lost_pct or 0.0) >= 1 else ""
+    aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 and not skew.rotates else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank
     return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"
