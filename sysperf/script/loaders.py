@@ -50,6 +50,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
     handed = [] if seen else _handed_over(file, call)
     trains = trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call)
     drawn = False if trains is False and call in moved else None  # a batch of an evaluation now and then
+    copied = trainer or maker is TIMM or other.moved or call in moved or any(_gets_device(file, each) for each in handed)
     return Loader(
         **file.site(call),
         made_by=name,
@@ -61,16 +62,27 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
         dataset=_dataset(file, call),
         trains=trains,
-        moved=trainer
-        or maker is TIMM
-        or other.moved
-        or call in moved
-        or any(_gets_device(file, each) for each in handed)
-        or (False if seen else None),
+        moved=False if _lies_on_device(file, call) else copied or (False if seen else None),
         epochs=trainer or other.epochs or any(_in_epochs(file, loop, call) for loop in loops)
         if seen
         else bool(handed) or _gathered(file, call) or drawn,
     )
+
+
+def _lies_on_device(file: File, loader: ast.Call) -> bool:
+    """Whether a data set is made of tensors that were copied to a device before: what moves its batches does nothing."""
+    given = file.names.argument(loader, "dataset", 0)
+    values = [binding.value for binding in file.names.lookup(given, dotted(given))] if given is not None and dotted(given) else [given]
+    sets = [value for value in values if isinstance(value, ast.Call)]
+    return bool(sets) and all(any(_was_copied(file, part) for part in made.args) for made in sets)
+
+
+def _was_copied(file: File, node: ast.expr) -> bool:
+    values = (
+        [binding.value for binding in file.names.lookup(node, node.id) if not binding.element] if isinstance(node, ast.Name) else [node]
+    )
+    parts = [part for value in values if value is not None for part in (value.elts if isinstance(value, ast.Tuple) else (value,))]
+    return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") and is_to_device(file, part) for part in parts)
 
 
 def place_of(file: File, call: ast.Call) -> str:

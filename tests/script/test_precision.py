@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.script.scripts import judged
@@ -506,3 +508,20 @@ def test_a_forward_that_draws_whole_pictures_is_no_part_of_a_step(switch: str, s
     """It puts its models into evaluation, and goes through all steps of a diffusion: what it makes once costs nothing beside that."""
     text = f"import torch\nclass Sample(torch.nn.Module):\n    def forward(self, x):\n        x = torch.randn(8, 3).to('cuda')\n        {switch}\n        for t in self.times:\n            x = self.net(x)\n"
     assert ("transfer.tensor-made-on-cpu" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("TensorDataset(a.cuda(), b.cuda())", False),
+        ("TensorDataset(c, d)", False),
+        ("TensorDataset(a, b)", True),
+        ("TensorDataset(a.to(torch.float32), b)", True),
+        ("TensorDataset(a.to('cpu'), b)", True),
+    ],
+)
+def test_what_lies_on_the_device_is_not_pinned(made: str, shown: bool) -> None:
+    """A loop that copies its batches there does nothing."""
+    text = f"{LOADER}from torch.utils.data import TensorDataset\nc, d = a.cuda(), b.cuda()\nloader = DataLoader({made}, batch_size=8)\n"
+    text += f"for epoch in range(9):\n    for x, y in loader:\n        x, y = x.cuda(), y.cuda()\n{textwrap.indent(STEP, '    ')}"
+    assert ("dataloader.pin-memory-off" in hits(text)) == shown
