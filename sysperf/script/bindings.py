@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from sysperf.script.nodes import dotted, last_name
@@ -11,7 +10,8 @@ from sysperf.script.syntax import Function, Tree
 
 MAX_BINDINGS = 12
 MAX_CALLS = 8
-MAX_DEPTH = 4
+MAX_SEEN = 100
+"""Expressions that are followed to find which function one stands for."""
 _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 """What these names mean everywhere, should the import be a star's."""
 
@@ -152,19 +152,32 @@ class Bindings:
         kept = [each for binding in bindings if (value := whole(binding)) is not None for each in self.lookup(value, dotted(value))]
         return any(binding.parameter is not None or binding.element for binding in (*bindings, *kept))
 
-    def functions_of(self, node: ast.expr | None, depth: int = MAX_DEPTH, *, element: bool = False) -> Iterator[Function]:
-        """The functions of the file that an expression may stand for, or that a list of them has (`element`)."""
+    def functions_of(self, node: ast.expr | None) -> list[Function]:
+        """The functions of the file that an expression may stand for, by its name or that of a parameter that callers give."""
+        found: list[Function] = []
+        waiting, seen = [(node, False)], {(node, False)}
+        while waiting:
+            node, element = waiting.pop()  # of an element, the functions that a list has
+            parts, functions = self._stands_for(node, element=element)
+            found += functions
+            new = [part for part in parts if part not in seen] if len(seen) < MAX_SEEN else []
+            seen.update(new)
+            waiting += new
+        return found
+
+    def _stands_for(self, node: ast.expr | None, *, element: bool) -> tuple[list[tuple[ast.expr | None, bool]], list[Function]]:
+        """What an expression passes on, and the function that it names itself."""
         if element and isinstance(node, ast.List | ast.Tuple):
-            for part in node.elts[:MAX_BINDINGS]:
-                yield from self.functions_of(part, depth)
+            return [(part, False) for part in node.elts[:MAX_BINDINGS]], []
         name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else _function_of(node)
-        bindings = self.lookup(node, name) if node is not None and name and depth else []
-        for binding in bindings:
-            for given in self.arguments(binding.parameter) if binding.parameter is not None else (whole(binding),):
-                yield from self.functions_of(given, depth - 1, element=element or binding.element)
-        if name and not bindings and not element:
-            functions = self.functions.get(name.removeprefix("self."), [])
-            yield from [each for each in functions if len(functions) == 1 and self._is_method(each) == name.startswith("self.")]
+        bindings = self.lookup(node, name) if node is not None and name else []
+        parts = [
+            (given, element or binding.element)
+            for binding in bindings
+            for given in (self.arguments(binding.parameter) if binding.parameter is not None else (whole(binding),))
+        ]
+        functions = self.functions.get(name.removeprefix("self."), []) if name and not bindings and not element else []
+        return parts, [each for each in functions if len(functions) == 1 and self._is_method(each) == name.startswith("self.")]
 
     def _read_backward(self, call: ast.Call, method: ast.Attribute) -> None:
         """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``."""

@@ -38,6 +38,7 @@ class Outside:
         self._sees_others = bool(self.imports or news.called)
         self._made: dict[str, Elsewhere] = {}
         self._instances: dict[ast.AST, Ref | None] = {}
+        self._handed: dict[ast.AST, Ref | None] = {}
 
     def elsewhere(self, place: str) -> Elsewhere | None:
         """The one node that stands for a loader of another file; None for none."""
@@ -118,20 +119,23 @@ class Outside:
         owner = self.instance(node.value, depth) if isinstance(node, ast.Attribute) and depth else None
         if owner is not None and isinstance(node, ast.Attribute):
             return owner[0], f"{owner[1]}.{node.attr}"
-        return self._handed_over(node, depth) if name and self.news.called else None
+        return self._handed_over(node) if name and self.news.called else None
 
-    def _handed_over(self, node: ast.expr, depth: int) -> Ref | None:
+    def _handed_over(self, node: ast.expr, depth: int = MAX_DEPTH) -> Ref | None:
         """The function that another file hands over, which is called here by the name of a parameter or an attribute."""
-        for binding in self._names.lookup(node, dotted(node)) if depth and dotted(node) else ():
-            found: Ref | None = None
-            if binding.parameter is not None:
-                known = (known for kinds in self.given(*binding.parameter) for known in kinds if known.kind == "function")
-                found = next((each.made for each in known), None)
-            elif (value := whole(binding)) is not None:
-                found = self._handed_over(value, depth - 1)
-            if found is not None:
-                return found
-        return None
+        if node not in self._handed:
+            self._handed[node] = None  # while it is looked at, a cycle finds nothing
+            bindings = self._names.lookup(node, dotted(node)) if depth and dotted(node) else []
+            found = (self._handed_by(binding, depth) for binding in bindings)
+            self._handed[node] = next((each for each in found if each is not None), None)
+        return self._handed[node]
+
+    def _handed_by(self, binding: Binding, depth: int) -> Ref | None:
+        if binding.parameter is None:
+            value = whole(binding)
+            return self._handed_over(value, depth - 1) if isinstance(value, ast.Name | ast.Attribute) else None
+        known = (known for kinds in self.given(*binding.parameter) for known in kinds if known.kind == "function")
+        return next((each.made for each in known), None)
 
     def _is_local(self, node: ast.expr, name: str) -> bool:
         function, first = self._tree.function_of(node), name.partition(".")[0]
