@@ -51,3 +51,30 @@ def test_no_wheel_is_advised_that_the_driver_does_not_run() -> None:
 
     (finding,) = (one for one in report.findings() if one.rule == "driver.too-old-for-cuda")
     assert [fix.command for fix in finding.fixes] == [""]
+
+
+RADEON: Machine = {"amd": [{"like": "MI300X"}], "unbound": True}
+ARC: Machine = {"bus": [{"count": 1, "vendor": "0x8086", "device": "0x56a0", "class": "0x030000"}]}
+AT_LAST = "load the driver"
+
+
+@pytest.mark.parametrize(
+    ("machine", "parameters", "advised"),
+    [
+        (RADEON, "ro", [AT_LAST]),
+        (RADEON, "modprobe.blacklist=nouveau,amdgpu", ["the kernel was started with modprobe.blacklist=nouveau,amdgpu", AT_LAST]),
+        (RADEON, "modprobe.blacklist=i915", [AT_LAST]),
+        (ARC, "rd.driver.blacklist=xe,i915", ["the kernel was started with rd.driver.blacklist=xe,i915", AT_LAST]),
+        (ARC, "modprobe.blacklist=amdgpu", [AT_LAST]),
+        (ARC, "nomodeset", ["start the kernel without nomodeset", AT_LAST]),
+        (RADEON, "module_blacklist=nouveau", [AT_LAST]),
+        (RADEON, "module_blacklist=amdgpu", ["start the kernel without module_blacklist=amdgpu", AT_LAST]),
+    ],
+)
+def test_a_start_parameter_is_named_where_it_keeps_the_driver_of_this_gpu_away(
+    machine: Machine, parameters: str, advised: list[str]
+) -> None:
+    report = judged({**machine, "files": {"/proc/cmdline": f"{parameters}\n"}})
+
+    (finding,) = (one for one in report.findings() if one.rule == "gpu.amd-no-driver")
+    assert [fix.title[: len(words)] for fix, words in zip(finding.fixes, advised, strict=True)] == advised
