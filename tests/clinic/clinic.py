@@ -97,7 +97,7 @@ CASES = {
     "many_objects": Case("program.garbage-collection", follows=("frozen",)),
     "anomaly": Case("program.debugging-on", follows=("anomaly",)),
     "slow_instructions": Case("program.debugging-on", env=(("ATEN_CPU_CAPABILITY", "default"),), runs="elementwise"),
-    "tiny_operators": Case("program.tiny-operators", named("program.python-bound"), follows=("batched",)),
+    "tiny_operators": Case("program.tiny-operators", named("program.python-bound", "program.loops-in-step"), follows=("batched",)),
     "float64": Case("precision.float64", follows=("single",)),
     "gradients_in_evaluation": Case("program.gradients-in-evaluation", follows=("inference",)),
     "recompiles": Case("compile.recompiles", follows=("dynamic", "no_reset")),
