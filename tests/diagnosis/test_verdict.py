@@ -528,6 +528,20 @@ def test_where_another_thread_computes_is_said_beside_the_neighbours() -> None:
     assert "another thread of it computes, most of it at /srv/app.py:18" in judged(server).sentence
 
 
+def test_smaller_images_and_more_workers_are_two_cures() -> None:
+    """Where CPUs are idle, more workers help as they are."""
+    taken = Stacks(samples=300, loader_wait=0.9, forward=0.05, backward=0.05)
+    worker = Stacks(samples=300, inline_fetch=1.0, preparing=0.9, image_decode=0.5, image_resize=0.3)
+    waits = program(
+        main={"ran": 0.05, "waited": 0.0, "slept": 0.95, "polling": 0.9}, stacks=taken, worker_stacks=worker,
+        workers=Workers(count=1, ran=0.95, waited=0.0), loader=LoaderPlan(workers=4, saves=0.6, saves_least=0.6, advice="num_workers=4"),
+    )  # fmt: skip
+
+    assert {"dataloader.program-waits", "dataloader.images-decoded-large"} <= states(
+        judged(waits, machine=Machine(cpus=8, idle_cpus=6.0))
+    ).keys()
+
+
 def test_what_shows_nothing_cannot_be_told_and_says_what_to_run() -> None:
     """Without stacks, what would let them be seen is the next step; without a trace, a start that allows one."""
     unseen, untraced = judged(program()), judged(program(stacks=Stacks(samples=300, other=1.0)))
