@@ -274,9 +274,8 @@ def _of_cpu(rank: Rank) -> Verdict:
         return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
     loading = cpu.loader_pct if rank.loader_recurring_pct is None else rank.loader_recurring_pct
     running = 100 - loading - cpu.communication_pct - python
-    others = scattered + cpu.interrupted_pct
-    if others >= MAX_OTHERS_PCT and 100 * (cpu.operator_pct - cpu.interrupted_pct) < MIN_BUSY_PCT * (100 - others):
-        return _cannot(f"something else had the CPU {others:.0f} % of the time: trace it again when the machine is quiet")
+    if left < 100 and 100 * (cpu.operator_pct - cpu.interrupted_pct) < MIN_BUSY_PCT * (left - cpu.interrupted_pct):
+        return _cannot(f"something else had the CPU {scattered:.0f} % of the time: trace it again when the machine is quiet")
     if running >= MIN_BUSY_PCT:
         return "compute-bound", f"operators run {running:.0f} % of the time" + (
             " of a median step" if running > cpu.operator_pct + 1 else ""
