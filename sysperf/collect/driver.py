@@ -1,13 +1,11 @@
 """driver: NVIDIA's kernel module and libraries, their versions, device nodes, daemons and CUDA toolkits.
 
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
-        /usr/lib*/lib{cuda,nvidia-ml}.so.1  /run/nvidia-persistenced  /run/nvidia-fabricmanager
-        /usr/{bin,sbin}/nv-fabricmanager  /usr/local/cuda*  /etc/nv_tegra_release  /proc/device-tree/compatible
-        /sys/class/dmi/id/product_name  /sys/module/amdgpu/version  /opt/rocm*/{.info/version,lib/librocdxg.so}
-        /dev/{kfd,dri}  libze_loader
+        /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/{bin,sbin}/nv-fabricmanager
+        /etc/nv_tegra_release  /proc/device-tree/compatible  /sys/class/dmi/id/product_name
+        /sys/module/amdgpu/version  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
         NVML's System calls
-NVIDIA  https://docs.nvidia.com/deploy/cuda-compatibility/
-        https://docs.nvidia.com/deploy/driver-persistence/
+NVIDIA  https://docs.nvidia.com/deploy/driver-persistence/
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, LIBRARY_FOLDERS, compute_runtime, installed, rocdxg
+from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, compute_runtime, installed, library_version, rocdxg
+from sysperf.collect.readers.toolkits import ROCM, Toolkit, rocm_version, toolkits
 from sysperf.host import Host
-from sysperf.model.record import Json, Record, fact, from_json
+from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
@@ -35,35 +34,17 @@ PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvid
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
 AMDGPU = "/sys/module/amdgpu/version"
-ROCM = "/opt/rocm*/.info/version"
 ROCM_LIBRARIES = "/opt/rocm*/lib"
 KFD = "/dev/kfd"
 RENDER = "/dev/dri"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
-TOOLKITS = "/usr/local/cuda*"
 NVML = "nvml:SystemGetDriverVersion()"
 """The first call: it fails with the reason why NVML as a whole does not answer."""
 NO_DRIVER = "no NVIDIA driver is loaded"
 
 _VERSION = lazy(r"[0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
-_SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
-_CUDA = lazy(r"[0-9]{1,3}\.[0-9]{1,3}(?:\.[0-9]{1,4}){0,2}")
-_CUDNN = lazy(r"libcudnn\.so\.[0-9.]{1,20}$")
-_MAX_TOOLKITS = 32
 _MAX_NODES = 512
-
-
-class Toolkit(Record):
-    """One CUDA toolkit of the system, or what a container image has of it."""
-
-    path: Annotated[str, fact("its folder", TOOLKITS)]
-    version: Annotated[str | None, fact("its version", f"{TOOLKITS}/version.json", f"{TOOLKITS}/version.txt")] = None
-    nvcc: Annotated[bool | None, fact("whether the compiler is there", f"{TOOLKITS}/bin/nvcc")] = None
-    compat_version: Annotated[
-        str | None, fact("driver version of the forward-compatibility libcuda in it; '' when there is none", f"{TOOLKITS}/compat")
-    ] = None
-    cudnn: Annotated[tuple[str, ...] | None, fact("cuDNN libraries that were copied into it", f"{TOOLKITS}/lib64")] = None
 
 
 class Driver(Record):
@@ -151,8 +132,8 @@ def collect(host: Host) -> Driver:
         nvml_problem=problem,
         nvml_version=_asked(host, problem, "SystemGetNVMLVersion"),
         cuda_driver_version=_cuda_version(host, problem),
-        library_version=_library_version(host, "libcuda.so.1"),
-        nvml_library_version=_library_version(host, "libnvidia-ml.so.1"),
+        library_version=library_version(host, "libcuda.so.1"),
+        nvml_library_version=library_version(host, "libnvidia-ml.so.1"),
         device_nodes=nodes,
         uvm=None if nodes is None else "nvidia-uvm" in nodes,
         modprobe=host.exists(MODPROBE),
@@ -161,7 +142,7 @@ def collect(host: Host) -> Driver:
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
         amdgpu_version=_amdgpu_version(host),
-        rocm_version=_rocm_version(host),
+        rocm_version=rocm_version(host),
         kfd_access=(kfd_access := _may_open(host, KFD)),
         kfd_problem=_kfd_problem(host) if kfd_access and host.deep else None,
         render_access=_render_access(host),
@@ -174,7 +155,7 @@ def collect(host: Host) -> Driver:
         profiling_admin_only=_profiling(host),
         tegra=_tegra(host),
         wsl=wsl,
-        toolkits=_toolkits(host),
+        toolkits=toolkits(host),
     )
 
 
@@ -228,18 +209,6 @@ def _amdgpu_version(host: Host) -> str | None:
     return neutral(word, 40) if word else "" if there is False else None
 
 
-def _rocm_version(host: Host) -> str | None:
-    """``6.2.0-66``, as the packages write it."""
-    names = host.names("/opt") if host.exists("/opt") else ()
-    if names is None:
-        return None
-    versions = [
-        host.word(f"/opt/{name}/.info/version") for name in names if name.startswith("rocm") and host.exists(f"/opt/{name}/.info/version")
-    ]
-    known = [match[0] for word in versions if (match := _CUDA.match(word or ""))]
-    return max(known, key=lambda text: [int(part) for part in text.split(".")], default=None if versions else "")
-
-
 def _may_open(host: Host, node: str) -> bool | None:
     """None where there is no such node."""
     if not host.exists(node):
@@ -289,30 +258,6 @@ def _cuda_version(host: Host, problem: str) -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _library_version(host: Host, name: str) -> str | None:
-    """The driver version in the name of the file that the loader's name leads to."""
-    known_absent = True
-    for folder in LIBRARY_FOLDERS:
-        path = f"{folder}/{name}"
-        exists = host.exists(path)
-        if exists:
-            return _soname_version(host, path)
-        known_absent = known_absent and exists is False
-    return "" if known_absent else None
-
-
-def _soname_version(host: Host, path: str) -> str | None:
-    for _ in range(4):  # Debian leads through /etc/alternatives
-        target = host.link(path)
-        if target is None:
-            return None
-        match = _SONAME.search(target)
-        if match:
-            return match[1]
-        path = target if target.startswith("/") else f"{path.rpartition('/')[0]}/{target}"
-    return None
-
-
 def _device_nodes(host: Host) -> tuple[str, ...] | None:
     names = host.names("/dev")
     if names is None:
@@ -338,55 +283,3 @@ def _profiling(host: Host) -> bool | None:
         return None
     value = (host.pairs(PARAMS) or {}).get("RmProfilingAdminOnly")
     return value == "1" if value in ("0", "1") else None
-
-
-def _toolkits(host: Host) -> tuple[Toolkit, ...] | None:
-    names = host.names("/usr/local")
-    if names is None:
-        return () if host.exists("/usr/local") is False else None
-    folders = [name for name in names if name == "cuda" or name.startswith("cuda-")]
-    # /usr/local/cuda leads, sometimes through /etc/alternatives, to one of the others.
-    real = [name for name in folders if name != "cuda"] or folders
-    return tuple(_toolkit(host, f"/usr/local/{name}") for name in real[:_MAX_TOOLKITS])
-
-
-def _toolkit(host: Host, path: str) -> Toolkit:
-    return Toolkit(
-        path=path,
-        version=_toolkit_version(host, path),
-        nvcc=host.exists(f"{path}/bin/nvcc"),
-        compat_version=_compat_version(host, f"{path}/compat"),
-        cudnn=_cudnn(host, f"{path}/lib64"),
-    )
-
-
-def _toolkit_version(host: Host, path: str) -> str | None:
-    text = host.text(f"{path}/version.json") if host.exists(f"{path}/version.json") else None
-    if text is None:
-        old = host.text(f"{path}/version.txt", 4096) if host.exists(f"{path}/version.txt") else None
-        match = _CUDA.search(old or path.rpartition("/")[2])
-        return match[0] if match else None
-    try:
-        packages = from_json(text, dict[str, dict[str, Json]])
-    except ValueError as error:
-        host.refuse(f"{path}/version.json", str(error)[:200])
-        return None
-    match = _CUDA.fullmatch(str((packages.get("cuda") or packages.get("cuda_cudart") or {}).get("version", "")))
-    return match[0] if match else None
-
-
-def _compat_version(host: Host, folder: str) -> str | None:
-    if not (exists := host.exists(folder)):
-        return "" if exists is False else None
-    names = host.names(folder)
-    if names is None:
-        return None
-    versions = [match[1] for name in names if name.startswith("libcuda.so.") and (match := _SONAME.search(name))]
-    return versions[0] if versions else ""
-
-
-def _cudnn(host: Host, folder: str) -> tuple[str, ...] | None:
-    if not (exists := host.exists(folder)):
-        return () if exists is False else None
-    names = host.names(folder)
-    return None if names is None else tuple(f"{folder}/{name}" for name in names if _CUDNN.match(name))[:16]

@@ -1,6 +1,6 @@
 """Libraries of drivers in the folders of the system: which are there, and of which version. `driver` and `gpu` ask.
 
-Reads   /usr/lib*/{libze_loader,libze_intel_gpu}.so.1  /opt/rocm*/lib/librocdxg.so
+Reads   /usr/lib*/{libcuda,libnvidia-ml,libze_loader,libze_intel_gpu}.so.1  /opt/rocm*/lib/librocdxg.so
 """
 
 from sysperf.host import Host
@@ -17,6 +17,8 @@ LIBRARY_FOLDERS = (
     "/run/opengl-driver/lib",  # NixOS
     "/.singularity.d/libs",  # Apptainer and Singularity with --nv
 )
+SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
+"""The version of NVIDIA's driver at the end of a library's name."""
 _RUNTIME = lazy(r"\.so\.1\.[0-9]{1,3}\.([0-9]{4,6})(?:\.[0-9]{1,5})?$")
 
 
@@ -24,6 +26,30 @@ def installed(host: Host, library: str) -> bool | None:
     """Whether a library is in a folder of the system."""
     answers = [host.exists(f"{folder}/{library}") for folder in (*LIBRARY_FOLDERS, "/usr/local/lib", "/usr/local/lib64")]
     return True if any(answers) else None if None in answers else False
+
+
+def library_version(host: Host, name: str) -> str | None:
+    """The driver version in the name of the file that the loader's name leads to."""
+    known_absent = True
+    for folder in LIBRARY_FOLDERS:
+        path = f"{folder}/{name}"
+        exists = host.exists(path)
+        if exists:
+            return _soname_version(host, path)
+        known_absent = known_absent and exists is False
+    return "" if known_absent else None
+
+
+def _soname_version(host: Host, path: str) -> str | None:
+    for _ in range(4):  # Debian leads through /etc/alternatives
+        target = host.link(path)
+        if target is None:
+            return None
+        match = SONAME.search(target)
+        if match:
+            return match[1]
+        path = target if target.startswith("/") else f"{path.rpartition('/')[0]}/{target}"
+    return None
 
 
 def compute_runtime(host: Host) -> int | None:
