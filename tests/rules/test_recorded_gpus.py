@@ -78,3 +78,43 @@ def test_a_start_parameter_is_named_where_it_keeps_the_driver_of_this_gpu_away(
 
     (finding,) = (one for one in report.findings() if one.rule == "gpu.amd-no-driver")
     assert [fix.title[: len(words)] for fix, words in zip(finding.fixes, advised, strict=True)] == advised
+
+
+HALO: Machine = {
+    "amd": [{"like": "RX7900", "target": 110501, "simds": 80, "device": "1586", "vram": 1 << 29, "cap": 0}],
+    "files": {"/proc/meminfo": "MemTotal: 131072000 kB\nMemFree: 20000000 kB\nMemAvailable: 25000000 kB\n"},
+}
+WISHED = "pages_limit=24576000"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "module", "limit_gib", "shared_gib", "advised"),
+    [
+        ("ro", "ttm", 62, 62, f"let it have three quarters: start the kernel with ttm.{WISHED}"),
+        ("amdgpu.gttsize=32768", "ttm", 100, 32, "start the kernel without amdgpu.gttsize=32768"),
+        ("ro", "ttm", 100, 32, "take gttsize out of the options of amdgpu"),
+        ("amdgpu.gtt_size=9 amdgpu.gttsize=9", "amdttm", 100, 32, "the module ignores amdgpu.gtt_size=9"),
+        ("amdgpu.gtt_size=9 ttm.pages_limit=9", "", 0, 62, "the module ignores amdgpu.gtt_size=9"),
+        ("ttm.pages_limit=9", "amdttm", 62, 62, f"let it have three quarters: start the kernel with amdttm.{WISHED}, as parameters"),
+        ("ro", "", 0, 62, f"let it have three quarters: start the kernel with ttm.{WISHED} (amdttm"),
+        ("amdttm.pages_limit=9", "", 0, 62, f"let it have three quarters: start the kernel with ttm.{WISHED} (amdttm"),
+        ("ttm.pages_limit=9", "", 0, 62, "the kernel was started with ttm.pages_limit=9: where that asks for more"),
+        ("ttm.pages_limit=9", "ttm", 62, 62, None),
+        ("amdttm.pages_limit=9", "amdttm", 62, 62, None),
+    ],
+)
+def test_a_processors_gpu_that_gets_half_of_the_memory_has_one_next_step(
+    parameters: str, module: str, limit_gib: int, shared_gib: int, advised: str | None
+) -> None:
+    """What holds it is the kernel's parameter, an option of the module, or its own default. Who chose the limit is not told to raise it."""
+    limit = {f"/sys/module/{module}/parameters/pages_limit": f"{limit_gib << 18}\n"} if module else {}
+    report = judged(
+        {
+            **HALO,
+            "card": {"mem_info_gtt_total": f"{shared_gib << 30}\n"},
+            "files": {**HALO["files"], **limit, "/proc/cmdline": f"{parameters}\n"},
+        }
+    )
+
+    titles = [fix.title for one in report.findings() if one.rule == "gpu.gtt-half" for fix in one.fixes]
+    assert [title[: len(advised or "")] for title in titles] == ([advised] if advised else [])
