@@ -118,3 +118,45 @@ def test_a_processors_gpu_that_gets_half_of_the_memory_has_one_next_step(
 
     titles = [fix.title for one in report.findings() if one.rule == "gpu.gtt-half" for fix in one.fixes]
     assert [title[: len(advised or "")] for title in titles] == ([advised] if advised else [])
+
+
+NEVER_SET_UP = {"like": "hopper", "count": 8, "fabric": "in-progress"}
+SILENT: Machine = {"nvml": "GPU access blocked by the operating system", "library": "580.95.05", "gpu": []}
+
+
+@pytest.mark.parametrize(
+    ("rule", "machine", "advised"),
+    [
+        ("gpu.fabric-not-ready", {"gpu": [NEVER_SET_UP], "fabric_manager": False}, "start the fabric manager of the driver's version"),
+        ("gpu.fabric-not-ready", {"gpu": [NEVER_SET_UP]}, "read why the fabric manager, which runs,"),
+        ("gpu.fabric-not-ready", {"gpu": [NEVER_SET_UP], "base": "container"}, "have the fabric manager of the host looked at"),
+        (
+            "gpu.fabric-not-ready",
+            {"gpu": [NEVER_SET_UP], "base": "vm", "fabric_manager": False},
+            "have the fabric manager of the host looked at",
+        ),
+        (
+            "gpu.fabric-not-ready",
+            {"gpu": [{**NEVER_SET_UP, "name": "NVIDIA B200"}], "base": "vm"},
+            "read why the fabric manager, which runs,",
+        ),
+        (
+            "gpu.fabric-not-ready",
+            {"gpu": [{**NEVER_SET_UP, "name": "NVIDIA GB200", "count": 4}]},
+            "have the NMX controller in the switch trays",
+        ),
+        ("gpu.nvml-silent", {**SILENT, "on_bus": 1}, "install the driver's libraries of the same version"),
+        ("gpu.nvml-silent", {**SILENT, "base": "wsl"}, "update NVIDIA's driver in Windows and WSL"),
+        (
+            "gpu.nvml-silent",
+            {**SILENT, "base": "wsl", "files": {"/proc/self/cgroup": f"0::/docker/{'0123456789abcdef' * 4}\n"}},
+            "see that nvidia-smi answers in WSL itself",
+        ),
+    ],
+)
+def test_each_place_has_a_next_step_of_its_own(rule: str, machine: Machine, advised: str) -> None:
+    """A container starts no service of its host; a guest without switches has nothing to start; what runs is not started."""
+    report = judged(machine)
+
+    steps = {tuple(fix.title for fix in one.fixes) for one in report.findings() if one.rule == rule}
+    assert [[title[: len(advised)] for title in titles] for titles in steps] == [[advised]]
