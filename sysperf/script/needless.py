@@ -64,11 +64,13 @@ _Assigned = ast.Assign | ast.AnnAssign | ast.AugAssign
 def only_reported(text: str, line: int) -> bool:
     """Whether the statement or the loop at a line gives values to names that only reports use, if anything, and changes nothing else."""
     try:
-        module = parse(text) if len(text) <= MAX_CHARS else None
-    except Unreadable:
-        module = None
-    if module is None:
+        return len(text) <= MAX_CHARS and _ends(parse(text), line)
+    except (Unreadable, RecursionError):  # functions that call each other, or operators, in a chain deeper than Python's
         return False
+
+
+def _ends(module: ast.Module, line: int) -> bool:
+    """Whether what a line makes goes nowhere but to reports."""
     scope = _scope(module, line)
     follower = _Follower(module, scope)
     statement = next((node for node in _own(scope) if isinstance(node, ast.stmt) and _is_at(node, line)), None)

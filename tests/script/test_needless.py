@@ -180,10 +180,11 @@ def test_of_what_cannot_be_followed_nothing_is_said(text: str) -> None:
         "while True:\n    a0 = str(x)\n" + "".join(f"    a{number + 1} = str(a{number})\n" for number in reversed(range(4_000))),
         "".join(f"def f{number}(x):\n    return {' + '.join([f'f{number + 1}(x)'] * 50)}\n" for number in range(60)) + "y = f0(x)\n",
         "y = " + "str(" * 80 + "x" + ")" * 80 + "\n",
+        "".join(f"def f{number}(x):\n    return f{number + 1}(x)\n" for number in range(5_000)) + "y = f0(x)\n",
     ],
 )
 def test_source_that_is_written_to_take_long_does_not(text: str) -> None:
-    """Values that are handed on against the order of lines, and functions that call each other many times."""
+    """Values that are handed on against the order of lines, and functions that call each other many times, or in a chain."""
     lines = text.splitlines()
     start = time.thread_time()
 
