@@ -21,6 +21,8 @@ _REPORTS = lazy(
     r"(?:print|log\w*|info|debug|warning|write|writerow|add_(?:scalars?|histogram|image|text)|set_(?:postfix|description)\w*"
     r"|record\w*|report\w*|track\w*)$"
 )
+_STORES = lazy(r"buffer|memory|replay|rollout|storage|bank|queue|pool|sock|pipe|conn|trial|transition|experience")
+"""Names of what keeps what it is given for training, or hands it on: `replay.record()` is no report."""
 _KEEPS = frozenset(("append", "extend", "appendleft", "add"))
 """What puts a value into a container, which is followed on."""
 _PURE = lazy(
@@ -87,7 +89,7 @@ class _Follower:
         self._modules, self._imported = _imports(module)
         self._scope = scope
         own = list(_own(scope))
-        self._elsewhere = _nested_names(own)
+        self._elsewhere = _nested_names(own) | {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
         self._fresh = _fresh(own)
         self._statements = [(node, _used(node)) for node in own if isinstance(node, ast.stmt)]
 
@@ -148,7 +150,8 @@ class _Follower:
             and call.func.value.id in self._fresh
         ):
             return {call.func.value.id}
-        return set() if _REPORTS.match(name) else None
+        receiver = ast.unparse(call.func).lower()
+        return set() if _REPORTS.match(name) and not _STORES.search(receiver) else None
 
     def _changes_nothing(self, value: ast.AST) -> bool:
         """Whether a value is made without a change of anything else."""

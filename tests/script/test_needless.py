@@ -168,6 +168,28 @@ def test_a_value_of_the_top_level_that_a_function_uses_is_needed() -> None:
     assert only_reported(text.replace("[key]", "[0]"), 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("def train():\n    global key\n    while True:\n        key = str(x)\n        loss.backward()\n", 4),
+        ("def outer():\n    key = 1\n    def train():\n        nonlocal key\n        key = str(x)\n    return key\n", 5),
+    ],
+)
+def test_a_name_that_is_not_the_functions_own_is_needed(text: str, line: int) -> None:
+    """Others read it after the function has given it a value."""
+    assert not only_reported(text, line)
+    assert only_reported(text.replace("global key", "pass").replace("nonlocal key", "pass"), line)
+
+
+@pytest.mark.parametrize(
+    "call", ["replay_buffer.record(key)", "self.record_transition(key)", "self.socket.write(key)", "trial.report(key)"]
+)
+def test_what_is_kept_for_training_or_handed_on_is_no_report(call: str) -> None:
+    """A replay buffer records, and a search for hyperparameters decides by what is reported."""
+    assert not is_needless("key = str(x)", call)
+    assert is_needless("key = str(x)", "meter.record(key)")
+
+
 @pytest.mark.parametrize("text", ["", "def broken(:\n", "x = 1\n" * 300_000])
 def test_of_what_cannot_be_followed_nothing_is_said(text: str) -> None:
     """No source, no Python, too long."""
