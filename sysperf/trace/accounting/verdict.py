@@ -254,7 +254,8 @@ def _of_cpu(rank: Rank) -> Verdict:
         few = _number(cpu.operators if cpu else 0, "operator")
         return _cannot(f"{few} and no device: too little to conclude from; profile some whole steps")
     scattered = rank.hole.scattered_pct or 0.0
-    left = 100 - scattered if MAX_OTHERS_PCT <= scattered < 99 else 100.0
+    left = max(1.0, 100 - scattered) if scattered >= MAX_OTHERS_PCT else 100.0
+    aside = f", without the {scattered:.0f} % in which something else had the CPU" if left < 100 else ""
     python = min(100.0, 100 * (cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_recurring_pct) / left)
     causes = {
         "input-bound": (
@@ -269,7 +270,6 @@ def _of_cpu(rank: Rank) -> Verdict:
     if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
         return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
-        aside = f", without the {scattered:.0f} % in which something else had the CPU" if left < 100 else ""
         of_what = f"a median step{aside}" if verdict == "host-bound" else "the time"
         return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
     loading = cpu.loader_pct if rank.loader_recurring_pct is None else rank.loader_recurring_pct
@@ -277,9 +277,8 @@ def _of_cpu(rank: Rank) -> Verdict:
     if left < 100 and 100 * (cpu.operator_pct - cpu.interrupted_pct) < MIN_BUSY_PCT * (left - cpu.interrupted_pct):
         return _cannot(f"something else had the CPU {scattered:.0f} % of the time: trace it again when the machine is quiet")
     if running >= MIN_BUSY_PCT:
-        return "compute-bound", f"operators run {running:.0f} % of the time" + (
-            " of a median step" if running > cpu.operator_pct + 1 else ""
-        )
+        of_what = f" of a median step{aside}" if running > cpu.operator_pct + 1 else ""
+        return "compute-bound", f"operators run {running:.0f} % of the time{of_what}"
     return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
 
 
@@ -291,9 +290,8 @@ def _with_pauses(why: str, share: float, pauses: float, *, certain: bool) -> Ver
 
 def _beside(cpu: Cpu, python: float) -> str:
     """What a program on the CPU does that is neither an operator nor the loader."""
-    return (
-        "torch.compile compiles" if 2 * cpu.compile_recurring_pct > python else "the main thread runs Python, or waits, between operators"
-    )
+    is_compiling = 2 * cpu.compile_recurring_pct > python
+    return "torch.compile compiles" if is_compiling else "the main thread runs Python, or waits, between operators"
 
 
 def _exchanging(rank: Rank) -> str:
