@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import msgspec
-
+from sysperf.diagnosis.reading import DEFINITION, ReadLine, at_line
 from sysperf.model.profile import Frame
 from sysperf.startup import lazy
-
-ReadLine = Callable[[Frame], str]
-LoopOf = Callable[[Frame], range]
 
 MAX_BODY_LINES = 40
 _OPENS = lazy(
@@ -21,7 +17,6 @@ _OPENS = lazy(
 """A file whose name does not depend on the sample."""
 _LOADS = lazy(r"\b(?:load\w*|read_\w+|reader|DictReader)\((\w+)\s*[,)]|\b(\w+)\.(?:read|readlines)\(\)")
 _OF_ITEM = lazy(r"(?:async )?def __getitem__\(self, *(\w+)")
-_DEFINITION = lazy(r"(?:async )?def |class |@")
 _SEARCHES = r"[\w\])] (?:==|is) {0}\b|\b{0} (?:==|is) (?!\d|None|len)\w|\.eq\({0}\)|\.index\({0}\)|isin\([^()]*\b{0}\b"
 _MADE_OF = r"^(\w+) = .*\b{0}\b"
 
@@ -44,7 +39,7 @@ def searches(frame: Frame, loop: range, read_line: ReadLine) -> bool:
     if (parameter := _parameter(frame, read_line)) is None:
         return False
     names = [parameter, *(found[1] for line in _above(frame, read_line) if (found := re.match(_MADE_OF.format(parameter), line)))]
-    of_loop = (read_line(msgspec.structs.replace(frame, line=number)) for number in loop[:MAX_BODY_LINES])
+    of_loop = (read_line(at_line(frame, number)) for number in loop[:MAX_BODY_LINES])
     lines = (read_line(frame), *of_loop)
     return any(re.search(_SEARCHES.format(re.escape(name)), line) for name in names for line in lines)
 
@@ -54,8 +49,8 @@ def _parameter(frame: Frame, read_line: ReadLine) -> str | None:
     if frame.function.rpartition(".")[2] != "__getitem__":
         return None
     for distance in range(1, MAX_BODY_LINES):
-        text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) - distance))
-        if _DEFINITION.match(text):
+        text = read_line(at_line(frame, (frame.line or 0) - distance))
+        if DEFINITION.match(text):
             return found[1] if (found := _OF_ITEM.match(text)) else None
     return None
 
@@ -64,8 +59,8 @@ def _above(frame: Frame, read_line: ReadLine) -> Sequence[str]:
     """The lines of its function above one."""
     lines = []
     for distance in range(1, MAX_BODY_LINES):
-        text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) - distance))
-        if _DEFINITION.match(text):
+        text = read_line(at_line(frame, (frame.line or 0) - distance))
+        if DEFINITION.match(text):
             break
         lines.append(text)
     return lines

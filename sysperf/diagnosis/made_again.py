@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
-import msgspec
-
+from sysperf.diagnosis.reading import DEFINITION, LoopOf, ReadLine, Rules, at_line, below_user
 from sysperf.model.profile import Frame
 from sysperf.startup import lazy
 
-
-class Rules(Protocol):
-    """Which of the frames of a stack is the user's own."""
-
-    @property
-    def user_frame(self) -> Callable[[Iterable[Frame]], Frame | None]:
-        """Return the innermost one."""
-
-
-ReadLine = Callable[[Frame], str]
-LoopOf = Callable[[Frame], range]
-
 MAX_BODY_LINES = 40
-_DEFINITION = lazy(r"(?:async )?def |class |@")
 _PASSES = frozenset(("forward", "__call__"))
 _NO_HELPER = frozenset((*_PASSES, "__init__", "<module>", "<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>"))
 _SIZE = lazy(r"\b[A-Za-z_][\w.]*\.(?:shape|size|device|dtype|ndim|dim)\b(?:\([^()]*\))?(?:\[[^\]]*\])?|\blen\([^()]*\)|\b\w+=")
@@ -59,7 +43,7 @@ def takes_row(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> boo
 
 def makes_constants(frames: Sequence[Frame], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> bool:
     """Whether a function is at work that makes tensors of sizes, or normalises a graph; none that draws random numbers, or has weights."""
-    below = list(itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, frames))
+    below = below_user(frames, rules)
     users = [frame for frame in frames[len(below) :] if rules.user_frame([frame]) is not None]
     if len(users) < 2 or any("/torch/nn/modules/" in frame.file for frame in below):
         return False
@@ -108,7 +92,7 @@ def _handed_on(text: str) -> set[str]:
 
 def _targets(frame: Frame, loop: range, read_line: ReadLine) -> set[str]:
     """What a loop gives a value, as far as its lines are near."""
-    lines = (read_line(msgspec.structs.replace(frame, line=number)) for number in loop[: 2 * MAX_BODY_LINES])
+    lines = (read_line(at_line(frame, number)) for number in loop[: 2 * MAX_BODY_LINES])
     return {name for line in lines for found in _TARGETS.findall(line) for text in found for name in _NAME.findall(text)}
 
 
@@ -117,8 +101,8 @@ def _body(frame: Frame, read_line: ReadLine) -> list[str]:
     lines = [read_line(frame)]
     for step in (-1, 1):
         for distance in range(1, MAX_BODY_LINES):
-            text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) + step * distance))
-            if _DEFINITION.match(text):
+            text = read_line(at_line(frame, (frame.line or 0) + step * distance))
+            if DEFINITION.match(text):
                 break
             lines.append(text)
     return lines

@@ -6,15 +6,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import msgspec
-
+from sysperf.diagnosis.reading import DEFINITION, LoopOf, ReadLine, Rules, at_line, below_user
 from sysperf.model.profile import Frame, Sample
 from sysperf.startup import lazy
-
-ReadLine = Callable[[Frame], str]
-LoopOf = Callable[[Frame], range]
 
 MAX_BODY_LINES = 60
 MIN_CALLS = 0.02
@@ -27,25 +23,12 @@ _RETAINS = lazy(r"\bbackward\(.*\bretain_graph=True")
 _PASSES = lazy(r"\.backward\(")
 _USES = lazy(r"\.step\(|\.b?grads?\b|\bgrads?\b|_grads?\b|clip_grad")
 """What looks at the gradients of one pass, or uses them."""
-_FUNCTION = lazy(r"(?:async )?def |class |@")
 _OF_PARAMETERS = lazy(r"\b(?:named_)?parameters\(|param_groups|\bparams\b")
 _UPDATES = lazy(r"\w -= |\.data(?:\.\w+_\(| = )|\.(?:sub_|addcdiv_)\(")
 """A weight itself is changed, and not only its gradient."""
 
 _PRODUCTS = lazy(r" @ |\b(?:matmul|mm|bmm|addmm|einsum|linalg|svd|eigh|qr|inverse)\b|newton")
 """Of matrices, as Muon and Shampoo make them: no fused optimizer has these."""
-
-
-class Rules(Protocol):
-    """How a stack is read."""
-
-    @property
-    def phase(self) -> Callable[[Sequence[Frame]], str]:
-        """Return the phase that a stack belongs to."""
-
-    @property
-    def user_frame(self) -> Callable[[Iterable[Frame]], Frame | None]:
-        """Return the innermost frame that is the user's own."""
 
 
 class Hot(NamedTuple):
@@ -75,8 +58,7 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
         if at is not None:
             at = head_of(at)
             counts[at] += sample.count
-            below = itertools.takewhile(lambda frame: rules.user_frame([frame]) is None, sample.frames)
-            own[at] += 0 if any("-packages/torch/" in frame.file for frame in below) else sample.count
+            own[at] += 0 if any("-packages/torch/" in frame.file for frame in below_user(sample.frames, rules)) else sample.count
             within.setdefault(at, Counter())[user] += sample.count
     if not counts:
         return None
@@ -129,7 +111,7 @@ def appends(frame: Frame, loop: range, read_line: ReadLine) -> bool:
     if found[1].startswith("self."):
         return True
     gives = re.compile(_GIVES.format(re.escape(found[1])))
-    lines = (read_line(msgspec.structs.replace(frame, line=number)) for number in loop[:MAX_BODY_LINES] if number != frame.line)
+    lines = (read_line(at_line(frame, number)) for number in loop[:MAX_BODY_LINES] if number != frame.line)
     return bool(loop) and not any(gives.match(line) for line in lines)
 
 
@@ -137,12 +119,12 @@ def passes_again(frame: Frame, loop: range, read_line: ReadLine) -> bool:
     """Whether a backward pass keeps its graph for another one that comes before the optimizer's step."""
     if not _RETAINS.search(read_line(frame)):
         return False
-    lines = [read_line(msgspec.structs.replace(frame, line=number)) for number in loop[:MAX_BODY_LINES]]
+    lines = [read_line(at_line(frame, number)) for number in loop[:MAX_BODY_LINES]]
     if loop and not any(map(_USES.search, lines)):
         return True
     for distance in range(1, MAX_BODY_LINES):
-        text = read_line(msgspec.structs.replace(frame, line=(frame.line or 0) + distance))
-        if _USES.search(text) or _FUNCTION.match(text):
+        text = read_line(at_line(frame, (frame.line or 0) + distance))
+        if _USES.search(text) or DEFINITION.match(text):
             return False
         if _PASSES.search(text):
             return True
@@ -159,6 +141,6 @@ def updates_by_hand(frames: Sequence[Frame], rules: Rules, loop_of: LoopOf, read
     inside = next((number for number, frame in enumerate(frames) if "/torch/optim/" in "/" + frame.file), None)
     if inside is not None:
         return rules.user_frame(frames[:inside]) is not None
-    loop = [read_line(msgspec.structs.replace(user, line=number)) for number in loop_of(user)[:MAX_BODY_LINES]]
+    loop = [read_line(at_line(user, number)) for number in loop_of(user)[:MAX_BODY_LINES]]
     text = "\n".join(loop)
     return bool(loop) and _OF_PARAMETERS.search(loop[0]) is not None and ".grad" in text and _UPDATES.search(text) is not None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sysperf.collect.gpu import collect
 from sysperf.collect.gpu.records import Device, Process
 from sysperf.collect.gpu.wires import Pcie
-from sysperf.diagnosis import gpu, native, stacks, traced
+from sysperf.diagnosis import gpu, kinds, native, stacks, traced
 from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import Native
 from sysperf.diagnosis.gpu import Card
@@ -504,7 +504,7 @@ def test_any_stack_has_one_phase(frames: list[tuple[str, str, int]], text: str) 
     """Whatever names a program gives its files and functions."""
     described = seen((tuple(Frame(*frame) for frame in frames), 5), text=text)
 
-    assert sum(getattr(described, phase) for phase in stacks.PHASES.values()) == pytest.approx(1.0)
+    assert sum(getattr(described, phase) for phase in kinds.PHASES.values()) == pytest.approx(1.0)
 
 
 def machine_code(*counts: tuple[str, str, int]) -> Native:

@@ -21,7 +21,7 @@ from sysperf import paths, plugin
 from sysperf.diagnosis import native, stacks, traced
 from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import Hit, Native, Traced
-from sysperf.diagnosis.stacks import Rules
+from sysperf.diagnosis.reading import Rules
 from sysperf.engine import analyze, lint
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.evaluate.ruleset import Ruleset
