@@ -143,8 +143,8 @@ class Bindings:
             name = dotted(call.func)
             if name and last_name(call.func) not in self.functions and self._is_handed_over(call.func):
                 for function in dict.fromkeys(self.functions_of(call.func)):
-                    if not function.name.startswith("test_"):
-                        self._handed_over.setdefault(function, []).append(call)
+                    if not function.name.startswith("test_") and len(known := self._handed_over.setdefault(function, [])) < MAX_CALLS:
+                        known.append(call)
 
     def _is_handed_over(self, called: ast.expr) -> bool:
         """Whether a name is given by a caller, or by a loop, itself or through an attribute."""

@@ -194,8 +194,7 @@ def _is_timed(file: File, call: ast.Call) -> bool:
     around = file.tree.parents.get(statement)
     places = [statement, around] if isinstance(around, ast.If) else [statement]
     for place in places:
-        block = file.tree.block_of(place)
-        number = block.index(place)
+        block, number = file.tree.place_of(place)
         beside = (part for each in block[max(0, number - 1) : number + 2] for part in within(each) if isinstance(part, ast.Call))
         if any(file.names.qualified(other.func) in _CLOCKS for other in beside):
             return True

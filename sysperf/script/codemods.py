@@ -265,8 +265,8 @@ def _is_plain_sum(file: File, statement: ast.AugAssign, loop: ast.For, name: str
         return False
     if any(isinstance(part, ast.Name) and part.id == name and file.tree.function_of(part) is not function for part in everywhere):
         return False
-    block = file.tree.block_of(loop)
-    begun = [value for earlier in block[: block.index(loop)] if isinstance(earlier, ast.Assign) for value in _given_to(earlier, name)]
+    block, place = file.tree.place_of(loop)
+    begun = [value for earlier in block[:place] if isinstance(earlier, ast.Assign) for value in _given_to(earlier, name)]
     return bool(begun) and isinstance(begun[-1], ast.Constant) and begun[-1].value == 0
 
 

@@ -99,11 +99,15 @@ class Tree:
             node = self.parents[node]
         return node
 
-    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements of the same block."""
-        parent = self.parents[statement]
-        blocks: list[list[ast.stmt]] = [getattr(parent, name, []) for name in ("body", "orelse", "finalbody")]
-        return next(block for block in blocks if statement in block)
+    def place_of(self, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
+        """The block that holds a statement, and its place there."""
+        return self._places[statement]
+
+    @cached_property
+    def _places(self) -> dict[ast.stmt, tuple[list[ast.stmt], int]]:
+        """Find the place of each statement once: a block may have 60,000."""
+        blocks = (getattr(node, name, ()) for node in (self.module, *self.parents) for name in ("body", "orelse", "finalbody"))
+        return {statement: (block, place) for block in blocks if isinstance(block, list) for place, statement in enumerate(block)}
 
 
 def children_of(node: ast.AST) -> Iterator[ast.AST]:

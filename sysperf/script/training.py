@@ -71,8 +71,8 @@ def _is_part(file: File, switch: ast.Expr, called: ast.Call) -> bool:
 
 def _until_training(file: File, statement: ast.stmt) -> Iterator[ast.stmt]:
     """The statements of a block behind one, up to where a model is switched to training."""
-    block = file.tree.block_of(statement)
-    for later in block[block.index(statement) + 1 :]:
+    block, place = file.tree.place_of(statement)
+    for later in block[place + 1 :]:
         if _calls(later, "train"):
             return
         yield later

@@ -14,6 +14,8 @@ from sysperf.script.syntax import Function, within
 from sysperf.script.values import device_text
 
 MAX_DEPTH = 3
+MAX_BEFORE = 20
+"""Statements of a block in which it is looked for what a name was given last."""
 _COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
 _WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
 _OF_ARRAYS = frozenset(("astype", "array", "asarray", "stack", "concatenate", "sample", "reshape", "copy"))
@@ -183,13 +185,14 @@ def _last_given(file: File, name: ast.Name) -> ast.expr | None:
     """What a name was given last, in a block around it; None where a branch or a round of a loop may give it something else."""
     child: ast.AST = file.tree.statement_of(name)
     for parent in file.tree.ancestors(child):
-        block = file.tree.block_of(child) if isinstance(child, ast.stmt) else []
-        for earlier in reversed(block[: block.index(child)] if isinstance(child, ast.stmt) else []):
+        block, place = file.tree.place_of(child) if isinstance(child, ast.stmt) else ([], 0)
+        for earlier in reversed(block[max(0, place - MAX_BEFORE) : place]):
             if isinstance(earlier, ast.Assign) and [dotted(target) for target in earlier.targets] == [name.id]:
                 return earlier.value
             if _gives(earlier, name.id):
                 return None
-        if isinstance(parent, Function) or (isinstance(parent, ast.For | ast.AsyncFor | ast.While) and _gives(parent, name.id)):
+        rounds = isinstance(parent, ast.For | ast.AsyncFor | ast.While)
+        if place > MAX_BEFORE or isinstance(parent, Function) or (rounds and _gives(parent, name.id)):
             return None
         child = parent
     return None

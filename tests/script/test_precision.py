@@ -6,6 +6,9 @@ import textwrap
 
 import pytest
 
+from sysperf.script.bindings import MAX_CALLS
+from sysperf.script.file import File
+from sysperf.script.source import Source
 from tests.script.scripts import judged
 from tests.script.test_codemods import fixed
 
@@ -406,6 +409,7 @@ def test_labels_beside_results_that_are_copied_wait_for_nothing(results: str, sh
         ("output = output.cpu() / 2", False),
         ("output = output / 2", True),
         ("if x is not None:\n            output = output.cpu()", True),
+        ("output = output.cpu()" + "\n        count += 1" * 9, False),
     ],
 )
 def test_what_was_copied_back_just_before_is_read_for_nothing(given: str, shown: bool) -> None:
@@ -525,3 +529,10 @@ def test_what_lies_on_the_device_is_not_pinned(made: str, shown: bool) -> None:
     text = f"{LOADER}from torch.utils.data import TensorDataset\nc, d = a.cuda(), b.cuda()\nloader = DataLoader({made}, batch_size=8)\n"
     text += f"for epoch in range(9):\n    for x, y in loader:\n        x, y = x.cuda(), y.cuda()\n{textwrap.indent(STEP, '    ')}"
     assert ("dataloader.pin-memory-off" in hits(text)) == shown
+
+
+def test_a_function_that_is_handed_over_is_followed_to_few_calls() -> None:
+    """Each way to it is gone again for each question."""
+    calls = "".join(f"def use_{number}(hook):\n    hook({number})\n\nuse_{number}(show)\n" for number in range(2 * MAX_CALLS))
+    names = File(Source("train.py", f"import torch\ndef show(x):\n    print(x)\n{calls}".encode())).names
+    assert len(names.call_sites(names.functions["show"][0])) == MAX_CALLS
