@@ -549,6 +549,26 @@ def test_what_is_compiled_first_is_a_start_up(tmp_path: Path, again: bool, verdi
     assert again or ("the file has a start-up" in rank.why and not rules_of & {"program.hole", "device.launch-bound"})
 
 
+@pytest.mark.parametrize(("first", "recompiles"), [(0, 4), (2, 3), (7, 1)])
+def test_a_start_ends_before_the_first_iteration_or_with_it(tmp_path: Path, first: int, recompiles: int) -> None:
+    """Steps from the given one to number 5 compile, or it alone. Number 2 is the first iteration: a start-up is before it, else in it."""
+    machine = Machine()
+    machine.kernel(300)
+    for number in range(8):
+        if first <= number < 6 or number == first:
+            start = machine.now
+            machine.think(300 * MS)
+            machine.range("_compile.compile_inner (dynamo_timed)", start, "cpu_op")
+        for _ in range(40):
+            machine.kernel(300)
+        start = machine.now
+        machine.kernel(100, "multi_tensor_apply_kernel")
+        machine.range("Optimizer.step#AdamW.step", start)
+    (rank,) = analyzed(tmp_path, machine).analysis.trace.ranks
+
+    assert rank.host.recompiles == recompiles
+
+
 def test_a_step_that_takes_longer_is_named(tmp_path: Path) -> None:
     """T21: the fourth of eight steps, with what it has more of."""
     machine = Machine()
