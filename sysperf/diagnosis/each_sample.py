@@ -45,9 +45,7 @@ def searches(frame: Frame, loop: range, read_line: ReadLine) -> bool:
 
 
 def _parameter(frame: Frame, read_line: ReadLine) -> str | None:
-    """What the sample is asked by, where the line is in a data set's `__getitem__` itself."""
-    if frame.function.rpartition(".")[2] != "__getitem__":
-        return None
+    """What the sample is asked by, where the line is in a data set's `__getitem__` itself, or in a comprehension there."""
     for distance in range(1, MAX_BODY_LINES):
         text = read_line(at_line(frame, (frame.line or 0) - distance))
         if DEFINITION.match(text):

@@ -72,7 +72,7 @@ def describe(
     if (hot := statements.hottest(main, kinds_of, rules, _heads(main, rules, loop_of))) is not None:
         counts["statement"], counts["statement_own"] = hot.seen, hot.own
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
-    if counts["forward"] and (of_others := statements.unoptimized(main, rules, is_unoptimized)):
+    if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
         lines["unoptimized"] = of_others
     shares = {kind: count / total for kind, count in counts.items()}

@@ -15,13 +15,15 @@ from sysperf.startup import lazy
 
 _OPTIMIZER = lazy(r"^(?:SGD|ASGD|Adam\w*|NAdam|RAdam|Adagrad|Adadelta|Adafactor|RMSprop|Rprop|LBFGS|Lion|Muon|\w*Optimizer)$")
 _HANDLED = frozenset(("eval", "train", "to", "cuda", "cpu", "float", "load_state_dict", "state_dict"))
-_OFF = frozenset(("no_grad", "inference_mode"))
+_OFF = frozenset(("no_grad", "inference_mode", "set_grad_enabled"))
+_FREEZES = lazy(r"requires_grad_\(|\brequires_grad *= *(?!True)|freez|frozen")
+"""Of a file with such a word nothing is said: the function that makes the model may freeze it."""
 
 
 def calls_unoptimized(text: str, line: int) -> bool:
     """Whether gradients are computed of weights at a line that nobody updates."""
     try:
-        tree = Tree(text) if len(text) <= MAX_CHARS else None
+        tree = Tree(text) if len(text) <= MAX_CHARS and not _FREEZES.search(text) else None
     except Unreadable:
         tree = None
     if tree is None:

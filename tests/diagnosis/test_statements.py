@@ -109,6 +109,21 @@ def test_an_array_that_grows_is_told_from_parts_that_are_joined(line: str, share
     assert seen(source, (at("<module>", 4),), (BACKWARD, at("<module>", 3))).appending == share
 
 
+@pytest.mark.parametrize(("line", "share"), [("self.bank = torch.cat([self.bank, query])", 0.5), ("bank = torch.cat([bank, query])", 0.0)])
+def test_outside_of_a_loop_only_what_an_object_keeps_grows(line: str, share: float) -> None:
+    """A method is called in each step; a name of its own is gone when it returns."""
+    described = seen(f"def keep(self, query):\n    {line}\nstep()\n", (at("keep", 2), at("<module>", 3)), (BACKWARD, at("<module>", 3)))
+
+    assert described.appending == share
+
+
+def test_the_name_of_an_object_grows_also_where_the_loop_gives_it_a_value() -> None:
+    """It is emptied once in an epoch, and grows from step to step."""
+    source = "while True:\n    self.bank = torch.cat([self.bank, query])\n    self.bank = self.bank[-9:]\n    loss.backward()\n"
+
+    assert seen(source, (at("<module>", 2),), (BACKWARD, at("<module>", 4))).appending == 0.5
+
+
 def test_layers_that_are_joined_in_a_forward_pass_do_not_grow() -> None:
     """A skip connection."""
     source = "while True:\n    def forward(self, x):\n        x = torch.cat([x, skip])\n"
@@ -127,6 +142,7 @@ def test_layers_that_are_joined_in_a_forward_pass_do_not_grow() -> None:
         ),
         ("while True:\n    loss.backward(retain_graph=True)\n    optimizer.step()\n", 0.0),
         ("for loss in losses:\n    loss.backward()\noptimizer.step()\n", 0.0),
+        ("def first(loss):\n    loss.backward(retain_graph=True)\ndef second(loss):\n    loss.backward()\n", 0.0),
         ("for loss in losses:\n    loss.backward(retain_graph=True)\n    clip_grad_norm_(weights, 1.0)\n    total += p.grad\n", 0.0),
         (
             "while True:\n    old.backward(retain_graph=True)\n    kept = [p.grad for p in weights]\n    new.backward()\n    optimizer.step()\n",
@@ -163,6 +179,13 @@ def test_an_optimizer_of_the_programs_own_is_told_from_pytorchs_and_from_a_closu
 def test_weights_that_are_updated_in_a_loop_are_told_from_gradients_and_averages(head: str, body: str, share: float) -> None:
     """A few large weights of a model that is written as functions are no loop through parameters."""
     assert seen(f"{head}\n    {body}\n", (at("<module>", 2),)).own_optimizer == share
+
+
+def test_weights_that_a_forward_pass_adapts_are_no_optimizer() -> None:
+    """Meta-learning makes weights of weights, in a module of its own."""
+    source = "for p in model.parameters():\n    p.data -= 0.1 * p.grad\n"
+
+    assert seen(source, (at("forward", 2), CALL, at("<module>", 9))).own_optimizer == 0.0
 
 
 POOLS = """\
@@ -215,6 +238,22 @@ def test_what_a_data_set_does_for_each_sample_that_could_be_done_once(line: str,
     described = seen(ITEMS.format(name="i", line=line, below=below), (at("Items.__getitem__", 4), *FETCH))
 
     assert (described.opened_again, described.searched) == (again, searched)
+
+
+@pytest.mark.parametrize(("name", "again"), [("self.path", 1.0), ("self.paths[i]", 0.0)])
+def test_all_of_a_file_is_read_below_the_line_that_opens_it(name: str, again: float) -> None:
+    """Opening takes no time, and the pickle is that of all samples, or of one."""
+    source = ITEMS.format(name="i", line=f"with open({name}, 'rb') as file:", below="return pickle.load(file)[i]")
+
+    assert seen(source, (at("Items.__getitem__", 5), *FETCH)).opened_again == again
+
+
+@pytest.mark.parametrize(("condition", "share"), [("row.user == user", 1.0), ("row.kept", 0.0)])
+def test_a_comprehension_that_searches_is_a_function_of_its_own(condition: str, share: float) -> None:
+    """Before Python 3.12 it has a frame, within that of the data set."""
+    source = ITEMS.format(name="i", line=f"return [row for row in self.table if {condition}]", below="")
+
+    assert seen(source, (at("<listcomp>", 4), at("__getitem__", 4), *FETCH)).searched == share
 
 
 def test_a_loop_that_counts_to_a_sample_searches_for_it() -> None:
@@ -298,13 +337,13 @@ def test_a_line_that_takes_an_array_of_a_tensor_reads_no_values() -> None:
 
 
 def test_a_backward_pass_counts_by_the_part_of_a_model_that_nobody_updates() -> None:
-    """Two thirds of the forward passes are the backbone's."""
-    calls = [(CALL, at("<module>", 5))] * 2 + [(CALL, at("<module>", 6))]
-    frames = [*calls, *[(BACKWARD, at("<module>", 7))] * 3]
+    """Two thirds of the forward passes are the backbone's; of a line with a ninth nobody asks."""
+    calls = [(CALL, at("<module>", 5))] * 6 + [(CALL, at("<module>", 6))] * 2 + [(CALL, at("<module>", 8))]
+    frames = [*calls, *[(BACKWARD, at("<module>", 7))] * 6]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
 
-    described = stacks.describe(taken, RULES, lambda _: "", is_unoptimized=lambda frame: frame.line == 5)
+    described = stacks.describe(taken, RULES, lambda _: "", is_unoptimized=lambda frame: frame.line in (5, 8))
 
     assert described is not None
-    assert described.unoptimized == pytest.approx(1 / 3)
+    assert described.unoptimized == pytest.approx(4 / 15)
     assert [line.line for line in described.lines if line.what == "unoptimized"] == [5]

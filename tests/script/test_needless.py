@@ -150,6 +150,10 @@ def train(model, loader, self):
         ("if word > 3: break", "pass", False),
         ("self.counts[word] = 1", "pass", False),
         ("pass", "pass", False),
+        ("counts[word] = 1\n        else:\n            model(x)", "pass", False),
+        ("if word > 3: counts[word] = 1\n            else: model(x)", "pass", False),
+        ("if model(word): counts[word] = 1", "pass", False),
+        ("counts[word] = 1", "counts = self.counts", False),
     ],
 )
 def test_a_loop_is_followed_as_a_statement_is(body: str, use: str, needless: bool) -> None:

@@ -62,6 +62,28 @@ def test_what_is_no_model_of_the_file_is_not() -> None:
     assert not calls_unoptimized(text.replace("head(augment(x))", "vgg(head(x))").replace("from tools", "vgg = VGG()\nfrom tools"), 5)
 
 
+@pytest.mark.parametrize("off", ["@torch.no_grad()", "@torch.inference_mode()", "@torch.set_grad_enabled(False)"])
+def test_a_function_without_gradients_computes_none(off: str) -> None:
+    """An evaluation calls both models."""
+    text = f"optimizer = SGD(head.parameters(), 0.1)\nbackbone = Net()\n{off}\ndef scores(x):\n    return head(backbone(x))\n"
+
+    assert not calls_unoptimized(text, 5)
+    assert calls_unoptimized(text.replace(off, "@cached"), 5)
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["backbone = load_frozen_backbone()", "backbone = built(freeze=True)", "backbone = built()\n\nfor p in of(): p.requires_grad = flag"],
+)
+def test_of_a_file_that_freezes_anything_nothing_is_said(made: str) -> None:
+    """What a function gives may be frozen already."""
+    text = "optimizer = SGD(head.parameters(), 0.1)\n{}\nhead(backbone(x)).mean().backward()\n"
+    source = text.format(made)
+
+    assert not calls_unoptimized(source, len(source.splitlines()))
+    assert calls_unoptimized(text.format("backbone = built(requires_grad=True)"), 3)
+
+
 @pytest.mark.parametrize("text", ["", "def broken(:\n", "x = 1\n" * 300_000])
 def test_of_what_cannot_be_read_nothing_is_said(text: str) -> None:
     """No source, no Python, too long."""

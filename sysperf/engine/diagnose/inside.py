@@ -38,8 +38,8 @@ from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
 
 MAX_SOURCE_BYTES = 4 << 20
-MAX_LINE_CHARS = 2_000
-"""Of a line, what is looked at: patterns take longer than its length, and its author is the program's."""
+MAX_LINE_CHARS = 500
+"""Of a line, what is looked at: patterns take its length squared, and its author is the program's."""
 MAX_SOURCES = 64
 """Files of all programs together: a program may name as many as it likes."""
 MAX_LINTED = 4
