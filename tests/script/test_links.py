@@ -462,3 +462,33 @@ def test_a_data_set_of_another_file_may_take_rows_out_of_memory(tmp_path: Path, 
     train = train.replace("    optimizer = ", f"    images = {loader}\n    optimizer = ", 1)
 
     assert (("train.py", 6, "dataloader.inline") in hits(tmp_path, train=train, pkg__rows=ROWS)) == shown
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "shown"), [("None", "", False), ("True", "", True), ("None", ", *more", True), ("True", ", False", False)]
+)
+def test_what_a_call_leaves_out_in_another_file_does_nothing(tmp_path: Path, default: str, given: str, shown: bool) -> None:
+    """Where that is nothing by default, and the call shows all that it gives."""
+    helpers = f"import torch\ndef report(loss, sink={default}):\n    if sink:\n        sink.append(loss.item())\n"
+    found = hits(tmp_path, train=training(f"helpers.report(loss{given})"), pkg__helpers=helpers)
+    assert (("pkg/helpers.py", 4, "sync.per-step") in found) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("log", True), ("test_log", False)])
+def test_a_test_that_hands_itself_over_is_no_step(tmp_path: Path, name: str, shown: bool) -> None:
+    """Its name begins like one of pytest."""
+    found = hits(tmp_path, train=FIT + MAIN.replace("def log", f"def {name}").replace("=log", f"={name}"))
+    assert any(rule == "sync.per-step" for _, _, rule in found) == shown
+
+
+HEIR = "from pkg import rows\nclass Heir(rows.Rows):\n    def __getitem__(self, i):\n        return decode(self.paths[i]), self.y[i]\n"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_heir_of_a_data_set_of_another_file_may_decode(tmp_path: Path, own: bool) -> None:
+    """In the file that makes it, and in a third one."""
+    loader = "    images = DataLoader(Heir(x), batch_size=8)\n    optimizer = "
+    train = training("pass", "rows", "images").replace("    optimizer = ", loader, 1)
+    train = f"from torch.utils.data import DataLoader\n{HEIR if own else 'from pkg.heirs import Heir'}\n{train}"
+    found = hits(tmp_path, train=train, pkg__rows=ROWS, pkg__heirs="import torch\n" + HEIR)
+    assert any(rule == "dataloader.inline" for _, _, rule in found)
