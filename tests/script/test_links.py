@@ -481,7 +481,9 @@ def test_a_test_that_hands_itself_over_is_no_step(tmp_path: Path, name: str, sho
     assert any(rule == "sync.per-step" for _, _, rule in found) == shown
 
 
-HEIR = "from pkg import rows\nclass Heir(rows.Rows):\n    def __getitem__(self, i):\n        return decode(self.paths[i]), self.y[i]\n"
+DECODING_HEIR = (
+    "from pkg import rows\nclass Heir(rows.Rows):\n    def __getitem__(self, i):\n        return decode(self.paths[i]), self.y[i]\n"
+)
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -489,6 +491,6 @@ def test_an_heir_of_a_data_set_of_another_file_may_decode(tmp_path: Path, own: b
     """In the file that makes it, and in a third one."""
     loader = "    images = DataLoader(Heir(x), batch_size=8)\n    optimizer = "
     train = training("pass", "rows", "images").replace("    optimizer = ", loader, 1)
-    train = f"from torch.utils.data import DataLoader\n{HEIR if own else 'from pkg.heirs import Heir'}\n{train}"
-    found = hits(tmp_path, train=train, pkg__rows=ROWS, pkg__heirs="import torch\n" + HEIR)
+    train = f"from torch.utils.data import DataLoader\n{DECODING_HEIR if own else 'from pkg.heirs import Heir'}\n{train}"
+    found = hits(tmp_path, train=train, pkg__rows=ROWS, pkg__heirs="import torch\n" + DECODING_HEIR)
     assert any(rule == "dataloader.inline" for _, _, rule in found)
