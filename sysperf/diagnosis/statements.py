@@ -21,7 +21,7 @@ _APPENDS = lazy(r"^((?:self\.)?\w+)(?:: [^=]+)? = (?:torch\.|np\.|numpy\.)?(?:ca
 _GIVES = r"^(?:[\w.]+, *)*{0}(?:, *[\w.]+)*(?:: [^=]+)? = |^for \b.*\b{0}\b.* in "
 _RETAINS = lazy(r"\bbackward\(.*\bretain_graph=True")
 _PASSES = lazy(r"\.backward\(")
-_USES = lazy(r"\.step\(|\.b?grads?\b|\bgrads?\b|_grads?\b|clip_grad")
+_USES = lazy(r"\.step\(|\.b?grads?\b|\bgrads?\b|_grads?\b|clip_grad|gradient|optim|\bupdate|_step\(")
 """What looks at the gradients of one pass, or uses them."""
 _OF_PARAMETERS = lazy(r"\b(?:named_)?parameters\(|param_groups|\bparams\b")
 _UPDATES = lazy(r"\w -= |\.data(?:\.\w+_\(| = )|\.(?:sub_|addcdiv_)\(")
@@ -120,7 +120,7 @@ def passes_again(frame: Frame, loop: range, read_line: ReadLine) -> bool:
     if not _RETAINS.search(read_line(frame)):
         return False
     lines = [read_line(at_line(frame, number)) for number in loop[:MAX_BODY_LINES]]
-    if loop and not any(map(_USES.search, lines)):
+    if 0 < len(loop) <= MAX_BODY_LINES and not any(map(_USES.search, lines)):
         return True
     for distance in range(1, MAX_BODY_LINES):
         text = read_line(at_line(frame, (frame.line or 0) + distance))

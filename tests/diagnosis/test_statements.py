@@ -142,6 +142,9 @@ def test_layers_that_are_joined_in_a_forward_pass_do_not_grow() -> None:
         ),
         ("while True:\n    loss.backward(retain_graph=True)\n    optimizer.step()\n", 0.0),
         ("for loss in losses:\n    loss.backward()\noptimizer.step()\n", 0.0),
+        ("for x in loader:\n    loss.backward(retain_graph=True)\n    self.apply_gradients()\n", 0.0),
+        ("for x in loader:\n    loss.backward(retain_graph=True)\n    update(optimizer)\n", 0.0),
+        ("for x in loader:\n    loss.backward(retain_graph=True)\n" + "    total += 1\n" * 70 + "    optimizer.step()\n", 0.0),
         ("def first(loss):\n    loss.backward(retain_graph=True)\ndef second(loss):\n    loss.backward()\n", 0.0),
         ("for loss in losses:\n    loss.backward(retain_graph=True)\n    clip_grad_norm_(weights, 1.0)\n    total += p.grad\n", 0.0),
         (
