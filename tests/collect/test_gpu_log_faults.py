@@ -473,6 +473,52 @@ def test_a_crash_of_the_kernel_is_of_the_driver_in_whose_code_it_is(place: str, 
 
 
 @pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            "traps: python[3097] general protection fault ip:7f00fdcb09df sp:7efe60cfa850 error:0 in libamdhip64.so.7.2.70201[2b09df,7f00fda23000+481000]",
+            "python crashed in libamdhip64.so.7.2.70201",
+        ),
+        (
+            "python3[1902]: segfault at 18 ip 00007f2c8a1b09df sp 00007ffc3a1fa850 error 4 in libze_intel_gpu.so.1.15.37833[2b09df,7f2c89f23000+481000] likely on CPU 3",
+            "python3 crashed in libze_intel_gpu.so.1.15.37833",
+        ),
+        (
+            "traps: pt_main_thread[77] trap invalid opcode ip:7f00 sp:7efe error:0 in libnccl.so.2[10,7f00+48]",
+            "pt_main_thread crashed in libnccl.so.2",
+        ),
+    ],
+)
+def test_a_crash_of_a_program_is_of_the_library_in_which_it_was(line: str, text: str) -> None:
+    (fault,) = read(line, line.replace("[3097]", "[3267]"))
+
+    assert (fault.kind, fault.text, fault.count) == ("library", text, 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "plasmashell[2196]: segfault at 10 ip 00007f2338eba517 sp 00007ffe298400c0 error 4 in libc.so.6[ba517,7f2338e24000+1ad000]",
+        "python3[1902]: segfault at 18 ip 00007f2c8a1b09df sp 00007ffc3a1fa850 error 4 in libtorch_python.so[2b09df,7f2c89f23000+481000]",
+        "python3[1902]: loaded libcuda.so.1[10]",
+    ],
+)
+def test_a_crash_in_another_library_is_not_the_gpus(line: str) -> None:
+    assert read(line, line) == []
+
+
+def test_a_crash_of_a_program_hides_no_crash_of_the_driver() -> None:
+    """Both begin with the words `general protection fault`."""
+    found = read(
+        "traps: python[3097] general protection fault ip:7f00 sp:7efe error:0 in libm.so.6[2b,7f+48]",
+        "general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP NOPTI",
+        "RIP: 0010:amdgpu_bo_list_set+0x196/0x3d0 [amdgpu]",
+    )
+
+    assert [fault.kind for fault in found] == ["crash"]
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         (*CRASH, "RIP: 0010:ext4_find_entry+0x10/0x20 [ext4]", "RIP: 0010:nvidia_ioctl+0x10/0x20 [nvidia]"),

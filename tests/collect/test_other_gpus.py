@@ -304,6 +304,9 @@ def test_accelerators_of_other_makers_are_counted() -> None:
     ("ids", "said"),
     [
         ("1da30001 1da31000 1da31060", "2 Gaudi of Intel's"),
+        ("1d946210 1d946210 1d941480 1d9454b7", "3 DCUs of Hygon's"),  # its processors' bridges are none
+        ("99994001 99990001", "1 GPU of MetaX's"),
+        ("1ed20000", "1 NPU of FuriosaAI's"),
         ("1ae00027 1ae00076 1ae00042 1ae0001f", "2 TPUs of Google's"),
         ("1d0f7064 1d0f7364 1d0fec20 1d0f8061", "2 Trainium or Inferentia of Amazon's"),
         ("19e5d802 19e51822 19e5a222", "1 Ascend of Huawei's"),

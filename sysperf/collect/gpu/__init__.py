@@ -231,7 +231,7 @@ def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Functi
     Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen,
     unless ROCm, or Intel's driver for computing, is installed for it.
     """
-    any_gpu = nvidia or bool(devices or functions) or host.exists(ROCM) is True or _intel_computes(host)
+    any_gpu = nvidia or bool(devices or functions or _others(host)) or host.exists(ROCM) is True or _intel_computes(host)
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())

@@ -1,7 +1,7 @@
-"""Crashes of the kernel within the driver of a GPU.
+"""Crashes of the kernel within the driver of a GPU, and of programs within its libraries.
 
 Reads   the kernel log
-Linux   Documentation/admin-guide/bug-hunting.rst, arch/x86/mm/fault.c, arch/x86/kernel/dumpstack.c, arch/arm64/kernel/traps.c
+Linux   Documentation/admin-guide/bug-hunting.rst, arch/x86/mm/fault.c, arch/x86/kernel/{traps,dumpstack}.c, arch/arm64/kernel/traps.c
 """
 
 from __future__ import annotations
@@ -16,15 +16,27 @@ BEGINNINGS = ("BUG: ", "Oops", "general protection fault", "kernel BUG at", "Una
 _BEGAN = lazy(r"^(\S{1,40}) .{0,120}?\b((?:BUG: |Oops|general protection fault|kernel BUG at|Unable to handle kernel).{0,120})")
 _WHERE = lazy(r"\b(?:RIP:|EIP:|IP:|pc :|NIP) .{0,60}?(?:\b(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(\w{1,30}))?|$)")
 _DRIVER = lazy(r"nvidia(?:_\w{2,12})?|amdgpu|xe|i915")
+_OF_PROGRAM = lazy(
+    r"^(\S{1,40}) .{0,80}?(?:traps: )?([\w.:/+-]{1,40})\[[0-9]{1,10}\]:? "
+    r"(?:segfault at|general protection|trap invalid opcode) .{0,120}? in "
+    r"(lib(?:amdhip|hsa-runtime|hsakmt|rocblas|hipblas|MIOpen|rccl|ze_|ze-|igc|igdfcl|sycl|ur_|cuda\.|cublas|cudnn|nccl|nvidia)[\w.+-]{0,40})\["
+)
+"""What the kernel prints of a program that ends by a signal, with the file in which it was."""
 
 
 def crashes(log: str) -> Iterator[Fault]:
-    """Each crash whose place, which the kernel prints some lines behind its reason, is in the driver of a GPU. A warning is none."""
-    if not any(words in log for words in BEGINNINGS):
+    """Each crash whose place, which the kernel prints some lines behind its reason, is in the driver of a GPU. A warning is none.
+
+    Of a program that crashed the kernel prints one line, with the file.
+    """
+    if not any(words in log for words in (*BEGINNINGS, "segfault at", "trap invalid opcode")):
         return
     began = None
     for line in log.splitlines():
-        if "WARNING: " in line:
+        if ".so" in line and (of_program := _OF_PROGRAM.match(line)):
+            text = neutral(f"{of_program[2]} crashed in {of_program[3]}", MAX_TEXT)
+            yield Fault(of_program[3], text, "library", None, 1, neutral(of_program[1], 40))
+        elif "WARNING: " in line or "traps: " in line:
             began = None
         elif began is None:
             began = _BEGAN.match(line) if any(words in line for words in BEGINNINGS) else None

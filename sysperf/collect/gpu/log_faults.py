@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
-from sysperf.collect.gpu.other_sentences import OTHERS
+from sysperf.collect.gpu.other_sentences import GAUDI, OTHERS
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -24,7 +24,7 @@ MAX_ENTRIES = 256
 MAX_TEXT = 200
 GOES_ON = (
     *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
-    *("throttled", "queues", "slow-interrupt", "page-list", "late"),
+    *("throttled", "queues", "slow-interrupt", "page-list", "late", "mapping", "library"),
 )
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
@@ -56,16 +56,20 @@ MARKS = (
     "Fence fallback",
     "gim error",
     "gim warning",
+    "kfd2kgd",
+    "habanalabs ",
+    "accel accel",
 )
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
 _OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: ].{1,300})")
 _OF_OTHERS = lazy(
-    _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915)[: ]|gim (?:error|warning)\b"
+    _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915|kfd2kgd)[: ]|gim (?:error|warning)\b"
     r"|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
 )
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
+_OF_GAUDI = lazy(_AT + r"\b((?:habanalabs|accel) (?:hl|accel|[0-9a-f]{4}:)[0-9a-f:.]{1,12}: .{1,300})")
 _REFUSED = lazy(
     _AT + r"((?:AMD-Vi: Event logged \[[A-Z_]{4,40}\]? device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
     r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.{0,160})"
@@ -88,7 +92,9 @@ class Fault(Record):
 
     name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
-    kind: Annotated[str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus', 'crash')))}", "run:dmesg")] = ""
+    kind: Annotated[
+        str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus', 'crash', 'library')))}", "run:dmesg")
+    ] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
@@ -104,7 +110,7 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
     if match := _REFUSED.match(line):
         bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
-    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS)):
+    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
             text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
             bus_id = _place(match[2])

@@ -1,6 +1,7 @@
-"""What drivers of AMD's and Intel's GPUs write when a GPU is ill, by kind.
+"""What drivers of AMD's and Intel's GPUs, and of Gaudi, write when one is ill, by kind.
 
 Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c of newer ones
+        drivers/accel/habanalabs of 6.12
 """
 
 OTHERS = {
@@ -27,7 +28,11 @@ OTHERS = {
     r"|failed to map compute queue|Error (?:initializing|starting) (?:queue manager|interrupts|KFD node)"
     r"|Error adding device to topology|Error (?:creating|parsing) VCRAT table for GPU"
     r"|KFD is disabled due to module initialization failure|Kernel queue test failed|Won't add GPU to topology"
-    r"|Survivability Boot Status : Critical|fw_status: 0x\w{1,16}, (?:data abort exception|unknown boot time errors)",
+    r"|Survivability Boot Status : Critical|fw_status: 0x\w{1,16}, (?:data abort exception|unknown boot time errors)"
+    r"|hwe \S{1,10}: .{0,24}failed|\) kernel bo (?:map|pin) failed|[Ff]ailed initializing (?:VRAM heap|buffer object driver|fences)"
+    r"|failed to map registers|amdgpu_device_wb_init failed|hw_init [0-9]{1,2} failed|pci_enable_device failed"
+    r"|Error initializing (?:gtt sub-allocator|doorbell aperture)|Error in starting scheduler|failed to register HMM device memory"
+    r"|Failed to (?:init (?:MEC|KIQ|rlc) BOs|update GPU to sysfs topology)",
     "survival": r"In Survivability Mode|Survivability mode enabled|Firmware flash required|HEC FW .{4,40} reported",
     "reset-failed": r"GPU reset\([0-9]{1,6}\) failed|GPU reset end with ret = -[0-9]|GPU Recovery Failed|[Mm]ode ?[0-9] reset failed"
     r"|Failed to reset chip|GT[0-9]{1,3}: (?:reset|resume) failed|Failed to reset GuC"
@@ -47,6 +52,8 @@ OTHERS = {
     r"|Failed to initialize uC|PCODE initialization timed|firmware load failed at boot time"
     r"|Failed to wait for (?:sOS|trust OS) ready|ucode autoload timeout|[Ff]ailed to (?:start|wait) rlc autoload"
     r"|IMU (?:start timeout|ucode load failed)|failed to load MES (?:kiq )?fw"
+    r"|firmware (?:signature verification failed|exception\. EIP)|PSP load \S{2,5} drv failed|SMU Firmware start failed"
+    r"|powerplay hw init failed|Failed to (?:enable gfx imu|post smu init|init smc tables|setup default dpm clock tables)!"
     r"|SMC (?:is not ready|engine is not correctly up)|Failed to setup smc hw|Failed to Set(?:Driver|Tools|DramLog)DramAddr"
     r"|Failed to (?:setup pptable|run btc)!|Failed to enable requested dpm features|psp gfx command SETUP_TMR\S{0,8} failed"
     r"|[Ss][Mm][Uu] (?:load firmware|firmware load(?:ing)?) failed|Failed to enable (?:GuC CT|CTB)|DMA for GuC fw failed"
@@ -55,6 +62,7 @@ OTHERS = {
     r"|SMU: (?:No response|response:0xFFFFFFFF)|SMU is in hanged state|No response from smu|SMU still servicing msg"
     r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: (?:no response|no reply|failure 0x|unexpected reply)"
     r"|G2H channel broken|No forward process on H2G|reached retry limit"
+    r"|CTB (?:receive failed|is dead)|CT dequeue failed"
     r"|CT: (?:No response for request|Communication stalled|Corrupted descriptor)|CT (?:read|write): non-zero status"
     r"|(?:[Ee]arly |GUC: |Received )(?:GuC )?(?:[Cc]rash dump|[Ee]xception) notification",
     "hung": r"GPU reset begin|GPU reset succeeded, trying to resume|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job"
@@ -75,15 +83,32 @@ OTHERS = {
     r"|TLB invalidation (?:fence timeout|response timed out|did not complete)|(?:TD flush|Global invalidation) timeout"
     r"|timeout: rlcg (?:program|faled)|couldn't schedule ib on ring|(?:move|clear) memory with ring turned off"
     r"|Issuing Whole GPU reset|GFX engine hang detected|Scheduler has entered an abnormal state"
+    r"|failed to map legacy queue|failed to reg_write_reg_wait|unmap queue failed|destroy mqd failed|Removing bad queue failed"
+    r"|Evicting process queues failed|Pending enable failed to respond|reset via MES failed|failed to re?map k[cg]q"
     r"|Force wake domain .{1,30} failed to ack|timed out waiting for forcewake ack",
     "link": r"XGMI: (?!.{0,20}create).{0,60}\b[Ff]ail|XGMI: .{1,60}can not match hive|(?:wafl|xgmi|usr [cd]p) link training failed",
     "program": r"page fault \(src_id|Illegal (?:register access|instruction|opcode) in (?:SDMA )?command stream|Engine memory CAT error"
     r"|Fault response: Unsuccessful|ACC: Unsuccessful|GPU fault detected: [0-9]|VM fault \(0x"
     r"|sq_intr: error.{1,120}[ _]type [12]\b|got unhandled exception",
+    "mapping": r"Failed to map (?:VA 0x\w{1,16} in vm|bo to gpuvm)|update_gpuvm_pte\(\) failed|update PTE failed"
+    r"|fail(?:ed)? -[0-9]{1,3} (?:to copy memory|dma_map_page|create gart mapping)|DMA map userptr failed"
+    r"|userptr can't be mapped to kernel",
     "interrupt": r"Fail(?:ed)? to (?:alloc msi vectors|enable support -|request MSI)|No supported interrupt handler",
     "throttled": r"GPU (?:is throttled|thermal throttling temperature reached), expect performance decrease",
     "queues": r"Expect reduced ROCm performance|No more (?:XGMI )?SDMA queue to allocate|Can't create new usermode queue",
     "slow-interrupt": r"Fence fallback timer expired on ring",
     "page-list": r"RAS (?:header invalid|[Tt]able incorrect checksum)|Failed to (?:read|write|load|save) EEPROM table"
     r"|EEPROM failed reading",
+}
+GAUDI = {
+    "start": r"Fatal error during habanalabs device init|Failed to initialize (?:accel|hl)[0-9]{1,3}\b"
+    r"|[Ff]ailed to initialize the H/W(?! after)|Failed to detect if device is alive(?! after)"
+    r"|Device boot error - |Timeout waiting for boot fit load ack",
+    "firmware-load": r"Device boot progress - (?:Stuck|DRAM|Thermal)|failed to (?:wait for|load) (?:boot|Linux)|FIT image is corrupted"
+    r"|Failed to communicate with Device CPU|failed to initialize CPU",
+    "firmware": r"heartbeat (?:failed|event was not received)|Device CPU packet timeout|EQ fault during heartbeat",
+    "reset-failed": r"Failed to reset! Device|stopping hard reset|Failed to detect if device is alive after|the H/W after reset",
+    "lost": r"PCI (?:frozen|failure) state error",
+    "memory": r"\bDERR=[1-9]|\bDEC_CNT=[1-9]|MC SRAM DERR",
+    "hung": r"reset required due to|Timeout while waiting for device to reset|H/W queue [0-9]{1,3} test failed|Job timeout",
 }

@@ -20,6 +20,14 @@ MAKERS = {
     "card of Tenstorrent's": r"1e52[0-9a-f]{4}",
     "MLU of Cambricon's": r"cabc[0-9a-f]{4}",
     "IPU of Graphcore's": r"1d95[0-9a-f]{4}",
+    "DCU of Hygon's": r"1d94(?:5[3-5]b7|6[0-9a-f]{3})",  # its processors have this number, too
+    "GPU of MetaX's": r"99994[0-9a-f]{3}",
+    "GPU of Iluvatar's": r"1e3e[0-9a-f]{4}",
+    "GPU of Biren's": r"1ee0[0-9a-f]{4}",
+    "GCU of Enflame's": r"1e36[0-9a-f]{4}",
+    "Kunlun of Baidu's": r"1d22368[0-9a-f]",
+    "NPU of FuriosaAI's": r"1ed2[0-9a-f]{4}",
+    "NPU of Rebellions'": r"1eff[0-9a-f]{4}",
     "GPU of Moore Threads'": r"1ed50[123](?!ff)[0-9a-f]{2}",  # 01ff and 02ff are their sound
 }
 _DEVICE = lazy(r"^[0-9a-f]{4}\t(?:" + "|".join(f"({pattern})" for pattern in MAKERS.values()) + r")\b", flags=8)
@@ -35,4 +43,8 @@ def others(listed: str | None) -> tuple[str, ...] | None:
 
 def _named(name: str, count: int) -> str:
     """Return the plural of a common noun; names of products stay as they are."""
-    return name.replace(" of ", "s of ", 1) if count > 1 and name.startswith(("card ", "GPU ", "IPU ", "MLU ", "TPU ")) else name
+    return (
+        name.replace(" of ", "s of ", 1)
+        if count > 1 and name.startswith(("card ", "DCU ", "GCU ", "GPU ", "IPU ", "MLU ", "NPU ", "TPU "))
+        else name
+    )
