@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, Tree
+from sysperf.script.through import called_through, completed
 
 MAX_BINDINGS = 12
 MAX_CALLS = 8
@@ -117,6 +118,9 @@ class Bindings:
             name = last_name(call.func)
             for called in (name, *self._aliases(call.func)):
                 self._called(called, call)
+            for run in (called_through(self._tree, call), *self._completed(call)):
+                if run is not None:
+                    self._called(last_name(run.func), run)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
                 self._read_backward(call, call.func)
             if name in ("parameters", "named_parameters") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
@@ -132,6 +136,12 @@ class Bindings:
         values = [binding.value for binding in bindings if not binding.path and not binding.element]
         parts = [part for value in values for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))]
         return [name for part in parts if (name := _function_of(part))]
+
+    def _completed(self, call: ast.Call) -> list[ast.Call | None]:
+        """The calls that complete what ``partial`` keeps under the name that is called."""
+        name = dotted(call.func)
+        bindings = self.lookup(call, name) if name and last_name(call.func) not in self.functions else []
+        return [completed(self._tree, call, binding.value) for binding in bindings if not binding.path and not binding.element]
 
     def _called(self, name: str, call: ast.Call) -> None:
         if (name in self.functions or name in self.classes) and len(known := self.calls.setdefault(name, [])) < MAX_CALLS:

@@ -94,7 +94,7 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     names = (file.names.qualified(node) for node in file.tree.of(ast.Attribute))
     if any(name.startswith("torch.cuda.") or name.endswith((".cuda", ".local_rank")) for name in names):
         return "cuda"
-    hooks = any(file.values.base_of(node) == "lightning" for node in file.names.classes.values())
+    hooks = any(file.values.base_of(node) in ("lightning", "callback") for node in file.names.classes.values())
     return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or hooks or calls.hands_over(file) else ""
 
 

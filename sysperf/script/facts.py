@@ -52,11 +52,13 @@ class Call(Site, kw_only=True):
 class Sync(Site, kw_only=True):
     """An expression for whose value the host waits until the device has computed it."""
 
-    how: Annotated[str | None, fact("item, cpu, numpy, tolist, type, float, int, bool, print, if")] = None
+    how: Annotated[
+        str | None, fact("item, cpu, numpy, tolist, type, float, int, bool, print, set_postfix, copy (into the host's memory), if")
+    ] = None
     of: Annotated[str | None, fact("loss, output, batch or tensor")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
     needed: Annotated[bool | None, fact("null: ranks agree on the value, or an input is checked by it; else false")] = None
-    paced: Annotated[bool | None, fact("its loop acts in an environment in each step; null: another file repeats it")] = None
+    paced: Annotated[bool | None, fact("its loop, or the function that makes its step, acts in an environment each time")] = None
 
 
 class Transfer(Site, kw_only=True):

@@ -127,6 +127,13 @@ _STARTS = (
 """Kinds by how a name begins; the first that fits counts."""
 
 
+_BASES = {
+    "LightningModule": "lightning",
+    "LightningDataModule": "datamodule",
+    "IterableDataset": "iterable-dataset",
+    **dict.fromkeys(("Callback", "TrainerCallback", "LearnerCallback", "Hook"), "callback"),
+}
+"""Classes of libraries by the last part of their names; a framework calls the hooks of callbacks."""
 _IN_MEMORY = lazy(r"\w*(InMemory|MemoryMapped|Memmap|Mmap|A(nn|)[dD]ata(?!set\b)|TensorData)\w*")
 """Data sets that lie in memory by their name."""
 
@@ -147,14 +154,12 @@ def made_by(name: str) -> str:
 def library_kind(name: str) -> str:
     """What classes of libraries are, also as bases of the file's own."""
     last = name.rpartition(".")[2]
-    if last in ("LightningModule", "LightningDataModule"):
-        return "lightning" if last == "LightningModule" else "datamodule"
+    if last in _BASES:
+        return _BASES[last]
     if name in ("torch.nn.Module", "torch.nn.Sequential") or (last == "PreTrainedModel"):
         return "model"
     if name.startswith(("lightning.", "pytorch_lightning.")) and last == "Trainer":
         return "lightning-trainer"
     if name.startswith("transformers.") and last.endswith("Trainer"):
         return "hf-trainer"
-    if last == "IterableDataset":
-        return "iterable-dataset"
     return "dataset" if name in ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset") or last == "VisionDataset" else ""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sysperf.script.conditions import Conditions
 from sysperf.script.names import Names
 from sysperf.script.nodes import dotted, last_name
-from sysperf.script.steps import MAX_DEPTH, STEP_HOOKS, Steps
+from sysperf.script.steps import CALLBACK_HOOKS, MAX_DEPTH, STEP_HOOKS, Steps
 from sysperf.script.syntax import Function, Loop, Tree, within
 from sysperf.script.values import Values
 from sysperf.startup import lazy
@@ -59,7 +59,7 @@ class Loops(Steps):
             return False
         function = self._tree.function_of(loop)
         if not self._values.is_a(loop.iter, "loader"):
-            return function is not None and self._evaluates_parts(function, loop)
+            return function is not None and (self._evaluates_parts(function, loop) or self._evaluates_batches(function, loop))
         named = any(_HELD_OUT.fullmatch(last_name(part)) for part in within(loop.iter) if isinstance(part, ast.Name | ast.Attribute))
         if named or (function is not None and _EVALUATES.fullmatch(function.name)):
             return True
@@ -88,6 +88,15 @@ class Loops(Steps):
         calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
         counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
         return any(last_name(call.func) == "eval" for call in calls) and (counts or self._calls_model(loop))
+
+    def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
+        """``for k in range(0, n, batch_size)`` that calls a model which was put into evaluation, in code that trains as well."""
+        counted = loop.iter if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") else None
+        if counted is None or len(counted.args) != len(("start", "stop", "step")) or not self._calls_model(loop):
+            return False
+        last = loop.end_lineno or loop.lineno
+        before = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call) and part.lineno <= last)
+        return _modes(sorted(before, key=lambda call: call.lineno))[-1:] == ["eval"]
 
     def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop calls a model, and does not go over several."""
@@ -162,7 +171,8 @@ class Loops(Steps):
         if function in self.step_functions and self._names.call_sites(function):
             called = self._of_calls(function, depth, places)
             return called if called.often else Where("step")
-        if function in self.step_functions or (function.name in STEP_HOOKS and kind in ("lightning", "hf-trainer")):
+        hooks = CALLBACK_HOOKS if kind == "callback" else STEP_HOOKS if kind in ("lightning", "hf-trainer") else ()
+        if function in self.step_functions or function.name in hooks:
             return Where("step")
         often = "evaluation" if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer") else ""
         if function.name in SAMPLE_METHODS and kind in ("dataset", "iterable-dataset"):
@@ -296,8 +306,9 @@ def _missing(test: ast.expr) -> str:
 def _is_alarm(asked: ast.If) -> bool:
     """``if loss.item() > 1e4: print(…)``: what is only shown where a value is out of its bounds."""
     sides = (asked.test.left, asked.test.comparators[0]) if isinstance(asked.test, ast.Compare) else ()
-    reads = any(isinstance(side, ast.Call) and last_name(side.func) in ("item", "float") for side in sides)
-    bounded = any(isinstance(side, ast.Constant) and side.value for side in sides)
+    reads = any(isinstance(side, ast.Call) and last_name(side.func) in ("item", "float", "min", "max", "norm") for side in sides)
+    bounds = [side.operand if isinstance(side, ast.UnaryOp) else side for side in sides]
+    bounded = any(isinstance(bound, ast.Constant) and bound.value for bound in bounds)
     return reads and bounded and not asked.orelse and all(_shows(statement) for statement in asked.body)
 
 

@@ -7,7 +7,7 @@ import ast
 from sysperf.script.file import File
 from sysperf.script.kinds import MADE_ON_CPU
 from sysperf.script.nodes import dotted, last_name
-from sysperf.script.syntax import within
+from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
 
 MAX_DEPTH = 3
@@ -121,18 +121,33 @@ def _is_agreed(file: File, name: ast.Name) -> bool:
     return any(dotted(argument) == name.id for call in exchanged if call.lineno <= name.lineno for argument in call.args)
 
 
-def is_paced(file: File, node: ast.expr) -> bool | None:
-    """Whether the loop of a step acts in an environment each time; None where another file repeats a step of reinforcement learning."""
+def is_paced(file: File, node: ast.expr) -> bool:
+    """Whether the loop of a step acts in an environment each time, or the function that makes the step, where another file repeats it."""
     where = file.loops.where(node)
     if not file.simulates or where.often != "step":
         return False
     if where.loop is None:
-        return None
+        functions = _functions_around(file, node)
+        names = {function.name for function in functions}
+        loops = [loop for loop in file.tree.loops if any(_is_call_of(part, names) for part in within(loop))]
+        return any(_acts(file, part) for each in (*functions, *loops) for part in within(each) if isinstance(part, ast.Call))
     calls = [part for part in within(where.loop) if isinstance(part, ast.Call)]
     drawn = [given for call in calls if last_name(call.func) == "next" for given in call.args]
     drawn += [] if isinstance(where.loop, ast.While) else [where.loop.iter]
     collects = any("collector" in last_name(part) for each in drawn for part in within(each))
     return collects or any(_acts(file, call) for call in calls)
+
+
+def _functions_around(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> list[Function]:
+    """The function around a node, and those that call it."""
+    function = file.tree.function_of(node)
+    if function is None or not depth:
+        return []
+    return [function, *(each for site in file.names.call_sites(function) for each in _functions_around(file, site, depth - 1))]
+
+
+def _is_call_of(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) in names
 
 
 def _acts(file: File, call: ast.Call) -> bool:

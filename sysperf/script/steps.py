@@ -25,6 +25,19 @@ STEP_HOOKS = frozenset(
         "on_train_batch_start",
     )
 )
+CALLBACK_HOOKS = frozenset(
+    (
+        "on_train_batch_start",
+        "on_train_batch_end",
+        "on_step_begin",
+        "on_step_end",
+        "after_batch",
+        "after_loss",
+        "after_pred",
+        "after_train_iter",
+    )
+)
+"""Methods that a framework calls of a callback in each step: Lightning, transformers, fastai, mmengine."""
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""

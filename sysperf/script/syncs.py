@@ -32,7 +32,7 @@ _TENSORS = ("loss", "output", "batch", "tensor", "detached")
 
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
-    found = [*_converted(file), *_shown(file), *_asked(file)]
+    found = [*_converted(file), *_shown(file), *_kept_on_host(file), *_asked(file)]
     copying = {needs.copied_in(file, node) for node, how, of in found if how in _COPIES and of in ("output", "tensor")} - {None}
     for node, how, of in found:
         written = of != "loss" and how in _COPIES and needs.is_written(file, node)
@@ -72,17 +72,56 @@ def _summed(file: File, node: ast.expr) -> str:
 
 
 def _shown(file: File) -> Iterator[tuple[ast.expr, str, str]]:
-    """A loss in a formatted text: ``f"{loss}"``, ``"{}".format(loss)``, ``"%f" % loss``."""
-    shown = [each.value for each in file.tree.of(ast.FormattedValue)]
+    """A value in a text, a log or a bar: ``f"{loss}"``, ``"%f" % loss``, ``log.info("%s", loss)``, ``bar.set_postfix(loss=loss)``."""
+    shown = [(each.value, "print") for each in file.tree.of(ast.FormattedValue)]
     for call in file.tree.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "format" and _is_text(call.func.value):
-            shown += [*call.args, *(given.value for given in call.keywords)]
+        if isinstance(call.func, ast.Attribute):
+            shown += [(part, how) for given, how in _shown_by(call, call.func) for part in _parts(given)]
     for formatted in file.tree.of(ast.BinOp):
         if isinstance(formatted.op, ast.Mod) and _is_text(formatted.left):
-            shown += formatted.right.elts if isinstance(formatted.right, ast.Tuple) else [formatted.right]
-    for value in shown:
-        if isinstance(value, ast.Name | ast.Attribute) and _tensor(file, value, sure=True) == "loss":
-            yield value, "print", "loss"
+            shown += [(part, "print") for part in _parts(formatted.right)]
+    for value, how in shown:
+        if of := _shown_tensor(file, value):
+            yield value, how, of
+
+
+def _shown_by(call: ast.Call, method: ast.Attribute) -> Iterator[tuple[ast.expr, str]]:
+    """What a call turns into text."""
+    given = [*call.args, *(named.value for named in call.keywords)]
+    if method.attr == "format" and _is_text(method.value):
+        yield from ((each, "print") for each in given)
+    elif method.attr == "set_postfix":
+        yield from ((each, method.attr) for each in given)
+    elif method.attr in ("info", "warning", "debug") and len(call.args) > 1 and _is_text(call.args[0]):
+        yield from ((each, "print") for each in call.args[1:])
+
+
+def _parts(given: ast.expr) -> list[ast.expr]:
+    if isinstance(given, ast.Dict):
+        return given.values
+    return given.elts if isinstance(given, ast.Tuple) else [given]
+
+
+def _shown_tensor(file: File, value: ast.expr) -> str:
+    """A loss, or one number that was computed of a batch; what a model gives as a whole may be a text."""
+    if not isinstance(value, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+        return ""
+    if (of := _tensor(file, value, sure=True)) in ("loss", "tensor"):
+        return of
+    return "output" if _is_reduced(value) and _tensor(file, value) == "output" else ""
+
+
+def _is_reduced(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES and not node.args
+
+
+def _kept_on_host(file: File) -> Iterator[tuple[ast.expr, str, str]]:
+    """What is written into a tensor in the host's memory: ``scores[i] = model(x).max()``."""
+    for statement in file.tree.of(ast.Assign):
+        target, value = statement.targets[0], statement.value
+        if isinstance(target, ast.Subscript) and not isinstance(value, ast.Constant) and file.values.kinds(target.value) == {"host"}:
+            of = _tensor(file, value, sure=True)
+            yield from [(value, "copy", of)] if of in ("loss", "output", "tensor") else ()
 
 
 def _is_text(node: ast.expr) -> bool:
@@ -278,9 +317,8 @@ def _is_computed(file: File, node: ast.expr) -> bool:
     """Whether an expression is one value of a tensor on a device for certain: what `detach()` gave, the greatest of a batch."""
     if _is_read_elsewhere(file, node):
         return True
-    reduced = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES and not node.args
     kinds = file.values.kinds(node)
-    return kinds == {"detached"} or (reduced and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
+    return kinds == {"detached"} or (_is_reduced(node) and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
 
 
 def _is_read_elsewhere(file: File, node: ast.expr) -> bool:

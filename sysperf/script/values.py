@@ -139,10 +139,10 @@ class Values:
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:
         """A loss times a number is a loss; a number and something unknown stay unknown."""
-        sides = [*self.of(node.left, depth - 1), *self.of(node.right, depth - 1)]
-        tensors = [value for value in sides if value.kind in TENSORS]
-        tensors = tensors or [value for value in sides if value.kind == "host"]
-        return tensors or ([Value("number")] if sides and all(value.kind == "number" for value in sides) else [])
+        left, right = self.of(node.left, depth - 1), self.of(node.right, depth - 1)
+        tensors = [value for value in (*left, *right) if value.kind in TENSORS]
+        tensors = tensors or [value for value in (*left, *right) if value.kind == "host"]
+        return tensors or ([Value("number")] if left and right and all(value.kind == "number" for value in (*left, *right)) else [])
 
     def _self(self, node: ast.expr) -> list[Value]:
         """A model calls itself: ``self(x)``."""
@@ -225,6 +225,7 @@ class Values:
         """What a loop gives: batches of a loader, counted by `enumerate`, beside others by `zip`."""
         if depth <= 0:
             return []
+        iterated = self._shown(iterated)
         called = last_name(iterated.func) if isinstance(iterated, ast.Call) else ""
         if isinstance(iterated, ast.Call) and iterated.args:
             if called in ("range", "trange") or (called == "enumerate" and path[:1] == (0,)):
@@ -238,6 +239,12 @@ class Values:
             return [_single(value) for value in named if value.kind in ("loaders", "batch")]
         iterable = ("loader", "loaders", "tensor", "batch", "output", "host")
         return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
+
+    def _shown(self, iterated: ast.expr) -> ast.expr:
+        """What a bar shows the progress of, or counts, under a name: ``bar = tqdm(zip(a, b))``."""
+        bindings = self._names.lookup(iterated, dotted(iterated)) if dotted(iterated) else []
+        value = bindings[0].value if len(bindings) == 1 and not bindings[0].path and not bindings[0].element else None
+        return value if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else iterated
 
     def _part(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
         """One of the values that a tuple, a call of a helper or `prepare` unpacks to, each worked out once."""

@@ -484,12 +484,16 @@ def test_an_alarm_is_seldom(asked: str, shown: int) -> None:
     assert len([hit for hit in judged(text).hypotheses if hit.rule == "sync.per-step" and hit.confidence != "low"]) == shown
 
 
-def test_rewards_of_a_policy_without_an_environment() -> None:
-    """A text that is rewarded is no step of an environment, which would wait anyway."""
+def test_an_update_waits_for_no_environment() -> None:
+    """Whatever a file speaks of: only where the environment acts beside the update, it waits anyway."""
     text = "import torch\nclass Learner:\n    def update(self, batch, rewards, policy):\n        batch = batch.cuda()\n        loss = (policy(batch) * rewards).mean()\n"
     text += "        loss.backward()\n        self.optimizer.step()\n        self.seen.append(loss.item())\n"
     assert "sync.per-step" in hits(text)
-    assert "sync.per-step" not in hits(text.replace("self.seen", "self.episodes"))
+    assert "sync.per-step" in hits(text.replace("self.seen", "self.episodes"))
+    acts = "        obs, reward, done, info = self.env.step(action)\n"
+    assert "sync.per-step" not in hits(text.replace("self.seen", "self.episodes") + acts)
+    loop = "def run(env, learner):\n    while True:\n        obs, reward, done = env.step(action)\n        learner.update(obs, reward, learner.act)\n"
+    assert "sync.per-step" not in hits(text.replace("self.seen", "self.episodes") + loop)
 
 
 def test_an_evaluation_whose_helper_calls_eval() -> None:

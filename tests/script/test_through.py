@@ -1,0 +1,111 @@
+"""What waits although the call, the value or the loop is written in another way than the plain one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.script.scripts import judged
+
+HEAD = "import torch\nimport functools\nfrom torch.utils.checkpoint import checkpoint\ndevice = torch.device('cuda')\n"
+STEP = (
+    "    x, y = x.to(device), y.to(device)\n    out = model(x)\n    loss = criterion(out, y)\n    loss.backward()\n    optimizer.step()\n"
+)
+LOOP = f"for i, (x, y) in enumerate(loader):\n{STEP}"
+
+
+def lines(text: str, rule: str = "sync.per-step") -> list[str]:
+    """The lines of a script that a rule names as it is shown unasked."""
+    hits = [each for each in judged(text).hypotheses if each.rule == rule and each.confidence != "low"]
+    written = text.splitlines()
+    return [written[place.line - 1].strip() for hit in hits for place in hit.places]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "list(map(read, [loss]))",
+        "checkpoint(read, loss, use_reentrant=False)",
+        "torch.utils.checkpoint.checkpoint(read, loss)",
+    ],
+)
+def test_a_function_is_called_by_what_it_is_given_to(call: str) -> None:
+    """``map`` and checkpointing run their first argument where they stand."""
+    assert lines(f"{HEAD}def read(value):\n    return value.item()\n{LOOP}    {call}\n") == ["return value.item()"]
+    assert not lines(f"{HEAD}def read(value):\n    return value.item()\n{LOOP}{call}\n")
+
+
+@pytest.mark.parametrize(("given", "shown"), [("model, optimizer", True), ("model, optimizer, criterion", True)])
+def test_a_function_some_of_whose_arguments_are_kept(given: str, shown: bool) -> None:
+    """The rest is given where it is called."""
+    text = f"{HEAD}def note(model, optimizer, value):\n    total = float(value)\n"
+    text += f"run = functools.partial(note, model, optimizer)\n{LOOP}    run(out.mean())\n"
+    assert bool(lines(text)) == shown, given
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        ("log.info('%s', loss)", True),
+        ("log.info(f'{out.mean()}')", True),
+        ("print(f'{(out.argmax(1) == y).float().mean():.2f}')", True),
+        ("bar.set_postfix(loss=loss)", True),
+        ("bar.set_postfix({'loss': loss.detach()})", True),
+        ("bar.set_postfix(loss=meter.average)", False),
+        ("log.info('%s', x.shape)", False),
+        ("log.info(f'{out.shape} {len(out)}')", False),
+        ("log.info(f'{out}')", False),  # a model may give a text
+        ("if i % 100 == 0:\n        bar.set_postfix(loss=loss)", False),
+        ("if torch.max(out) > 1.0:\n        log.info(f'{torch.max(out)}')", False),
+    ],
+)
+def test_a_value_that_is_shown(shown: str, found: bool) -> None:
+    """A text needs the number."""
+    assert bool(lines(f"{HEAD}{LOOP}    {shown}\n")) == found
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [("torch.zeros(100)", True), ("torch.zeros(100, device=device)", False), ("torch.zeros(100).to(device)", False), ("{}", False)],
+)
+def test_a_value_that_is_kept_in_memory_of_the_host(made: str, found: bool) -> None:
+    """Each is copied back by itself."""
+    assert bool(lines(f"{HEAD}scores = {made}\n{LOOP}    scores[i] = loss\n")) == found
+
+
+@pytest.mark.parametrize(("divided", "found"), [("(a + b) / 2", True), ("(3 + 1) / 2", False)])
+def test_what_is_divided_by_a_number(divided: str, found: bool) -> None:
+    """Of what nobody knows, a part is no number."""
+    assert bool(lines(f"{HEAD}{LOOP}    a, b = model.losses(out)\n    mean = {divided}\n    kept.append(mean.detach().cpu())\n")) == found
+
+
+@pytest.mark.parametrize(("rounds", "found"), [("range(0, n, size)", True), ("range(n)", False), ("range(0, n, size) if n else ()", False)])
+def test_an_evaluation_in_the_middle_of_a_training(rounds: str, found: bool) -> None:
+    """Parts of an array, after the model was put into evaluation."""
+    text = f"{HEAD}model = torch.nn.Linear(2, 2).to(device)\ndef fit():\n    for epoch in range(9):\n        model.train()\n        for k in range(0, n, size):\n"
+    text += "            loss = criterion(model(batch(k)))\n            loss.backward()\n            optimizer.step()\n"
+    text += f"        for k in {rounds}:\n            with torch.no_grad():\n                model.eval()\n                total += model(batch(k)).sum().item()\n"
+    assert bool(lines(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("base", "hook", "found"),
+    [
+        ("lightning.Callback", "on_train_batch_end", True),
+        ("lightning.Callback", "on_train_epoch_end", False),
+        ("transformers.TrainerCallback", "on_step_end", True),
+        ("mmengine.hooks.Hook", "after_train_iter", True),
+        ("Callback", "after_batch", True),
+        ("object", "after_batch", False),
+    ],
+)
+def test_hooks_of_a_callback(base: str, hook: str, found: bool) -> None:
+    """A framework calls them in each step."""
+    text = f"import torch, lightning, transformers, mmengine.hooks\nclass Note({base}):\n    def {hook}(self, *given, outputs):\n        self.total += outputs['loss'].item()\n"
+    assert bool(lines(text)) == found
+
+
+def test_batches_of_several_loaders_beside_each_other() -> None:
+    """A bar of ``zip`` under a name."""
+    text = f"{HEAD}from torch.utils.data import DataLoader\nfrom tqdm import tqdm\na = DataLoader(one, num_workers=4)\nb = DataLoader(other, num_workers=4)\n"
+    text += f"bar = tqdm(zip(a, b))\nfor (x, _), (y, _) in bar:\n{STEP}"
+    assert len(lines(text, "dataloader.pin-memory-off")) == 2
