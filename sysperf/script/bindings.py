@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import dotted, item_name, last_name
 from sysperf.script.syntax import Function, Tree
 from sysperf.script.through import called_through, completed
 
@@ -194,7 +194,7 @@ class Bindings:
         start = call.args[0] if call.args else method.value
         if isinstance(start, ast.Call) and isinstance(start.func, ast.Attribute):
             start = start.args[0] if start.args else start.func.value
-        if name := dotted(start):
+        if name := dotted(start) or item_name(start):
             self.differentiated.add(name)
 
     def scope(self, node: ast.AST, name: str) -> ast.AST:

@@ -22,6 +22,7 @@ _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
+_HOOKS = frozenset(("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader"))
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
@@ -50,7 +51,14 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
     handed = [] if seen else _handed_over(file, call)
     trains = trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call)
     drawn = False if trains is False and call in moved else None  # a batch of an evaluation now and then
-    copied = trainer or maker is TIMM or other.moved or call in moved or any(_gets_device(file, each) for each in handed)
+    copied = (
+        trainer
+        or maker is TIMM
+        or other.moved
+        or _is_asked_for(file, call)
+        or call in moved
+        or any(_gets_device(file, each) for each in handed)
+    )
     return Loader(
         **file.site(call),
         made_by=name,
@@ -67,6 +75,15 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         if seen
         else bool(handed) or _gathered(file, call) or drawn,
     )
+
+
+def _is_asked_for(file: File, call: ast.Call) -> bool:
+    """Whether a hook of Lightning gives a loader, itself or by a method that it calls: the framework copies its batches."""
+    function, owner = file.tree.function_of(call), file.tree.class_of(call)
+    if function is None or owner is None or file.values.base_of(owner) not in ("lightning", "datamodule"):
+        return False
+    callers = [file.tree.function_of(site) for site in file.names.call_sites(function)]
+    return any(each is not None and each.name in _HOOKS for each in (function, *callers))
 
 
 def _lies_on_device(file: File, loader: ast.Call) -> bool:

@@ -90,7 +90,7 @@ class Loops(Steps):
         return any(last_name(call.func) == "eval" for call in calls) and (counts or self._calls_model(loop))
 
     def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
-        """``for k in range(0, n, batch_size)`` that calls a model which was put into evaluation, in code that trains as well."""
+        """Whether a loop goes over parts of data with a model that was put into evaluation: ``for k in range(0, n, batch_size)``."""
         counted = loop.iter if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") else None
         if counted is None or len(counted.args) != len(("start", "stop", "step")) or not self._calls_model(loop):
             return False

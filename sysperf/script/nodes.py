@@ -16,6 +16,13 @@ def dotted(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
+def item_name(node: ast.AST) -> str:
+    """``losses['total']`` for what has a name of its own in a dictionary; empty for everything else."""
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    owner = dotted(node.value) if isinstance(node, ast.Subscript) else ""
+    return f"{owner}[{key.value!r}]" if owner and isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+
+
 def last_name(node: ast.AST) -> str:
     """The last part of what is called: ``step`` of ``self.optimizer.step``."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

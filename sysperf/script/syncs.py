@@ -313,12 +313,25 @@ def _compared(file: File, test: ast.expr) -> str:
     return "tensor" if isinstance(test, ast.Name) and _is_read_elsewhere(file, test) else ""
 
 
-def _is_computed(file: File, node: ast.expr) -> bool:
+def _is_computed(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     """Whether an expression is one value of a tensor on a device for certain: what `detach()` gave, the greatest of a batch."""
     if _is_read_elsewhere(file, node):
         return True
+    bindings = file.names.lookup(node, node.id) if isinstance(node, ast.Name) and depth else []
+    given = [binding for binding in bindings if isinstance(binding.value, ast.Call)]
+    if given and len(given) == len(bindings) and all(_is_computed_as(file, each, depth - 1) for each in given):
+        return True
     kinds = file.values.kinds(node)
-    return kinds == {"detached"} or (_is_reduced(node) and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
+    known = isinstance(node, ast.Name) and bool(kinds) and not any(value.guess for value in file.values.of(node))
+    return (
+        kinds == {"detached"}
+        or (known and kinds == {"tensor"})
+        or (_is_reduced(node) and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
+    )
+
+
+def _is_computed_as(file: File, binding: Binding, depth: int) -> bool:
+    return binding.value is not None and not binding.path and not binding.element and _is_computed(file, binding.value, depth)
 
 
 def _is_read_elsewhere(file: File, node: ast.expr) -> bool:

@@ -31,7 +31,7 @@ from sysperf.script.kinds import (
 )
 from sysperf.script.links import Kinds
 from sysperf.script.names import Names
-from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
+from sysperf.script.nodes import argument, dotted, is_open, item_name, keyword, last_name
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
@@ -126,6 +126,8 @@ class Values:
         if isinstance(node, ast.Compare):
             return [Value("tensor", node)] if any(self.is_a(side, *TENSORS) for side in (node.left, *node.comparators)) else []
         if isinstance(node, ast.Subscript):
+            if item_name(node) in self._names.differentiated:
+                return [Value("loss")]
             item = self._names.item(node)
             if item is not None:
                 return list(self.of(item, depth - 1))
@@ -234,10 +236,10 @@ class Values:
                 return self._element(iterated.args[path[0]], path[1:], depth - 1) if path and path[0] < len(iterated.args) else []
             if called == "enumerate" or called in PASSED_ON:
                 return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
-        if called == "items" and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
-            named = self.of(iterated.func.value, depth - 1) if path[:1] == (1,) else ()
-            return [_single(value) for value in named if value.kind in ("loaders", "batch")]
-        iterable = ("loader", "loaders", "tensor", "batch", "output", "host")
+        if called in ("items", "values") and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
+            named = self.of(iterated.func.value, depth - 1) if path[:1] == ((1,) if called == "items" else ()) else ()
+            return [_single(value) for value in named if value.kind in ("loaders", "batch", "output", "optimizer", "model")]
+        iterable = ("loader", "loaders", "tensor", "batch", "output", "host", "optimizer")
         return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
     def _shown(self, iterated: ast.expr) -> ast.expr:

@@ -109,3 +109,58 @@ def test_batches_of_several_loaders_beside_each_other() -> None:
     text = f"{HEAD}from torch.utils.data import DataLoader\nfrom tqdm import tqdm\na = DataLoader(one, num_workers=4)\nb = DataLoader(other, num_workers=4)\n"
     text += f"bar = tqdm(zip(a, b))\nfor (x, _), (y, _) in bar:\n{STEP}"
     assert len(lines(text, "dataloader.pin-memory-off")) == 2
+
+
+@pytest.mark.parametrize(
+    ("bound", "found"),
+    [
+        ("best = out['score'].max()", True),
+        ("best = out['score'].max().item()", False),
+        ("best = max(scores)", False),
+        ("best = 1.0", False),
+    ],
+)
+def test_a_branch_on_what_was_computed(bound: str, found: bool) -> None:
+    """The greatest of a batch, under a name."""
+    assert bool(lines(f"{HEAD}{LOOP}    {bound}\n    if best > limit:\n        kept = out\n", "sync.branch-on-loss")) == found
+
+
+def test_a_loss_of_a_dictionary() -> None:
+    """What a backward pass begins at is a loss, also under a key; its optimizers may be in a dictionary, too."""
+    text = "import torch\nclass Fit:\n    def run(self, loader):\n        for x in loader:\n            self.losses['all'] = self.compute(x.cuda())\n"
+    text += (
+        "            self.losses['all'].backward()\n            for name, each in self.optimizers.items():\n                each.step()\n"
+    )
+    text += "            bar.set_description('%.3f' % self.losses['all'])\n            bar.set_description('%.3f' % self.losses['part'])\n"
+    assert lines(text) == ["bar.set_description('%.3f' % self.losses['all'])"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "found"),
+    [
+        ("def train_dataloader(self):\n        return DataLoader(self.data, num_workers=4)", True),
+        (
+            "def train_dataloader(self):\n        return self.made()\n    def made(self):\n        return DataLoader(self.data, num_workers=4)",
+            True,
+        ),
+        ("def train_dataloader(self):\n        return DataLoader(self.data, num_workers=4, pin_memory=True)", False),
+        ("def setup(self, stage):\n        self.first = DataLoader(self.data, num_workers=4)", False),
+    ],
+)
+def test_a_loader_that_lightning_goes_through(hook: str, found: bool) -> None:
+    """It copies the batches itself."""
+    text = f"import lightning\nfrom torch.utils.data import DataLoader\nclass Data(lightning.LightningDataModule):\n    {hook}\n"
+    assert bool(lines(text, "dataloader.pin-memory-off")) == found
+
+
+@pytest.mark.parametrize(
+    ("dataset", "workers", "found"),
+    [("Images('val')", "", True), ("Images('val')", ", num_workers=4", False), ("torch.utils.data.TensorDataset(x)", "", False)],
+)
+def test_a_loader_of_an_evaluation(dataset: str, workers: str, found: bool) -> None:
+    """It is gone through once an epoch, and its samples are read."""
+    text = f"{HEAD}from torch.utils.data import DataLoader, Dataset\nclass Images(Dataset):\n    def __getitem__(self, i):\n        return read(self.names[i])\n"
+    text += f"val = DataLoader({dataset}{workers})\nfor epoch in range(9):\n"
+    text += "".join(f"    {line}\n" for line in LOOP.splitlines())
+    text += "    model.eval()\n    with torch.no_grad():\n        for x, y in val:\n            out = model(x.to(device))\n"
+    assert bool(lines(text, "dataloader.inline")) == found
