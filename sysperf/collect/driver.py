@@ -3,7 +3,7 @@
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/{bin,sbin}/nv-fabricmanager
         /etc/nv_tegra_release  /proc/device-tree/compatible  /sys/class/dmi/id/product_name
-        /sys/module/amdgpu/version  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
+        /sys/module/amdgpu/version  /var/lib/dkms/amdgpu  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
         NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/driver-persistence/
 """
@@ -34,6 +34,7 @@ PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvid
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
 AMDGPU = "/sys/module/amdgpu/version"
+DKMS = "/var/lib/dkms/amdgpu"
 ROCM_LIBRARIES = "/opt/rocm*/lib"
 KFD = "/dev/kfd"
 RENDER = "/dev/dri"
@@ -94,6 +95,10 @@ class Driver(Record):
     amdgpu_version: Annotated[
         str | None, fact("version of AMD's own kernel module; '' for the kernel's, or where none is loaded", AMDGPU)
     ] = None
+    amdgpu_unbuilt: Annotated[
+        str | None,
+        fact("version of AMD's own module that was not built for the running kernel; '' where it was, or where it is not installed", DKMS),
+    ] = None
     rocm_version: Annotated[str | None, fact("newest ROCm in /opt; '' where none is installed", ROCM)] = None
     kfd_access: Annotated[bool | None, fact("whether this process may open AMD's compute node", f"access:{KFD}", KFD)] = None
     kfd_problem: Annotated[
@@ -142,6 +147,7 @@ def collect(host: Host) -> Driver:
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
         amdgpu_version=_amdgpu_version(host),
+        amdgpu_unbuilt=_amdgpu_unbuilt(host),
         rocm_version=rocm_version(host),
         kfd_access=(kfd_access := _may_open(host, KFD)),
         kfd_problem=_kfd_problem(host) if kfd_access and host.deep else None,
@@ -207,6 +213,16 @@ def _amdgpu_version(host: Host) -> str | None:
     there = host.exists(AMDGPU)
     word = host.word(AMDGPU) if there else None
     return neutral(word, 40) if word else "" if there is False else None
+
+
+def _amdgpu_unbuilt(host: Host) -> str | None:
+    """DKMS keeps a folder for each version, and in it one for each kernel for which it was built."""
+    versions = [name for name in host.names(DKMS) or () if name[:1].isdigit()][:8] if host.exists(DKMS) else []
+    release = (host.uname() or ("",))[0] if versions else ""
+    if not versions or not release:
+        return "" if host.exists(DKMS) is False or not versions else None
+    built = [host.exists(f"{DKMS}/{version}/{release}") for version in versions]
+    return "" if any(built) else None if None in built else neutral(versions[-1], 40)
 
 
 def _may_open(host: Host, node: str) -> bool | None:

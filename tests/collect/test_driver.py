@@ -294,3 +294,22 @@ def test_a_batch_system_keeps_the_nodes_of_other_jobs_closed(
     answers = {"access:/dev/dri/renderD128": first, "access:/dev/dri/renderD129": second}
 
     assert collect(machine(KFD, calls={key: value for key, value in answers.items() if value is not None})).render_access is access
+
+
+RELEASE = "6.11.0-26-generic"
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"/var/lib/dkms/amdgpu/6.8.5-1756574.22.04/6.8.0-60-generic/x86_64/log/make.log": ""}, "6.8.5-1756574.22.04"),
+        ({f"/var/lib/dkms/amdgpu/6.8.5-1756574.22.04/{RELEASE}/x86_64/log/make.log": ""}, ""),
+        ({"/var/lib/dkms/amdgpu/6.7.0-1.22.04/source": "", f"/var/lib/dkms/amdgpu/6.8.5-1.22.04/{RELEASE}/x86_64/x": ""}, ""),
+        ({"/var/lib/dkms/amdgpu/original_module/x": ""}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_module_of_amds_that_was_built_for_other_kernels_only_is_told(files: Files, told: str) -> None:
+    host = make_machine({**NOTHING, "/var/lib/x": "", **files}, {}, {"uname": [RELEASE, "x86_64"]})
+
+    assert collect(host).amdgpu_unbuilt == told

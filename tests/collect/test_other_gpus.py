@@ -325,6 +325,25 @@ def test_what_is_no_accelerator_of_a_maker_is_not_counted(ids: str, said: str) -
     assert collect(make_machine({"/proc/bus/pci/devices": listed}, {}, {})).others == ((said,) if said else ())
 
 
+@pytest.mark.parametrize(
+    ("sensors", "percent"),
+    [
+        ({"fan1_input": "0\n", "pwm1": "76\n"}, 0),
+        ({"fan1_input": "2100\n", "pwm1": "128\n"}, 50),
+        ({"fan1_input": "2100\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_fan_that_stands_still_is_told_whatever_it_is_told_to_do(sensors: dict[str, str], percent: int | None) -> None:
+    """Servers cool their cards: those have no fan of their own."""
+    files, links = amd(RX7900)
+    at = next(path for path in files if path.endswith("/power1_cap")).rpartition("/")[0]
+
+    (card,) = devices(files | {f"{at}/{name}": text for name, text in sensors.items()}, links)
+
+    assert card.thermal.fan_percent == percent
+
+
 @pytest.mark.parametrize("answer", ["", "no table", "DeviceId\n0", '{"device_list": 5}', "[[[["])
 def test_another_answer_of_intels_tool_says_nothing(answer: str) -> None:
     made: dict[str, object] = {"run:xpu-smi-list": answer, "run:xpu-smi-dump": answer}

@@ -45,6 +45,14 @@ def only(machine: MakeMachine) -> Only:
     return read
 
 
+def test_packages_that_write_one_folder_are_listed(only: Only) -> None:
+    """What asks for triton brings PyPI's beside that of ROCm's build, whatever its release."""
+    both = {**dist(SITE, "triton", "3.1.0"), **dist(SITE, "pytorch_triton_rocm", "3.1.0")}
+
+    assert only({**python_at(V), **torch_in(SITE, "2.5.1+rocm6.2", hip="6.2.41134"), **both}).tritons == ("triton", "pytorch-triton-rocm")
+    assert only({**python_at(V), **torch_in(SITE)}).tritons == ()
+
+
 def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
     """Version, CUDA, cuDNN, NCCL, triton and the GPU code of an official build, none of it by importing."""
     library = f"gpu-code:{SITE}/torch/lib/libtorch_python.so"

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from sysperf.collect.gpu.amd_smi import throttled
-from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.drm import Card, asleep, fan_percent, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.links import link_of_files
 from sysperf.collect.gpu.places import MODULES, PCI
 from sysperf.collect.gpu.records import Device, Process
@@ -237,6 +237,7 @@ def _thermal(host: Host, folder: str) -> Thermal:
         slowdown_celsius=limit,
         margin_celsius=None if now is None or limit is None else limit - now,
         memory_celsius=whole(optional(host, f"{at}/temp{named['mem']}_input"), 1000) if "mem" in named else None,
+        fan_percent=fan_percent(host, at),
     )
 
 

@@ -100,6 +100,14 @@ def labels(host: Host, at: str) -> dict[str, int]:
     return {host.word(path) or "": place for place, path in paths.items() if host.exists(path)}
 
 
+def fan_percent(host: Host, at: str) -> int | None:
+    """What the fan is told to do, of 255; 0 where it stands still all the same."""
+    if optional(host, f"{at}/fan1_input") == 0:
+        return 0
+    told = optional(host, f"{at}/pwm1")
+    return None if told is None else min(100, round(told / 2.55))
+
+
 def optional(host: Host, path: str) -> int | None:
     """The number in a file that not every card has."""
     return host.number(path) if host.exists(path) else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from sysperf.collect.gpu.amd import link
-from sysperf.collect.gpu.drm import Card, asleep, labels, optional, scaled, sensors, whole
+from sysperf.collect.gpu.drm import Card, asleep, fan_percent, labels, optional, scaled, sensors, whole
 from sysperf.collect.gpu.intel_use import Told, awake, idle_files, told
 from sysperf.collect.gpu.places import PCI
 from sysperf.collect.gpu.records import Device
@@ -164,4 +164,5 @@ def _thermal(host: Host, at: str | None) -> Thermal:
         celsius=whole(optional(host, f"{at}/temp{package}_input"), 1000) if package else None,
         slowdown_celsius=whole(optional(host, f"{at}/temp{package}_crit"), 1000) if package else None,
         memory_celsius=whole(optional(host, f"{at}/temp{memory}_input"), 1000) if memory else None,
+        fan_percent=fan_percent(host, at),
     )

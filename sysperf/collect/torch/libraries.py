@@ -8,6 +8,8 @@ from sysperf.collect.torch.records import Deep, Install, part
 from sysperf.collect.torch.site_packages import Site, conda_blas, openmp_runtimes
 from sysperf.startup import lazy
 
+TRITONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "pytorch-triton-xpu", "triton-xpu")
+"""Packages that bring the one folder `triton`."""
 _CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
@@ -19,6 +21,7 @@ def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[st
         cudnn=_cuda_library(site, version_fields, "cudnn", answers.cudnn if answers else None),
         nccl=_cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
         triton=site.version_of("triton", "pytorch-triton", "triton-rocm"),
+        tritons=tuple(name for name in TRITONS if site.dist(name)) if site.readable else None,
         cuda_majors=_cuda_majors(site),
         openmp_runtime=_openmp_runtime(site, shipped),
         other_openmp=_other_openmp(site),

@@ -111,6 +111,7 @@ class Install(Record):
     cudnn: Annotated[str | None, fact("version of cuDNN in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
     nccl: Annotated[str | None, fact("version of NCCL in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
     triton: Annotated[str | None, fact("version of triton; empty when it is absent", SITES, CONDA)] = None
+    tritons: Annotated[tuple[str, ...] | None, fact("installed packages that bring the folder triton", SITES)] = None
     cuda_majors: Annotated[tuple[str, ...] | None, fact("CUDA majors of the nvidia-*-cuNN packages in the environment", SITES)] = None
     companions: Annotated[tuple[Companion, ...] | None, fact("packages that are built for one torch", SITES)] = None
     extensions: Annotated[tuple[Package, ...] | None, fact("packages with compiled kernels for torch", SITES)] = None
