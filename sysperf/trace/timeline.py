@@ -199,7 +199,7 @@ class Timeline:
         self.unknown_kinds: set[str] = set()  # categories of events that are not used, some of them
         self.cut: int | None = None  # of a large file, only what starts until here was kept; None: everything
         self.short_functions = 0  # Python functions that were left out, because there were too many
-        self.other_programs = 0  # processes with steps of their own that were in the file, and left out
+        self.other_programs = 0  # processes with steps or launches of their own that were in the file, and left out
         self.mixed = False  # whether some operations may be those of one of these, or not
         self.program: int | None = None  # of several processes with steps of their own, the one whose steps are counted; None: there is one
         self._thread_numbers: dict[tuple[int, int], int] = {}

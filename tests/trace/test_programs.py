@@ -13,7 +13,9 @@ from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
 from sysperf.report import analysis as text
 from sysperf.trace import account, read
+from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.facts import Rank
+from sysperf.trace.host_facts import Cpu, Hole, Steps
 from sysperf.trace.replay.fixes import MEASURED
 
 from .labelled import rules
@@ -392,6 +394,22 @@ def test_operators_that_are_little_of_what_others_leave_decide_nothing(tmp_path:
     assert rank(result).verdict != "compute-bound"
 
 
+@pytest.mark.parametrize(
+    ("operators_pct", "interrupted_pct", "verdict"), [(36, 0, "compute-bound"), (28, 0, "cannot-tell"), (34, 20, "cannot-tell")]
+)
+def test_operators_bound_a_program_where_they_are_nearly_all_that_others_leave(
+    operators_pct: float, interrupted_pct: float, verdict: str
+) -> None:
+    """Others leave 40 % of the time, of which operators have so much; what they were interrupted for is not theirs."""
+    cpu = Cpu(operators=900, operator_pct=operators_pct, interrupted_pct=interrupted_pct, python_recurring_pct=3)
+    word, why = of_rank(
+        Rank(file="a", form="kineto", steps=Steps(steady=True), cpu=cpu, hole=Hole(pct=60, recurring_pct=0, scattered_pct=60))
+    )
+
+    assert word == verdict
+    assert ("trace it again when the machine is quiet" in why) is (verdict == "cannot-tell")
+
+
 def test_pauses_of_others_that_come_to_the_same_place_are_not_the_programs(tmp_path: Path) -> None:
     """A slice of the CPU that ends after each third step's time: four of eight steps stand at one place, and twelve times elsewhere."""
     trace = cpu_program([0] * 8)
@@ -648,6 +666,31 @@ def test_of_two_programs_in_one_file_one_is_analyzed(tmp_path: Path) -> None:
     assert (rank(result).dataloader_calls, len(rank(result).devices)) == (6, 1)
     assert (rank(result).other_programs, alone.other_programs) == (1, 0)
     assert "one of 2 programs in the file" in " ".join(text.render(result.analysis).split())
+
+
+def test_a_process_without_steps_that_has_a_device_of_its_own_is_another_program(tmp_path: Path) -> None:
+    """Its device is idle most of the time that the first one trains, and its helpers, which launch nothing, belong to the first one."""
+
+    def step(machine: Machine) -> None:
+        machine.load(2 * MS)
+        for _ in range(40):
+            machine.kernel(200)
+        machine.synchronize()
+
+    first, other = steps(Machine(device=0), 6, step).trace(), Machine(device=1, start=1e9 + 300)
+    for _ in range(40):
+        other.kernel(50)
+    other.synchronize()
+    for event in other.events:
+        event["pid"] = 2 if event["cat"] != "kernel" else event["pid"]
+        event["args"]["correlation"] += 1_000_000
+    helper = {"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 3, "tid": 3, "ts": 1e9, "dur": 50, "args": {}}
+    alone = rank(analyzed(tmp_path, first))
+    both = rank(analyzed(tmp_path, {**first, "traceEvents": [*other.events, *first["traceEvents"], helper]}))
+
+    assert (both.other_programs, len(both.devices)) == (1, 1)
+    assert both.figures == alone.figures
+    assert both.verdict == alone.verdict
 
 
 def test_a_loader_with_workers_is_not_told_to_have_one(tmp_path: Path) -> None:

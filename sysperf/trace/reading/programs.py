@@ -20,19 +20,32 @@ CLOCK_NS = 1_000
 
 
 def keep_one(timeline: Timeline) -> None:
-    """Keep the program that has most steps, and say how many others there were. A process is a program if it marks steps."""
+    """Keep the program that has most steps, and say how many others there were.
+
+    A process is a program if it marks steps, or launches work as the one with most steps does.
+    """
     steps = _steps(timeline)
-    if len(steps) < 2:
+    if not steps or len({process for process, _ in timeline.threads}) < 2:
         return
-    chosen = _most(steps)
-    program_of = [process if process in steps else chosen for process, _ in timeline.threads]
-    timeline.other_programs = len(steps) - 1
+    chosen, launching = _most(steps), _launching(timeline)
+    programs = steps.keys() | (launching if chosen in launching else set())
+    if len(programs) < 2:
+        return
+    program_of = [process if process in programs else chosen for process, _ in timeline.threads]
+    timeline.other_programs = len(programs) - 1
     owners = _owners(timeline, program_of)
     timeline.mixed = MIXED in owners
     ranges, calls = timeline.ranges, timeline.calls
     ranges.keep([index for index, thread in enumerate(ranges.thread) if program_of[thread] == chosen])
     calls.keep([index for index, thread in enumerate(calls.thread) if program_of[thread] == chosen])
     timeline.operations.keep([index for index, owner in enumerate(owners) if owner in (chosen, NOBODY, MIXED)])
+
+
+def _launching(timeline: Timeline) -> set[int]:
+    """The processes whose calls launched operations."""
+    calls, wanted = timeline.calls, set(timeline.operations.correlation) - {-1}
+    threads = {thread for thread, number in zip(calls.thread, calls.correlation, strict=True) if number in wanted}
+    return {timeline.threads[thread][0] for thread in threads}
 
 
 def _owners(timeline: Timeline, program_of: Sequence[int]) -> list[int]:
