@@ -20,7 +20,8 @@ from sysperf.model.finding import MACHINE, Finding, Gain, Place, Report, by_weig
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.accounting.verdict import MIN_BUSY_PCT, of_job
+from sysperf.trace.accounting.job_verdict import of_job
+from sysperf.trace.accounting.verdict import MIN_BUSY_PCT
 from sysperf.trace.facts import Prediction, Rank, Trace
 from sysperf.trace.intervals import Intervals
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis

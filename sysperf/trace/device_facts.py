@@ -53,13 +53,13 @@ class Figures(Record, kw_only=True):
     sync_api_ms_per_step: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     sync_api_pct: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     sync_exposed_pct: Annotated[float | None, needs(*IDLE, CALLS, CALL_NAMES)] = None
-    sync_queued_pct: Annotated[
-        float | None,
-        fact("the part of it in which the next operation was launched already: the wait does not hold the device up"),
-        needs(*IDLE, CALLS, CALL_NAMES, LAUNCHES),
-    ] = None
     copy_api_pct: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     copy_api_exposed_pct: Annotated[float | None, needs(*IDLE, CALLS, CALL_NAMES)] = None
+    blocked_pct: Annotated[
+        float | None,
+        fact("both, without waits during which the next operation is queued already, which do not hold the device up"),
+        needs(*IDLE, CALLS, CALL_NAMES),
+    ] = None
     launch_api_pct: Annotated[float | None, needs(CALLS, CALL_NAMES)] = None
     alloc_api_exposed_pct: Annotated[float | None, needs(*IDLE, CALLS, CALL_NAMES)] = None
     host_exposed_pct: Annotated[float | None, needs(*IDLE, CALLS, CALL_NAMES)] = None
@@ -89,13 +89,6 @@ class Figures(Record, kw_only=True):
     pageable_h2d: Annotated[float | None, needs(*PAGEABLE)] = None
     pageable_d2h: Annotated[float | None, needs(*PAGEABLE)] = None
     mtia_busy_pct: float | None = None
-
-
-def waiting_pct(figures: Figures) -> float | None:
-    """The time that a device is idle because the host waits for it: a wait while the next operation is queued holds nothing up."""
-    if figures.sync_exposed_pct is None:
-        return None
-    return figures.sync_exposed_pct - (figures.sync_queued_pct or 0.0) + (figures.copy_api_exposed_pct or 0.0)
 
 
 class Work(Record, kw_only=True):

@@ -24,7 +24,7 @@ ROTATES_BELOW = 50.0
 TOGETHER_PCT, ALIKE = 80.0, 2
 """Several that cause so much of it, and none of them more than twice what another does, are late together."""
 MIN_TIMES = 1.8
-"""Collectives, weighed by what each costs, that a rank must be late at to be one of several."""
+"""Steps, weighed by what each costs, in which a rank must be late to be one of several; of one step, collectives."""
 MIN_CHANCE = 1.7
 """Times its own spread that a late rank's waiting must be: three collectives of one length are just so."""
 MUCH_MORE = 4
@@ -108,7 +108,8 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
     spans = [_compared_ns(summary, len(matched)) for summary in each]
     caused, once = _caused(matched), _is_mostly_once(matched, each[0].steps)
-    late = [] if once else _late(caused, len(each)) or _late_by_work(caused, parts) or _late_each_step(matched, each[0].steps)
+    by_step = _caused_by_step(matched, each[0].steps)
+    late = [] if once else _late(caused, by_step, len(each)) or _late_by_work(caused, parts) or _late_each_step(by_step, len(each))
     shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
     lost = sum(shares) / len(shares) if shares else None
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
@@ -127,7 +128,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     )
 
 
-def _late(caused: Mapping[int, Sequence[int]], ranks: int) -> list[int]:
+def _late(caused: Mapping[int, Sequence[int]], by_step: Sequence[Mapping[int, int]], ranks: int) -> list[int]:
     """The ranks that the others wait for, the latest first; empty where none is late, or one is and then another.
 
     One alone causes most of the waiting. Several, such as those of one node, cause nearly all, each about as much, and again and again:
@@ -137,7 +138,8 @@ def _late(caused: Mapping[int, Sequence[int]], ranks: int) -> list[int]:
     ordered, whole = sorted(lost, key=lost.__getitem__, reverse=True), sum(lost.values())
     alike = [index for index in ordered if ALIKE * lost[index] >= lost[ordered[0]]]
     if 1 < len(alike) <= ranks / 2 and 100 * sum(lost[index] for index in alike) >= TOGETHER_PCT * whole:
-        return alike if all(lost[index] ** 2 >= MIN_TIMES * sum(ns * ns for ns in caused[index]) for index in alike) else []
+        times = {index: [step[index] for step in by_step if index in step] if len(by_step) > 1 else caused[index] for index in alike}
+        return alike if all(lost[index] ** 2 >= MIN_TIMES * sum(ns * ns for ns in times[index]) for index in alike) else []
     is_late = ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole and _is_beyond_chance(caused, ordered[0])
     return ordered[:1] if is_late else []
 
@@ -153,20 +155,24 @@ def _late_by_work(caused: Mapping[int, Sequence[int]], parts: Sequence[Mapping[s
     return [most] if more >= MIN_MORE_PCT else []
 
 
-def _late_each_step(matched: list[list[Entry]], steps: Intervals) -> list[int]:
+def _late_each_step(by_step: Sequence[Mapping[int, int]], ranks: int) -> list[int]:
     """The rank that causes far more waiting than any other, in so many steps (of eight ranks, in three) that it is hardly chance."""
-    starts, by_step = [start for start, _ in steps], defaultdict[int, list[list[Entry]]](list)
-    for entries in matched if len(steps) > 1 else ():
-        by_step[bisect_right(starts, entries[0].start)].append(entries)
-    each = [{index: sum(times) for index, times in _caused(of_step).items()} for of_step in by_step.values()]
     lost = Counter[int]()
-    for of_step in each:
+    for of_step in by_step:
         lost.update(of_step)
     most = _far_the_latest(lost)
     if most is None:
         return []
-    steps_late = lost[most] ** 2 / sum(of_step.get(most, 0) ** 2 for of_step in each)
-    return [most] if len(matched[0]) ** (steps_late - 1) >= SELDOM else []
+    steps_late = lost[most] ** 2 / sum(of_step.get(most, 0) ** 2 for of_step in by_step)
+    return [most] if ranks ** (steps_late - 1) >= SELDOM else []
+
+
+def _caused_by_step(matched: list[list[Entry]], steps: Intervals) -> list[dict[int, int]]:
+    """Return, step by step, the time in ns that each rank causes; all is one step where none is known."""
+    starts, by_step = [start for start, _ in steps], defaultdict[int, list[list[Entry]]](list)
+    for entries in matched:
+        by_step[bisect_right(starts, entries[0].start)].append(entries)
+    return [{index: sum(times) for index, times in _caused(of_step).items()} for of_step in by_step.values()]
 
 
 def _far_the_latest(lost: Counter[int]) -> int | None:

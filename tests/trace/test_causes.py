@@ -114,6 +114,7 @@ def test_graphs_gain_where_kernels_are_shorter_than_their_launches(tmp_path: Pat
     (rank,) = result.analysis.trace.ranks
 
     assert (rank.figures.host_late_pct or 0) > 30
+    assert (rank.figures.idle_between_pct or 0) < 5
     assert gain(result, "launch")[1] == pytest.approx(100 * 4 / 9, abs=5)
 
 
@@ -193,7 +194,8 @@ def test_a_wait_while_short_kernels_are_queued_holds_nothing_up(tmp_path: Path, 
     result = analyzed(tmp_path, steps(Machine(), 6, step))
     (rank,) = result.analysis.trace.ranks
 
-    assert rank.figures.sync_queued_pct == pytest.approx(rank.figures.sync_exposed_pct, abs=2)
+    assert rank.figures.blocked_pct == pytest.approx(0, abs=2)
+    assert (rank.figures.sync_exposed_pct or 0.0) > 5
     assert "sync.per-step" not in {finding.rule for finding in result.analysis.findings}
     assert rank.verdict == ("compute-bound" if between == 1 else "cannot-tell")
     assert ("goes on from one short operation to the next" in rank.why) == (between == 1)
@@ -569,6 +571,37 @@ def test_a_start_ends_before_the_first_iteration_or_with_it(tmp_path: Path, firs
     assert rank.host.recompiles == recompiles
 
 
+def compiling_on_the_cpu(first_ms: float, *, is_marked: bool) -> Machine:
+    """Eight steps with 40 operators of 0.5 ms, which compile for 5 ms each; the first one for so long."""
+    machine = Machine()
+    for number in range(8):
+        begun = start = machine.now
+        machine.think(5 * MS if number else first_ms * MS)
+        if machine.now > start:
+            machine.range("_compile.compile_inner (dynamo_timed)", start, "cpu_op")
+        for operator in range(40):
+            start = machine.now
+            machine.think(500)
+            machine.range(f"aten::op{operator}", start, "cpu_op")
+        start = machine.now
+        machine.think(500)
+        machine.range(f"ProfilerStep#{number + 3}" if is_marked else "Optimizer.step#AdamW.step", begun if is_marked else start)
+    return machine
+
+
+@pytest.mark.parametrize(("first_ms", "is_marked", "recompiles"), [(400, False, 6), (0, True, 7)])
+def test_what_is_compiled_again_is_a_share_of_the_time_behind_the_start(
+    tmp_path: Path, first_ms: float, is_marked: bool, recompiles: int
+) -> None:
+    """5 of 25.5 ms in each step: a start of 400 ms does not make it less, and steps of a schedule have no start."""
+    (rank,) = analyzed(tmp_path, compiling_on_the_cpu(first_ms, is_marked=is_marked)).analysis.trace.ranks
+    assert rank.cpu is not None
+
+    assert rank.cpu.compile_recurring_pct == pytest.approx(100 * 5 / 25.5, abs=1)
+    assert rank.host.recompiles == recompiles
+    assert rank.verdict == "host-bound"
+
+
 def test_a_step_that_takes_longer_is_named(tmp_path: Path) -> None:
     """T21: the fourth of eight steps, with what it has more of."""
     machine = Machine()
@@ -641,20 +674,24 @@ def test_a_straggler_is_named_without_clocks_that_agree(tmp_path: Path) -> None:
     assert skew.slow_rank == 2
 
 
-def ranks(folder: Path, late: Callable[[int, int], float], number: int = 4) -> Result:
-    """The analysis of ranks whose collectives end together; `late` says for how long a rank computes more in a step, in µs."""
+def ranks(folder: Path, late: Callable[[int, int], float], number: int = 4, *, each: int = 1, steps: int = 8) -> Result:
+    """The analysis of ranks whose collectives end together; `late` says for how long a rank computes more in a step, in µs.
+
+    There are so many collectives in `each` step, and it is late at all of them.
+    """
     files = []
     for rank in range(number):
         machine = Machine()
-        for count in range(8):
+        for count in range(steps):
             start = machine.now
             for _ in range(20):
                 machine.kernel(100)
-            machine.kernel(1 + late(rank, count))
-            machine.synchronize()
             last = max(late(other, count) for other in range(number))
-            machine.kernel(300 + last - late(rank, count), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
-            machine.synchronize()
+            for _ in range(each):
+                machine.kernel(1 + late(rank, count) / each)
+                machine.synchronize()
+                machine.kernel(300 + (last - late(rank, count)) / each, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+                machine.synchronize()
             machine.range(f"ProfilerStep#{count}", start)
         files.append(written(folder, machine.trace(distributedInfo={"rank": rank, "world_size": number}), f"rank{rank}.json"))
     return analyze(files, rules())
@@ -722,6 +759,38 @@ def test_a_rank_that_pauses_in_each_step_is_late_though_others_were_interrupted(
 
     assert compare(each, [{"time between operators": 4.0, "time in operators": 55.0}, pausing]).late == (1,)
     assert compare(each, [{"time between operators": 24.0, "time in operators": 35.0}, pausing]).late == ()
+
+
+def test_of_three_ranks_two_of_which_are_late_in_turn_none_is_far_the_latest(tmp_path: Path) -> None:
+    """Rank 1 is late in four of seven steps and causes 55 % of the waiting, rank 0 the rest."""
+    late_by = {0: 3_300.0, 1: 3_000.0, 2: 0.0}
+    skew = ranks(tmp_path, lambda rank, count: late_by[rank] * (count % 2 == rank), 3).analysis.trace.skew
+
+    assert (skew.late, skew.rotates) == ((), True)
+
+
+def test_ranks_that_are_late_once_each_are_not_late_together(tmp_path: Path) -> None:
+    """Each of four ranks of eight is late in one step, at all of its four collectives; where they are so in two steps each, they are."""
+
+    def job(folder: Path, times: int) -> Trace:
+        folder.mkdir()
+        return ranks(
+            folder, lambda rank, count: 3_000.0 * (1 <= count <= 4 * times and (count - 1) % 4 == rank), 8, each=4, steps=9
+        ).analysis.trace
+
+    once, twice = job(tmp_path / "once", 1), job(tmp_path / "twice", 2)
+
+    assert (once.skew.late, once.skew.rotates) == ((), True)
+    assert once.verdict == "comm-bound"
+    assert sorted(twice.skew.late) == [0, 1, 2, 3]
+
+
+def test_of_ranks_that_take_turns_the_report_says_so_where_it_costs_little(tmp_path: Path) -> None:
+    """Each is 0.25 ms late at every fourth collective of 2.4 ms."""
+    trace = ranks(tmp_path, lambda rank, count: 250.0 * (count % 4 == rank)).analysis.trace
+
+    assert trace.skew.rotates
+    assert "for each other, for one and then for another" in trace.why
 
 
 def test_ranks_that_take_turns_have_no_straggler_and_no_cause(tmp_path: Path) -> None:

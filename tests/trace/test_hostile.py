@@ -484,6 +484,21 @@ def test_events_of_one_moment_are_said_to_be_the_reason(tmp_path: Path) -> None:
     assert timeline.damage.truncated == "more than 10,000 of its first events start at one time"
 
 
+def test_a_file_without_a_possible_duration_is_not_said_to_hold_nothing_known(tmp_path: Path) -> None:
+    """200 operators and as many kernels end before they begin."""
+    events = [
+        {"ph": "X", "cat": cat, "name": "k", "pid": 1, "tid": 1, "ts": at * 10, "dur": -5}
+        for at in range(200)
+        for cat in ("kernel", "cpu_op")
+    ]
+
+    facts = account(read(written(tmp_path, {"traceEvents": events})))
+
+    assert facts.verdict == "cannot-tell"
+    assert facts.trust.bad_durations == 200
+    assert "the file is damaged" in facts.why
+
+
 def test_a_long_text_in_an_event_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no event ends, as much again is read before it is looked for one; a name is kept as far as names go."""
     seen = list[int]()

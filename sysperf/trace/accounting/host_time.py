@@ -12,8 +12,6 @@ from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_threa
 from sysperf.trace.intervals import Interval, Intervals, clip, length, subtract, union
 from sysperf.trace.timeline import OPERATOR, Timeline
 
-MIN_ITERATIONS = 3
-"""Of so many, the first can be told from the others."""
 COLLECTION = lazy(r"(?i)(?:^|[^a-z0-9])gc(?:[^a-z0-9]|$)|garbage|^<built-in function collect>$")
 _COLLECTIVE = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):")
 COMMUNICATION = lazy(r"(?:gloo|nccl|mpi|ccl|ucc):|c10d::")
@@ -84,7 +82,7 @@ class HostTime:
         if not self.window.is_extent or not self.compilations:
             return self.window.start
         iterations = self.iterations[1]
-        if len(iterations) < MIN_ITERATIONS:
+        if not iterations:
             return self.window.start
         (start, end), (first, _) = iterations[0], self.compilations[0]
         return start if first < start else end

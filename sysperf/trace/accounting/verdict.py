@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 from sysperf.trace.accounting.window import DEVICE_STEPS
 from sysperf.trace.declared import LAUNCHES
-from sysperf.trace.device_facts import Figures, waiting_pct
-from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
+from sysperf.trace.device_facts import Figures
+from sysperf.trace.facts import Rank
 from sysperf.trace.host_facts import Cpu, HostWork
 
 MIN_EXPOSED_PCT = 15.0
@@ -76,6 +74,8 @@ def without_window(rank: Rank, calls: int) -> str:
         return _missing(rank.trust.device_use, is_call=rank.trust.calls_recorded)
     if calls:
         return f"the host made {_number(calls, 'call')} and launched nothing: no step ran while this was recorded"
+    if rank.trust.damaged_events or rank.trust.bad_durations or rank.trust.truncated:
+        return "the file is damaged, and nothing with a duration could be read from it"
     return "no operator, call or device's work of a kind that sysperf knows is in it"
 
 
@@ -97,7 +97,7 @@ def _of_device(rank: Rank) -> Verdict:
     causes = {
         "input-bound": rank.loader_recurring_pct or 0.0,
         "host-bound": (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0),
-        "sync-bound": waiting_pct(figures) or 0.0,
+        "sync-bound": figures.blocked_pct or 0.0,
         "comm-bound": figures.nccl_exposed_pct or 0.0,
         "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
     }
@@ -107,7 +107,7 @@ def _of_device(rank: Rank) -> Verdict:
         return _cannot(unknown)
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
-    between = (figures.idle_between_pct or 0.0) if share < MIN_EXPOSED_PCT / 2 else 0.0
+    between = figures.idle_between_pct or 0.0
     if busy + between >= MIN_BUSY_PCT:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
         beside = f", and {between:.0f} % it goes on from one short operation to the next" if busy < MIN_BUSY_PCT else ""
@@ -309,45 +309,3 @@ def _waiting_part(rank: Rank) -> str:
 
 def _cannot(why: str) -> Verdict:
     return "cannot-tell", why
-
-
-def _of_late(rank: Rank, cause: str) -> Verdict:
-    """What bounds a rank that is late again and again: what it does longer, and not the collectives that it is late at."""
-    if rank.cpu is not None and cause == INTERRUPTIONS:
-        share = rank.cpu.interrupted_pct + (rank.hole.scattered_pct or 0.0)
-        return (
-            "host-bound",
-            f"operators and pauses that take long now and then are {share:.0f} % of the time: it waits, or others have its CPU",
-        )
-    if rank.cpu is not None and rank.verdict == "comm-bound":
-        word, name, share = max(
-            ("compute-bound", "operators", rank.cpu.operator_pct),
-            ("host-bound", "Python between operators", rank.cpu.python_pct),
-            ("input-bound", "the loader", rank.cpu.loader_pct),
-            key=itemgetter(2),
-        )
-        return word, f"most time, {share:.0f} %, is {name}"
-    return "compute-bound" if rank.verdict == "healthy" else rank.verdict, rank.why
-
-
-def _waited_for(skew: Skew) -> str:
-    """Name who ranks wait for that do not take turns."""
-    return "what one of them did once" if skew.once else skew.who if skew.late else "each other, and for whom most is not clear"
-
-
-def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
-    """The verdict of the rank that the others wait for most, where they do; else that of most ranks; of one rank, its own."""
-    if not ranks:
-        return _cannot("no trace")
-    late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
-    if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT and not skew.rotates:
-        word, why = _of_late(late, skew.cause)
-        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
-    names = [rank.verdict for rank in ranks]
-    if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for each other, for one and then for another"
-    common = max(sorted(set(names)), key=names.count)
-    example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
-    aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 and not skew.rotates else ""
-    why, number = f"{ranks[example].why}{aside}", ranks[example].rank
-    return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"

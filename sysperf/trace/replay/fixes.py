@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
-from sysperf.trace.device_facts import KERNEL_KINDS, Figures, Work, waiting_pct
+from sysperf.trace.device_facts import KERNEL_KINDS, Figures, Work
 from sysperf.trace.facts import INTERRUPTIONS, Prediction, Replay, Skew
 from sysperf.trace.host_facts import Cpu, Hole, HostWork
 from sysperf.trace.intervals import union
@@ -78,7 +78,7 @@ FIXES = (
         "sync", Edit(no_waits=_WAITS), Edit(no_waits=_WAITS),
         "high: the host goes on without waiting, and launches as before; the step then takes what host or device need, whichever is "
         "longer; low: half of that, because some waits stay, as where a loss is shown",
-        lambda at: (waiting_pct(at.figures) or 0.0) + (at.host.refill_pct or 0.0), 0.5,
+        lambda at: (at.figures.blocked_pct or 0.0) + (at.host.refill_pct or 0.0), 0.5,
     ),
     Fix(
         "pageable", Edit(no_waits=_COPYING), Edit(no_waits=_COPYING, beside=nodes.H2D),

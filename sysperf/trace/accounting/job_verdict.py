@@ -1,0 +1,52 @@
+"""What bounds a job: the rank that the others wait for, else what bounds most of its ranks."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+from sysperf.trace.accounting.verdict import MIN_EXPOSED_PCT, Verdict
+from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
+
+
+def _of_late(rank: Rank, cause: str) -> Verdict:
+    """What bounds a rank that is late again and again: what it does longer, and not the collectives that it is late at."""
+    if rank.cpu is not None and cause == INTERRUPTIONS:
+        share = rank.cpu.interrupted_pct + (rank.hole.scattered_pct or 0.0)
+        return (
+            "host-bound",
+            f"operators and pauses that take long now and then are {share:.0f} % of the time: it waits, or others have its CPU",
+        )
+    if rank.cpu is not None and rank.verdict == "comm-bound":
+        word, name, share = max(
+            ("compute-bound", "operators", rank.cpu.operator_pct),
+            ("host-bound", "Python between operators", rank.cpu.python_pct),
+            ("input-bound", "the loader", rank.cpu.loader_pct),
+            key=itemgetter(2),
+        )
+        return word, f"most time, {share:.0f} %, is {name}"
+    return "compute-bound" if rank.verdict == "healthy" else rank.verdict, rank.why
+
+
+def _waited_for(skew: Skew) -> str:
+    """Name who ranks wait for."""
+    if skew.once:
+        return "what one of them did once"
+    return skew.who if skew.late else f"each other, {'for one and then for another' if skew.rotates else 'and for whom most is not clear'}"
+
+
+def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
+    """The verdict of the rank that the others wait for most, where they do; else that of most ranks; of one rank, its own."""
+    if not ranks:
+        return "cannot-tell", "no trace"
+    late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
+    if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT:
+        word, why = _of_late(late, skew.cause)
+        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
+    names = [rank.verdict for rank in ranks]
+    if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for {_waited_for(skew)}"
+    common = max(sorted(set(names)), key=names.count)
+    example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
+    aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
+    why, number = f"{ranks[example].why}{aside}", ranks[example].rank
+    return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"
