@@ -3,7 +3,7 @@
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/{bin,sbin}/nv-fabricmanager
         /etc/nv_tegra_release  /proc/device-tree/compatible  /sys/class/dmi/id/product_name
-        /sys/module/amdgpu/version  /var/lib/dkms/amdgpu  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
+        /sys/module/amdgpu/{version,parameters}  /var/lib/dkms/amdgpu  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
         NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/driver-persistence/
 """
@@ -34,6 +34,9 @@ PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvid
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
 AMDGPU = "/sys/module/amdgpu/version"
+AMDGPU_PARAMETERS = "/sys/module/amdgpu/parameters"
+HOLD_BACK = {"dpm": "0", "msi": "0", "vramlimit": ""}
+"""Parameters that are for finding faults, with the value that does harm; any but 0 of the last."""
 DKMS = "/var/lib/dkms/amdgpu"
 ROCM_LIBRARIES = "/opt/rocm*/lib"
 KFD = "/dev/kfd"
@@ -95,6 +98,10 @@ class Driver(Record):
     amdgpu_version: Annotated[
         str | None, fact("version of AMD's own kernel module; '' for the kernel's, or where none is loaded", AMDGPU)
     ] = None
+    amdgpu_held_back: Annotated[
+        tuple[str, ...] | None,
+        fact("parameters of the loaded amdgpu that hold GPUs back, such as dpm=0", *(f"{AMDGPU_PARAMETERS}/{name}" for name in HOLD_BACK)),
+    ] = None
     amdgpu_unbuilt: Annotated[
         str | None,
         fact("version of AMD's own module that was not built for the running kernel; '' where it was, or where it is not installed", DKMS),
@@ -147,6 +154,7 @@ def collect(host: Host) -> Driver:
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
         amdgpu_version=_amdgpu_version(host),
+        amdgpu_held_back=_amdgpu_held_back(host),
         amdgpu_unbuilt=_amdgpu_unbuilt(host),
         rocm_version=rocm_version(host),
         kfd_access=(kfd_access := _may_open(host, KFD)),
@@ -213,6 +221,18 @@ def _amdgpu_version(host: Host) -> str | None:
     there = host.exists(AMDGPU)
     word = host.word(AMDGPU) if there else None
     return neutral(word, 40) if word else "" if there is False else None
+
+
+def _amdgpu_held_back(host: Host) -> tuple[str, ...] | None:
+    there = host.exists(AMDGPU_PARAMETERS)
+    if not there:
+        return () if there is False else None
+    values = {name: host.number(f"{AMDGPU_PARAMETERS}/{name}") for name in HOLD_BACK if host.exists(f"{AMDGPU_PARAMETERS}/{name}")}
+    return tuple(f"{name}={value}" for name, value in values.items() if value is not None and _does_harm(value, HOLD_BACK[name]))
+
+
+def _does_harm(value: int, harm: str) -> bool:
+    return str(value) == harm if harm else value > 0
 
 
 def _amdgpu_unbuilt(host: Host) -> str | None:

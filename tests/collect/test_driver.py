@@ -313,3 +313,18 @@ def test_a_module_of_amds_that_was_built_for_other_kernels_only_is_told(files: F
     host = make_machine({**NOTHING, "/var/lib/x": "", **files}, {}, {"uname": [RELEASE, "x86_64"]})
 
     assert collect(host).amdgpu_unbuilt == told
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"dpm": "-1", "msi": "-1", "vramlimit": "0"}, ()),
+        ({"dpm": "0", "msi": "-1", "vramlimit": "0"}, ("dpm=0",)),
+        ({"msi": "0", "vramlimit": "8192"}, ("msi=0", "vramlimit=8192")),
+        ({"dpm": "1", "msi": "1"}, ()),
+    ],
+)
+def test_parameters_that_hold_gpus_of_amd_back_are_told(values: dict[str, str], told: tuple[str, ...]) -> None:
+    files: Files = {f"/sys/module/amdgpu/parameters/{name}": f"{value}\n" for name, value in values.items()}
+
+    assert collect(make_machine({**NOTHING, **files}, {}, {})).amdgpu_held_back == told

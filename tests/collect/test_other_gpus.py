@@ -25,7 +25,7 @@ from tests.fuzzing import fuzz
 from tests.gpus import H100, calls
 from tests.gpus import files as nvidia_files
 from tests.mutation import damaged_bytes
-from tests.other_gpus import GIB, MI300X, NODES, PHOENIX, RX7900, accumulated, amd, bus_id, intel, metrics
+from tests.other_gpus import GIB, MI300X, NODES, PHOENIX, RX7900, accumulated, amd, bus_id, intel, metrics, processor_of_amd
 
 
 def devices(files: Files, links: dict[str, str]) -> tuple[Device, ...]:
@@ -323,6 +323,15 @@ def test_what_is_no_accelerator_of_a_maker_is_not_counted(ids: str, said: str) -
     listed = "".join(f"{number:04x}\t{one}\t0\t1da31020\tdriver\n" for number, one in enumerate(ids.split()))
 
     assert collect(make_machine({"/proc/bus/pci/devices": listed}, {}, {})).others == ((said,) if said else ())
+
+
+def test_what_is_set_aside_for_a_processors_graphics_is_read_where_no_card_computes() -> None:
+    files, links = processor_of_amd()
+
+    found = collect(make_machine({"/proc/bus/pci/devices": "", **files}, links, {}))
+
+    assert (found.graphics_targets, found.graphics_memory_bytes) == (("gfx1103",), 8 * GIB)
+    assert collect(make_machine(*amd(RX7900), {})).graphics_memory_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,9 @@ class Gpu(Record):
             "targets of AMD GPUs that draw a screen and are not among the devices: those of processors, and those that no build is for", KFD
         ),
     ] = None
+    graphics_memory_bytes: Annotated[
+        int | None, fact("memory that is set aside for a processor's graphics of AMD's, the largest where there are several", drm.DRM, KFD)
+    ] = None
     kfd_gpus: Annotated[int | None, fact("GPUs, and parts of them, that AMD's driver for computing lists", KFD)] = None
     others: Annotated[
         tuple[str, ...] | None, fact("accelerators of other makers, of which nothing but their number is known here", PCI_LIST)
@@ -105,7 +108,8 @@ def collect(host: Host) -> Gpu:
             devices,
             nvml=False,
             functions=functions,
-            graphics_targets=_graphics_targets(host),
+            graphics_targets=(targets := _graphics_targets(host)),
+            graphics_memory_bytes=_graphics_memory(host, targets),
             kfd_gpus=_kfd_gpus(host),
             others=_others(host),
             xids=log.xids,
@@ -129,7 +133,8 @@ def collect(host: Host) -> Gpu:
         forbidden=_forbidden(host) if nvidia < len(functions or ()) else 0,
         confidential=(confidential := _confidential(host)),
         confidential_ready=_ready(host) if confidential else None,
-        graphics_targets=_graphics_targets(host),
+        graphics_targets=(targets := _graphics_targets(host)),
+        graphics_memory_bytes=_graphics_memory(host, targets),
         kfd_gpus=_kfd_gpus(host),
         others=_others(host),
         xids=log.xids,
@@ -159,6 +164,14 @@ def _graphics_targets(host: Host) -> tuple[str, ...] | None:
     from sysperf.collect.gpu import amd  # noqa: PLC0415 - as above
 
     return amd.graphics_targets(host)
+
+
+def _graphics_memory(host: Host, targets: tuple[str, ...] | None) -> int | None:
+    if not targets:
+        return None
+    from sysperf.collect.gpu import amd  # noqa: PLC0415 - as above
+
+    return amd.graphics_memory(host, drm.cards(host) or [])
 
 
 def _kfd_gpus(host: Host) -> int | None:

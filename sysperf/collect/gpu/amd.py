@@ -94,6 +94,13 @@ def graphics_targets(host: Host) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.target for node in kfd.nodes(host) if _only_draws(node.target)))
 
 
+def graphics_memory(host: Host, cards: Iterable[Card]) -> int | None:
+    """Return what the firmware set aside for the graphics of a processor."""
+    places = {node.bus_id for node in kfd.nodes(host) if node.target in INTEGRATED}
+    own = [optional(host, f"{card.folder}/mem_info_vram_total") for card in cards if card.bus_id in places]
+    return max((amount for amount in own if amount is not None), default=None)
+
+
 def _only_draws(target: str) -> bool:
     return target in INTEGRATED or target.startswith(NOT_BUILT_FOR)
 

@@ -24,7 +24,7 @@ MAX_ENTRIES = 256
 MAX_TEXT = 200
 GOES_ON = (
     *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
-    *("throttled", "queues", "slow-interrupt", "page-list", "late", "mapping", "library"),
+    *("throttled", "queues", "slow-interrupt", "page-list", "late", "mapping", "library", "parameter"),
 )
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
@@ -39,6 +39,7 @@ ALL = {
     r"|not ready [0-9]{3,6}ms after .{2,20}; giving up",
     "wedged": r"device wedged, needs recovery",
     "hung": r"device wedged, but recovered through reset",
+    "parameter": r"^\w{1,16}: unknown parameter '[\w.-]{1,40}' ignored",
     "iommu": r"AMD-Vi: Event logged \[[A-Z]",
 }
 OTHER_DRIVERS = ("amdgpu", "xe ", "i915", "Fence ")
