@@ -58,6 +58,8 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: Back to back GSP RPC timeout detected! GPU marked for reset @ kernel_gsp.c:2200", "reset"),
         ("NVRM: GPU0 _kgspLogRpcSanityCheckFailure: GPU0 sanity check failed 0xf waiting for RPC response from GSP. Expected function 4097", "lost"),
         ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from memdescAlloc(p) @ m.c:1353", "full"),
+        ("Cannot map memory with base addr 0x7d523e000000 and size of 0x8700c pages", "pinning"),
+        ("[drm:__nv_drm_gem_nvkms_map [nvidia_drm]] *ERROR* [nvidia-drm] [GPU ID 0x00000a00] Failed to map NvKmsKapiMemory 0x0000000061", "screen"),
         ("NVRM: None of the NVIDIA devices were initialized.", "probe"),
         ("nvidia: probe of 0000:01:00.0 failed with error -1", "probe"),
         ("nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", "probe"),
@@ -544,3 +546,77 @@ def test_each_kind_has_advice_or_a_rule_of_its_own() -> None:
 
     kinds = {*NVIDIA, *OTHERS, *log_faults.ALL}
     assert kinds - set(log_faults.GOES_ON) == tables["fault_advice"].keys()
+
+
+WAITS = "INFO: task python3.11:15277 blocked for more than 120 seconds."
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        ((" schedule+0x4e/0xb0", " ? __kmalloc+0x1/0x2 [ext4]", " uvm_ioctl+0x13e0/0x16f0 [nvidia_uvm]"), "in uvm_ioctl of nvidia_uvm"),
+        (("[  721.02] [<ffffffffa09c376e>] uvm_gpu_retain_by_uuid+0x1e/0x40 [nvidia_uvm]",), "in uvm_gpu_retain_by_uuid of nvidia_uvm"),
+        ((" drm_ioctl+0x2a/0x40 [drm]", " nv_drm_atomic_apply+0x7b0/0x890 [nvidia_drm]"), "in nv_drm_atomic_apply of nvidia_drm"),
+        ((" amdgpu_fence_wait+0x4c/0x200 [amdgpu]",), "in amdgpu_fence_wait of amdgpu"),
+    ],
+)
+def test_a_program_that_waits_in_the_kernel_is_told_where_a_driver_of_gpus_keeps_it(frames: tuple[str, ...], text: str) -> None:
+    (fault,) = read(WAITS, "Call Trace:", *frames)
+
+    assert (fault.kind, fault.text) == ("hung", f"task python3.11:15277 blocked for more than 120 seconds {text}")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (WAITS, " nfs_wait_bit_killable+0x1e/0x90 [nfs]", " nvidia_mmap+0x1/0x2 [nvidia]"),
+        (WAITS, " nvfs_io+0x1/0x2 [nvidia_fs]"),
+        (WAITS, " schedule+0x4e/0xb0"),
+        (WAITS, *(" schedule+0x4e/0xb0" for _ in range(80)), " uvm_ioctl+0x13e0/0x16f0 [nvidia_uvm]"),
+        (" uvm_ioctl+0x13e0/0x16f0 [nvidia_uvm]",),
+    ],
+)
+def test_who_waits_elsewhere_waits_for_no_gpu(lines: tuple[str, ...]) -> None:
+    assert read(*lines) == []
+
+
+def test_a_cpu_that_stands_in_a_driver_is_told_whatever_watches_it() -> None:
+    place = "RIP: 0010:os_get_current_time+0x9/0x20 [nvidia]"
+    stalls = ("rcu: INFO: rcu_preempt self-detected stall on CPU", "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:")
+    found = [
+        read(line, place)[0].kind
+        for line in (*stalls, "watchdog: BUG: soft lockup - CPU#1 stuck for 26s!", "NMI watchdog: Watchdog detected hard LOCKUP on cpu 4")
+    ]
+
+    assert found == ["crash"] * 4
+
+
+PLACE = "0000:01:00.0"
+
+
+def of_bus(*lines: str) -> list[str]:
+    return [fault.kind for fault in read_log("".join(f"{AT}{line}\n" for line in lines), (PLACE,)).faults or ()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"pci {PLACE}: BAR 1 [mem size 0x10000000 64bit pref]: failed to assign",
+        f"pci {PLACE}: BAR 1: failed to assign [mem size 0x800000000 64bit pref]",
+    ],
+)
+def test_a_gpu_without_room_for_its_memory_is_named_by_the_kernel(line: str) -> None:
+    assert of_bus(line) == ["region"]
+    assert of_bus(line, f"pci {PLACE}: BAR 1: assigned [mem 0x800000000-0xfffffffff 64bit pref]") == [], "at a second try"
+    assert of_bus(line.replace("BAR 1", "BAR 6")) == [], "the ROM"
+    assert of_bus(line.replace("BAR 1", "VF BAR 0")) == [], "for virtual functions"
+    assert of_bus(line.replace("[mem size", "[io  size")) == [], "ports of I/O"
+    assert of_bus(line.replace(PLACE, "0000:02:00.0")) == [], "another device"
+
+
+def test_a_gpu_that_is_kept_for_guests_and_does_not_wake_is_lost() -> None:
+    line = f"vfio-pci {PLACE}: Unable to change power state from D3cold to D0, device inaccessible"
+
+    assert of_bus(line) == ["lost"]
+    assert of_bus(line.replace(PLACE, "0000:02:00.0")) == [], "another device"
+    assert of_bus(f"vfio-pci {PLACE}: resetting", f"vfio-pci {PLACE}: reset done") == []

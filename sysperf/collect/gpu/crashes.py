@@ -1,7 +1,8 @@
-"""Crashes of the kernel within the driver of a GPU, and of programs within its libraries.
+"""Crashes and hangs of the kernel within the driver of a GPU, and crashes of programs within its libraries.
 
 Reads   the kernel log
-Linux   Documentation/admin-guide/bug-hunting.rst, arch/x86/mm/fault.c, arch/x86/kernel/{traps,dumpstack}.c, arch/arm64/kernel/traps.c
+Linux   Documentation/admin-guide/bug-hunting.rst, arch/x86/mm/fault.c, arch/x86/kernel/{traps,dumpstack}.c, arch/arm64/kernel/traps.c,
+        kernel/{hung_task.c,watchdog.c,watchdog_perf.c,rcu/tree_stall.h}
 """
 
 from __future__ import annotations
@@ -12,10 +13,22 @@ from sysperf.collect.gpu.log_faults import MAX_TEXT, Fault
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
-BEGINNINGS = ("BUG: ", "Oops", "general protection fault", "kernel BUG at", "Unable to handle kernel")
-_BEGAN = lazy(r"^(\S{1,40}) .{0,120}?\b((?:BUG: |Oops|general protection fault|kernel BUG at|Unable to handle kernel).{0,120})")
+MAX_FRAMES = 60
+"""Lines behind the name of a program that waits, in which its stack is looked for."""
+BEGINNINGS = (
+    *("BUG: ", "Oops", "general protection fault", "kernel BUG at", "Unable to handle kernel"),
+    *("detected stall", "hard LOCKUP on cpu"),
+)
+WAITS = "INFO: task "
+_BEGAN = lazy(
+    r"^(\S{1,40}) .{0,120}?\b((?:BUG: |Oops|general protection fault|kernel BUG at|Unable to handle kernel"
+    r"|\w{3,12} (?:self-)?detected stalls? on|Watchdog detected hard LOCKUP|detected hard LOCKUP).{0,120})"
+)
 _WHERE = lazy(r"\b(?:RIP:|EIP:|IP:|pc :|NIP) .{0,60}?(?:\b(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(\w{1,30}))?|$)")
-_DRIVER = lazy(r"nvidia(?:_\w{2,12})?|amdgpu|xe|i915")
+_WAITS = lazy(r"^(\S{1,40}) .{0,120}?\bINFO: (task .{1,40} blocked for more than [0-9]{1,9} seconds)")
+_FRAME = lazy(r" (?<!\? )(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(\w{1,30})")
+_PASSES_ON = ("drm", "drm_kms_helper", "drm_ttm_helper", "ttm", "gpu_sched")
+_DRIVER = lazy(r"nvidia(?:_(?!fs)\w{2,12})?|amdgpu|xe|i915")
 _OF_PROGRAM = lazy(
     r"^(\S{1,40}) .{0,80}?(?:traps: )?([\w.:/+-]{1,40})\[[0-9]{1,10}\]:? "
     r"(?:segfault at|general protection|trap invalid opcode) .{0,120}? in "
@@ -45,3 +58,19 @@ def crashes(log: str) -> Iterator[Fault]:
                 text = neutral(f"{where[2]} crashed in {where[1]}: {began[2].strip()}", MAX_TEXT)
                 yield Fault("a GPU", text, "crash", None, 1, neutral(began[1], 40))
             began = None
+
+
+def waits(log: str) -> Iterator[Fault]:
+    """Each program that waits in the kernel for minutes, where the nearest module of its stack is the driver of a GPU."""
+    if WAITS not in log:
+        return
+    began, left = None, 0
+    for line in log.splitlines():
+        if WAITS in line:
+            began, left = _WAITS.match(line), MAX_FRAMES
+        elif began and left > 0 and (frame := _FRAME.search(line)) and frame[2] not in _PASSES_ON:
+            if _DRIVER.fullmatch(frame[2]):
+                text = neutral(f"{began[2]} in {frame[1]} of {frame[2]}", MAX_TEXT)
+                yield Fault("a GPU", text, "hung", None, 1, neutral(began[1], 40))
+            began = None
+        left -= 1

@@ -14,8 +14,9 @@ from typing import Annotated
 from msgspec import structs
 
 from sysperf.collect.gpu import log_faults
-from sysperf.collect.gpu.crashes import crashes
+from sysperf.collect.gpu.crashes import crashes, waits
 from sysperf.collect.gpu.log_faults import Fault
+from sysperf.collect.gpu.windows import unplaced
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -83,7 +84,7 @@ def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], b
             _add(sxids, "SXid", match)
         elif (fault := log_faults.read_fault(line, places)) and counts(fault):
             log_faults.add(faults, fault)
-    for fault in filter(counts, crashes(log)):
+    for fault in filter(counts, (*crashes(log), *waits(log), *unplaced(log, places))):
         log_faults.add(faults, fault)
     return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 

@@ -24,7 +24,8 @@ MAX_ENTRIES = 256
 MAX_TEXT = 200
 GOES_ON = (
     *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
-    *("throttled", "queues", "slow-interrupt", "page-list", "late", "mapping", "library", "parameter"),
+    *("throttled", "queues", "slow-interrupt", "page-list", "late", "pinning", "screen"),
+    *("mapping", "library", "parameter"),
 )
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
@@ -54,6 +55,8 @@ MARKS = (
     "AMD-Vi: Event",
     "DMAR: [DMA",
     "pcieport",
+    "vfio-pci ",
+    "Cannot map memory",
     "Fence fallback",
     "gim error",
     "gim warning",
@@ -64,7 +67,10 @@ MARKS = (
 """One of these is in each line that is read here."""
 
 _AT = r"^(\S{1,40}) .{0,120}?"
-_OF_NVIDIA = lazy(_AT + r"\b((?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: ].{1,300})")
+_OF_NVIDIA = lazy(
+    _AT + r"\b((?:(?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: \]]|Cannot map memory).{1,300})"
+)
+"""``NVRM: …``, ``nvidia 0000:01:00.0: …``, ``[drm:nv_drm_atomic_commit [nvidia_drm]] *ERROR* …``; one sentence comes without a name."""
 _OF_OTHERS = lazy(
     _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915|kfd2kgd)[: ]|gim (?:error|warning)\b"
     r"|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
@@ -81,7 +87,9 @@ _ON_BUS = lazy(
     r"(.{0,40}?(?:severity=Uncorrect|[Dd]evice recovery failed|containment event|Slot\(.{1,12}\): (?:Link Down|Card not present)).{0,120})"
 )
 """What the kernel says of any link of PCI Express that lost data, or went down."""
-_NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):) ?")
+_HELD = lazy(_AT + rf"\b(?:vfio-pci|pci) ([0-9a-f]{{4}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7]): (.{{0,40}}?(?:{ALL['lost']}).{{0,120}})")
+"""What the kernel says of a GPU that no driver of its own holds, and that it does not reach."""
+_NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):|nvidia_drm\]{1,2} (?:\*ERROR\* )?) ?")
 _STARS = lazy(r"\s?\*{3,80}")
 _OF_HOST = lazy(r"\[([0-9a-f]{1,4}):([0-9a-f]{1,2}):([0-9a-f]{1,2}):([0-7])\]\[")
 """How gim, AMD's driver of hosts of virtual GPUs, writes an address: ``[0:3d:0:0][PF]``."""
@@ -106,8 +114,9 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
 
     What the IOMMU and the bus say counts of GPUs, and of ports above them, at these places.
     """
-    if match := _ON_BUS.match(line):
-        return Fault(match[2], neutral(match[3], MAX_TEXT), "bus", match[2], 1, neutral(match[1], 40)) if match[2] in places else None
+    for of_kernel, kind in ((_ON_BUS, "bus"), (_HELD, "lost")):
+        if match := of_kernel.match(line):
+            return Fault(match[2], neutral(match[3], MAX_TEXT), kind, match[2], 1, neutral(match[1], 40)) if match[2] in places else None
     if match := _REFUSED.match(line):
         bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None

@@ -50,6 +50,8 @@ NVIDIA = {
     r"|Blacklisted|unrecoverable error in ISR)",
     "room": r"Error preparing GSP-RM image|\[NV_ERR_NO_MEMORY\].{0,40} returned from kgsp",
     "full": r"\[NV_ERR_NO_MEMORY\]",
+    "pinning": r"Cannot map memory with base addr 0x[0-9a-f]{1,16} and size of",
+    "screen": r"NvKmsKapiMemory",
     "lost": r"fallen off the bus|GPU is lost|\[NV_ERR_GPU_IS_LOST\]|API_GPU_ATTACHED_SANITY_CHECK failed|GPU is detached, bailing"
     r"|Check whether GPU is present on the bus|PCI channel for the device is offline|it still appears unreachable"
     r"|(?:polling GPU|GPU not) back on|GPU sanity check failed|: A fatal error was detected\.|Bad TimeLo value ffffffff"
