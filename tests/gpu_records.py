@@ -325,7 +325,7 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
         content = {path: text for path, text in content.items() if not path.startswith(bus)}
     calls: dict[str, Any] = {
         "nvml:SystemGetDriverVersion()": version, "nvml:SystemGetNVMLVersion()": f"12.{version}", "nvml:DeviceGetCount()": len(gpus),
-        "access:/dev/nvidia0": True,
+        "access:/dev/nvidia0": True, "access:/dev/nvidia-uvm": True, "run:uvm-open": "",
         "nvml:SystemGetConfComputeState()": {"environment": 0, "ccFeature": 0, "devToolsMode": 0},
     }  # fmt: skip
     if "cuda" in machine:

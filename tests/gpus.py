@@ -193,6 +193,8 @@ def calls(*gpus: Answers, driver: str = "580.95.05") -> dict[str, Any]:
         "nvml:SystemGetCudaDriverVersion_v2()": 13000,
         "nvml:SystemGetConfComputeState()": {"environment": 0, "ccFeature": 0, "devToolsMode": 0},
         "nvml:DeviceGetCount()": len(gpus),
+        "access:/dev/nvidia-uvm": True,
+        "run:uvm-open": "",
     }
     for index, gpu in enumerate(gpus):
         recorded.update(answers(index, gpu))

@@ -43,6 +43,12 @@ KFD = "/dev/kfd"
 RENDER = "/dev/dri"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
+UVM = "/dev/nvidia-uvm"
+UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+POWER_UNIT = "nvidia-powerd.service"
+SERVICES = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
+"""Folders that systemd has while a service runs, of either version of control groups."""
+POWER_DAEMON = tuple(f"{folder}/{POWER_UNIT}" for folder in (*SERVICES, *UNITS))
 NVML = "nvml:SystemGetDriverVersion()"
 """The first call: it fails with the reason why NVML as a whole does not answer."""
 NO_DRIVER = "no NVIDIA driver is loaded"
@@ -83,9 +89,20 @@ class Driver(Record):
     ] = None
     device_nodes: Annotated[tuple[str, ...] | None, fact("names of NVIDIA's device nodes", "/dev")] = None
     uvm: Annotated[bool | None, fact("whether there is a device node of unified memory, which CUDA needs", "/dev")] = None
+    uvm_access: Annotated[bool | None, fact("whether this process may open the node of unified memory", f"access:{UVM}", UVM)] = None
+    uvm_problem: Annotated[
+        str | None, fact("what opening the node of unified memory says, asked under --deep; '' where it opens", "run:uvm-open", UVM)
+    ] = None
     modprobe: Annotated[bool | None, fact("whether nvidia-modprobe is there, with which CUDA makes missing device nodes", MODPROBE)] = None
     nouveau: Annotated[bool | None, fact("whether the nouveau driver holds a GPU", NOUVEAU)] = None
     persistence_daemon: Annotated[bool | None, fact("whether nvidia-persistenced runs", *PERSISTENCE)] = None
+    power_daemon: Annotated[
+        str | None,
+        fact(
+            "nvidia-powerd, which lets the GPU of a laptop draw more than its base: runs, stopped, or '' where systemd has no unit of it",
+            *POWER_DAEMON,
+        ),
+    ] = None
     fabric_manager: Annotated[bool | None, fact("whether the fabric manager runs", FABRIC_MANAGER)] = None
     fabric_manager_version: Annotated[
         str | None,
@@ -148,9 +165,12 @@ def collect(host: Host) -> Driver:
         nvml_library_version=library_version(host, "libnvidia-ml.so.1"),
         device_nodes=nodes,
         uvm=None if nodes is None else "nvidia-uvm" in nodes,
+        uvm_access=(uvm_access := _may_open(host, UVM)),
+        uvm_problem=_open_problem(host, UVM, "uvm-open") if uvm_access and host.deep else None,
         modprobe=host.exists(MODPROBE),
         nouveau=_holds_a_device(host, NOUVEAU),
         persistence_daemon=_any_exists(host, PERSISTENCE),
+        power_daemon=_power_daemon(host),
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
         amdgpu_version=_amdgpu_version(host),
@@ -158,7 +178,7 @@ def collect(host: Host) -> Driver:
         amdgpu_unbuilt=_amdgpu_unbuilt(host),
         rocm_version=rocm_version(host),
         kfd_access=(kfd_access := _may_open(host, KFD)),
-        kfd_problem=_kfd_problem(host) if kfd_access and host.deep else None,
+        kfd_problem=_open_problem(host, KFD, "kfd-open") if kfd_access and host.deep else None,
         render_access=_render_access(host),
         level_zero=installed(host, "libze_loader.so.1"),
         level_zero_gpu=level_zero_gpu,
@@ -253,14 +273,23 @@ def _may_open(host: Host, node: str) -> bool | None:
     return answer
 
 
-def _kfd_problem(host: Host) -> str | None:
+def _open_problem(host: Host, node: str, command: str) -> str | None:
     """Open it in a process of its own: a driver that hangs keeps whoever opens its node."""
-    if host.run("kfd-open") is not None:
+    if host.run(command) is not None:
         return ""
     reason = host.sources[-1].error or ""
     if "took too long" in reason:
         return "no answer in 10 seconds"
-    return neutral(reason.rpartition(": ")[2], 80) if KFD in reason else None
+    return neutral(reason.rpartition(": ")[2], 80) if node in reason else None
+
+
+def _power_daemon(host: Host) -> str | None:
+    """Return None where systemd has no folder of services: nobody knows what runs then."""
+    if not any(host.exists(folder) for folder in SERVICES):
+        return None
+    if any(host.exists(f"{folder}/{POWER_UNIT}") for folder in SERVICES):
+        return "runs"
+    return "stopped" if any(host.exists(f"{folder}/{POWER_UNIT}") for folder in UNITS) else ""
 
 
 def _render_access(host: Host) -> bool | None:

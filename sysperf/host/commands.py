@@ -33,6 +33,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "dmidecode-memory": ("dmidecode", "-t", "17"),
     "fabric-manager-version": ("nv-fabricmanager", "--version"),
     "kfd-open": ("dd", "if=/dev/kfd", "of=/dev/null", "count=0", "status=none"),
+    "uvm-open": ("dd", "if=/dev/nvidia-uvm", "of=/dev/null", "count=0", "status=none"),
     "xpu-smi-dump": ("xpu-smi", "dump", "-d", "-1", "-m", "15,16,18,29,30", "-n", "1"),
     "xpu-smi-dump-2": ("xpu-smi", "dump", "--device", "-1", "--metrics", "15,16,18,29,30", "--number", "1"),
     "xpu-smi-list": ("xpu-smi", "discovery", "-j"),

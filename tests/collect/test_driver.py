@@ -274,13 +274,37 @@ KFD = {"/dev/kfd": "", "/dev/dri/renderD128": "", "/dev/dri/renderD129": "", "/d
         (OSError("`dd` is not installed"), None),
     ],
 )
-def test_amds_compute_node_is_opened_to_see_whether_it_is_locked(machine: MakeMachine, answer: object, problem: str | None) -> None:
-    """Its permissions do not tell. Only under --deep, and only where they allow it."""
+def test_nodes_for_computing_are_opened_to_see_whether_they_do(machine: MakeMachine, answer: object, problem: str | None) -> None:
+    """Their permissions do not tell. Only under --deep, and only where they allow it."""
     answers = {"access:/dev/kfd": True, "run:kfd-open": answer}
+    uvm = {"/dev/nvidia-uvm": ""}, {"access:/dev/nvidia-uvm": True, "run:uvm-open": _of_uvm(answer)}
 
     assert collect(machine(KFD, calls=answers, deep=True)).kfd_problem == problem
     assert collect(machine(KFD, calls=answers)).kfd_problem is None
     assert collect(machine(KFD, calls={**answers, "access:/dev/kfd": False}, deep=True)).kfd_problem is None
+    assert collect(machine(uvm[0], calls=uvm[1], deep=True)).uvm_problem == problem
+    assert collect(machine(uvm[0], calls=uvm[1])).uvm_problem is None
+
+
+def _of_uvm(answer: object) -> object:
+    return OSError(str(answer).replace("/dev/kfd", "/dev/nvidia-uvm")) if isinstance(answer, OSError) else answer
+
+
+SLICE = {"/sys/fs/cgroup/system.slice/dbus.service/cgroup.procs": "900\n"}
+POWERD = {"/usr/lib/systemd/system/nvidia-powerd.service": "[Unit]\n"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "state"),
+    [
+        ({**SLICE, **POWERD, "/sys/fs/cgroup/system.slice/nvidia-powerd.service/cgroup.procs": "901\n"}, "runs"),
+        ({**SLICE, **POWERD}, "stopped"),
+        (SLICE, ""),
+        (POWERD, None),
+    ],
+)
+def test_the_daemon_of_laptops_is_known_by_its_control_group(tree: dict[str, str], state: str | None) -> None:
+    assert collect(make_machine({**NOTHING, **tree}, {}, {})).power_daemon == state
 
 
 @pytest.mark.parametrize(

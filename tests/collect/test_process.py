@@ -434,6 +434,20 @@ def test_a_preload_that_was_not_loaded_is_missing(machine: MakeMachine) -> None:
     assert len(program.variables.preload or ()) == 4
 
 
+@pytest.mark.parametrize(
+    ("folder", "there"), [("/run/mps", True), ("/tmp/nvidia-mps", False), ("", None), ("/dev/null", None), ("mps", None)]
+)
+def test_the_daemon_of_mps_has_its_end_in_the_folder_that_a_program_sees(machine: MakeMachine, folder: str, there: bool | None) -> None:
+    """In a container that folder is another one."""
+    program = process(70, env=f"CUDA_MPS_PIPE_DIRECTORY={folder}", mapped=(LIBTORCH,))
+    links = {"/proc/70/ns/mnt": "mnt:[2]", "/proc/self/ns/mnt": "mnt:[1]"}
+    ours: Files = {"/run/mps/control": "", "/tmp/nvidia-mps/x": "", "/proc/70/root/tmp/nvidia-mps/control": ""}
+
+    assert only(collect(machine(files(program, ours)))).variables.mps_control is there
+    inside = only(collect(machine(files(program, ours), links=links))).variables.mps_control
+    assert inside is (there if there is None else not there)
+
+
 def test_files_of_a_container_are_seen_through_its_root(machine: MakeMachine) -> None:
     """Its paths are not ours: the version and the preloads are looked up where it sees them."""
     inside: Files = {f"/proc/70/root{SITE}/torch/version.py": "__version__ = '2.9.1+cu128'\n", "/proc/70/root/lib/mine.so": b""}

@@ -41,6 +41,11 @@ def test_a_shell_can_read_every_command_and_undo() -> None:
         assert (done.returncode, done.stderr) == (0, ""), text
 
 
+def test_no_command_leaves_out_what_only_its_reader_knows() -> None:
+    """What stands for the rest of a command line is pasted with it: such options are said in words."""
+    assert [(rule.id, fix.command) for rule, fix in ADVICE if "…" in fix.command or "..." in fix.command] == []
+
+
 @pytest.mark.parametrize("command", ["pip install 'torch=={minor(env.version)}.*'", 'echo "{env.prefix}"', "a 'b' \"{x}\"", "a \\' '{x}'"])
 def test_a_blank_inside_of_quotes_is_refused(command: str) -> None:
     """A value is quoted when it is filled in; inside of other quotes its own would end them, and a shell would run the rest."""

@@ -108,7 +108,7 @@ def test_advice_that_depends_on_the_machine_is_given_once(rule: str) -> None:
 def test_only_a_laptop_is_told_to_plug_in_its_charger() -> None:
     capped = [finding for rule, finding in findings() if rule.id == "gpu.power-capped"]
 
-    assert {int(finding.message.split()[0]) for finding in capped if finding.fixes} == {300, 580}
+    assert {int(finding.message.split()[0]) for finding in capped if finding.fixes} == {300, 580, 1050}
     assert len(capped) > 4
 
 

@@ -69,6 +69,9 @@ class Variables(Record, kw_only=True):
     preload_missing: Annotated[
         tuple[str, ...] | None, fact("entries of LD_PRELOAD that were not loaded and are no file", ENVIRON, MAPS)
     ] = None
+    mps_control: Annotated[
+        bool | None, fact("whether the folder of the multi-process service that it is told of has a way to the daemon", ENVIRON)
+    ] = None
     searched: Annotated[bool, fact("its NCCL and PyTorch variables were looked for in its libraries, which only --deep does", ENVIRON)] = (
         False
     )

@@ -1,6 +1,6 @@
 """What the variables of a program say: its place in a job, and what was to be preloaded.
 
-Reads   /proc/[pid]/{environ,cmdline,exe}
+Reads   /proc/[pid]/{environ,cmdline,exe}  $CUDA_MPS_PIPE_DIRECTORY/control
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
@@ -18,9 +18,15 @@ def variables(subject: Subject) -> Variables:
     return Variables(
         preload=preload,
         preload_missing=loaded_torch.not_loaded(host, preload, mapped, subject.root),
+        mps_control=_mps_control(subject, env.get("CUDA_MPS_PIPE_DIRECTORY", "")),
         searched=host.deep,
         unread=unknown_variables.unread(host, env, mapped, subject.root) if host.deep else None,
     )
+
+
+def _mps_control(subject: Subject, folder: str) -> bool | None:
+    """Look for the daemon's end in the folder that this program sees, which a container has of its own."""
+    return subject.host.exists(f"{subject.root}{folder}/control") if folder.startswith("/") and folder != "/dev/null" else None
 
 
 def job(subject: Subject) -> JobPlace:
