@@ -31,6 +31,10 @@ class Binding(NamedTuple):
     parameter: tuple[Function, int] | None = None
 
 
+Passed = tuple[ast.expr | None, bool]
+"""An expression that is followed, and whether only an element of it is."""
+
+
 class Bindings:
     """What gives the names of a file their values, and who calls its functions."""
 
@@ -42,6 +46,8 @@ class Bindings:
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
         self.calls: dict[str, list[ast.Call]] = {}
         self._handed_over: dict[Function, list[ast.Call]] = {}
+        self._arguments: dict[Function, dict[int, list[ast.expr]]] = {}
+        self._stood: dict[Passed, tuple[list[Passed], list[Function]]] = {}
         self._items: dict[str, list[tuple[str, ast.expr]]] = {}
         self._updates: dict[str, list[ast.Call]] = {}
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
@@ -155,6 +161,8 @@ class Bindings:
                 for function in dict.fromkeys(self.functions_of(call.func)):
                     if not function.name.startswith("test_") and len(known := self._handed_over.setdefault(function, [])) < MAX_CALLS:
                         known.append(call)
+                        self._arguments.pop(function, None)
+                        self._stood.clear()
 
     def _is_handed_over(self, called: ast.expr) -> bool:
         """Whether a name is given by a caller, or by a loop, itself or through an attribute."""
@@ -168,14 +176,16 @@ class Bindings:
         waiting, seen = [(node, False)], {(node, False)}
         while waiting:
             node, element = waiting.pop()  # of an element, the functions that a list has
-            parts, functions = self._stands_for(node, element=element)
+            if (node, element) not in self._stood:
+                self._stood[node, element] = self._stands_for(node, element=element)
+            parts, functions = self._stood[node, element]
             found += functions
             new = [part for part in parts if part not in seen] if len(seen) < MAX_SEEN else []
             seen.update(new)
             waiting += new
         return found
 
-    def _stands_for(self, node: ast.expr | None, *, element: bool) -> tuple[list[tuple[ast.expr | None, bool]], list[Function]]:
+    def _stands_for(self, node: ast.expr | None, *, element: bool) -> tuple[list[Passed], list[Function]]:
         """What an expression passes on, and the function that it names itself."""
         if element and isinstance(node, ast.List | ast.Tuple):
             return [(part, False) for part in node.elts[:MAX_BINDINGS]], []
@@ -249,8 +259,13 @@ class Bindings:
         return [call for call in sites if last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner)]
 
     def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
-        """What the calls in this file give to a parameter."""
-        function, index = parameter
+        """What the calls in this file give to a parameter, worked out once for the calls that are known."""
+        known = self._arguments.setdefault(parameter[0], {})
+        if parameter[1] not in known:
+            known[parameter[1]] = self._given(*parameter)
+        return known[parameter[1]]
+
+    def _given(self, function: Function, index: int) -> list[ast.expr]:
         name = [*function.args.posonlyargs, *function.args.args][index].arg if index >= 0 else ""
         is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
         given = []

@@ -48,6 +48,7 @@ class Tree:
         self.module = parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
+        self._functions: dict[ast.AST, Function | None] = {}
         self._walk()
 
     def _walk(self) -> None:
@@ -87,7 +88,10 @@ class Tree:
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The function whose body holds a node."""
-        return next((parent for parent in self.ancestors(node) if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+        if node not in self._functions:
+            parents = (parent for parent in self.ancestors(node) if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef))
+            self._functions[node] = next(parents, None)
+        return self._functions[node]
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The class whose body holds a node."""
