@@ -162,7 +162,7 @@ class Judge:
         """A finding that an exemption may concern: less sure, and nothing is done about it unasked."""
         return msgspec.structs.replace(
             finding,
-            because=f"unless {because_of}: {', '.join(doubt.facts)} is unknown",
+            because=f"unless {because_of}, which is not known",
             confidence=CONFIDENCES[min(CONFIDENCES.index(finding.confidence) + 1, len(CONFIDENCES) - 1)],
             unknown=self._ledger.gaps(doubt.facts, doubt.reads, item.value),
             fixes=tuple(msgspec.structs.replace(fix, safety="caution") if fix.safety == "safe" else fix for fix in finding.fixes),

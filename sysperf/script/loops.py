@@ -92,7 +92,9 @@ class Loops(Steps):
     def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop goes over parts of data with a model that was put into evaluation: ``for k in range(0, n, batch_size)``."""
         counted = loop.iter if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") else None
-        if counted is None or len(counted.args) != len(("start", "stop", "step")) or not self._calls_model(loop):
+        if counted is None or not self._calls_model(loop):
+            return False
+        if len(counted.args) != len(("start", "stop", "step")) and not all(_takes_first(loop, call) for call in self.model_calls(loop)):
             return False
         last = loop.end_lineno or loop.lineno
         before = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call) and part.lineno <= last)
@@ -255,6 +257,15 @@ class Loops(Steps):
                     self._left[statement] = left = left and number > last  # what is left with the step is part of it
                     left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
         return self._left.get(child, False)
+
+
+def _takes_first(loop: ast.For | ast.AsyncFor, call: ast.Call) -> bool:
+    """Whether what a call is given is taken anew in each round before: what it gave in the round before is no part of it."""
+    parts = [part for given in (*call.args, *(named.value for named in call.keywords)) for part in within(given)]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    stored = [part for part in within(loop) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and part.id in names]
+    taken = [part for part in stored if part is not loop.target]
+    return bool(taken) and all(part.lineno < call.lineno for part in taken)
 
 
 def _modes(calls: Iterable[ast.Call]) -> list[str]:

@@ -157,7 +157,7 @@ def test_an_unknown_guard_does_not_hide_what_is_plainly_there() -> None:
     (outcome,) = judged([rule(confidence="high", fix=[fix], unless=guards)], Box(swappiness=60)).outcomes
 
     assert (outcome.state, outcome.confidence) == ("finding", "medium")
-    assert outcome.because == "unless it is busy: box.busy is unknown"
+    assert outcome.because == "unless it is busy, which is not known"
     assert [gap.fact for gap in outcome.unknown] == ["box.busy"]
     assert ([fix.safety for fix in sure.fixes], [fix.safety for fix in outcome.fixes]) == (["safe"], ["caution"])
 

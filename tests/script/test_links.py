@@ -12,6 +12,7 @@ import pytest
 
 from sysperf.collect.gpu import Gpu
 from sysperf.engine import lint as engine
+from sysperf.engine.lint import beside
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Finding
 from sysperf.script.codemods import changes
@@ -494,3 +495,42 @@ def test_an_heir_of_a_data_set_of_another_file_may_decode(tmp_path: Path, own: b
     train = f"from torch.utils.data import DataLoader\n{DECODING_HEIR if own else 'from pkg.heirs import Heir'}\n{train}"
     found = hits(tmp_path, train=train, pkg__rows=ROWS, pkg__heirs="import torch\n" + DECODING_HEIR)
     assert any(rule == "dataloader.inline" for _, _, rule in found)
+
+
+@pytest.mark.parametrize(
+    ("imports", "called", "where", "found"),
+    [
+        ("from data import advance", "advance", "data.py", True),
+        ("import data", "data.advance", "data.py", True),
+        ("from helpers.data import advance", "advance", "helpers/data.py", True),
+        ("from helpers import data", "data.advance", "helpers/data.py", True),
+        ("from other import data", "data.advance", "helpers/data.py", False),
+    ],
+)
+def test_a_file_that_is_named_alone_is_read_with_what_it_imports(
+    imports: str, called: str, where: str, found: bool, tmp_path: Path
+) -> None:
+    """Of the others nothing is said."""
+    made = tmp_path / where
+    made.parent.mkdir(exist_ok=True)
+    made.write_text("import torch\ndef advance(loss, optimizer):\n    print(loss.item())\n    loss.backward()\n    optimizer.step()\n")
+    train = tmp_path / "train.py"
+    loop = f"for x in batches:\n    value = model(x.cuda()).mean()\n    {called}(value, given)\n    total = value.item()\n"
+    train.write_text(f"import torch\n{imports}\n{loop}")
+    lint = engine.lint([str(train)], shipped(), choice=engine.Choice(least="medium"))
+    places = [(place.file, place.line) for hit in lint.hypotheses if hit.rule == "sync.per-step" for place in hit.places]
+    assert (lint.files, {file for file, _ in places}) == (1, {str(train)} if found else set())
+    assert beside.imported([(str(train), None)]) == ([str(made)] if found else [])
+
+
+def test_only_what_lies_beside_a_file_is_read_with_it(tmp_path: Path) -> None:
+    """Of a package in a folder of packages, its own modules; above a script nothing."""
+    for name in ("site/pkg/__init__.py", "site/pkg/sub/__init__.py", "site/pkg/data.py", "site/torch/__init__.py", "site/above.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("import torch\nfrom pkg.sub import more\n")
+    script, site = tmp_path / "site/pkg/sub/train.py", tmp_path / "site"
+    script.write_text("import torch, above\nfrom ..data import x\nfrom .... import above\nfrom . import train\n")
+    assert set(beside.imported([(str(script), None)])) == {str(site / "pkg/data.py"), str(site / "pkg/sub/__init__.py")}
+    alone = tmp_path / "site/plain/run.py"
+    alone.parent.mkdir()
+    assert beside.imported([(str(alone), b"import above\nfrom .. import above\nfrom ..above import x\n")]) == []

@@ -78,12 +78,21 @@ def test_what_is_divided_by_a_number(divided: str, found: bool) -> None:
     assert bool(lines(f"{HEAD}{LOOP}    a, b = model.losses(out)\n    mean = {divided}\n    kept.append(mean.detach().cpu())\n")) == found
 
 
-@pytest.mark.parametrize(("rounds", "found"), [("range(0, n, size)", True), ("range(n)", False), ("range(0, n, size) if n else ()", False)])
-def test_an_evaluation_in_the_middle_of_a_training(rounds: str, found: bool) -> None:
-    """Parts of an array, after the model was put into evaluation."""
+@pytest.mark.parametrize(
+    ("rounds", "body", "found"),
+    [
+        ("range(0, n, size)", "total += model(batch(k)).sum().item()", True),
+        ("range(n)", "x = batch(k)\n                total += model(x).sum().item()", True),
+        ("range(n)", "x = model(x)\n                total += x.sum().item()", False),
+        ("range(n)", "y = model(x)\n                x = torch.cat([x, y])\n                total += y.sum().item()", False),
+        ("parts", "x = batch(k)\n                total += model(x).sum().item()", False),
+    ],
+)
+def test_an_evaluation_in_the_middle_of_a_training(rounds: str, body: str, found: bool) -> None:
+    """Parts of an array, after the model was put into evaluation; one word after the other is none."""
     text = f"{HEAD}model = torch.nn.Linear(2, 2).to(device)\ndef fit():\n    for epoch in range(9):\n        model.train()\n        for k in range(0, n, size):\n"
     text += "            loss = criterion(model(batch(k)))\n            loss.backward()\n            optimizer.step()\n"
-    text += f"        for k in {rounds}:\n            with torch.no_grad():\n                model.eval()\n                total += model(batch(k)).sum().item()\n"
+    text += f"        for k in {rounds}:\n            with torch.no_grad():\n                model.eval()\n                {body}\n"
     assert bool(lines(text)) == found
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from sysperf import __version__
-from sysperf.engine.lint.workers import FILE_S, examine_all
+from sysperf.engine.lint.beside import imported
+from sysperf.engine.lint.workers import FEW, FILE_S, examine_all
 from sysperf.evaluate.accepted import Baseline, Waiver
 from sysperf.evaluate.judge import Answer, judge
 from sysperf.evaluate.remedy import source_fix
@@ -90,7 +91,9 @@ def lint(
     start = time.perf_counter()
     skipped = Skipped()
     targets = [Target(path, named) for path, named in files(paths, choice.exclude, skipped)] + ([stdin] if stdin is not None else [])
-    modules = Modules(target.path for target in targets)
+    alone = targets if len(targets) <= FEW and all(target.named for target in targets) else []
+    beside = [Target(path, named=False) for path in imported((target.path, target.content) for target in alone)]
+    modules = Modules(target.path for target in (*targets, *beside))
 
     def examine(some: Sequence[Target], news: Mapping[str, News]) -> list[Examined]:
         return examine_all(
@@ -100,7 +103,7 @@ def lint(
             file_s=file_s,
         )
 
-    examined = _with_news(targets, examine)
+    examined = _with_news([*targets, *beside], examine)[: len(targets)]
     return _joined(examined, ruleset, skipped, (time.perf_counter() - start) * 1e3)
 
 
