@@ -15,7 +15,7 @@ from sysperf.evaluate.ruleset import load
 from sysperf.model.finding import Report
 from sysperf.report.words import verdict
 from tests.conftest import make_machine
-from tests.gpus import FIELDS, H100, HEALTH, Answers, calls, files
+from tests.gpus import A100_PCIE, FIELDS, H100, HEALTH, NOT_SUPPORTED, RTX, Answers, bus_id, calls, files
 from tests.rules.test_gpu_rules import AREAS, BASE, IDLE, RULES
 
 TERMS = judging.Terms(load(RULES, judging.schema()))
@@ -168,3 +168,60 @@ def test_several_illnesses_of_one_machine_are_each_said_once_of_their_gpu() -> N
         ("gpu.fell-off-bus", "GPU 3"), ("gpu.remap-pending", "GPU 2"), ("gpu.throttle-hw", "GPU 1"), ("gpu.throttle-hw", "GPU 7"),
     ]  # fmt: skip
     assert "4 errors" in verdict(report)
+
+
+KINDS = (A100_PCIE, RTX, RTX, A100_PCIE)
+"""Two kinds in turn, so that neither an order of slots nor one of models is right by chance."""
+CHANGES = [
+    *((call, value, rule) for call, values in ENUMERATIONS.items() for value, rule in values.items() if rule not in ("", "?")),
+    *((call, change, rule) for call, change, rule in PARTS if rule not in ("", "?")),
+]
+
+
+def another(answer: Any, value: Any) -> Any:
+    """The answer of a sound GPU with this in it."""
+    return {**answer, **value} if isinstance(value, dict) else list(value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("ill", range(len(KINDS)))
+def test_of_two_kinds_of_gpu_the_ill_one_is_named_wherever_it_sits(ill: int) -> None:
+    """For each value that leads to a finding, where GPUs of this kind have the call; and the sound one of its kind is never named."""
+    sound = {(finding.rule, finding.about) for finding in judged(*KINDS).findings()}
+    seen = set()
+    for call, value, rule in CHANGES:
+        if KINDS[ill].get(call, NOT_SUPPORTED) == NOT_SUPPORTED:
+            continue
+        report = judged(*({**gpu, **({call: another(gpu[call], value)} if index == ill else {})} for index, gpu in enumerate(KINDS)))
+        new = {(finding.rule, finding.about) for finding in report.findings()} - sound
+        wrong = {one for one in new if not one[1].startswith(f"GPU {ill} ")}
+        assert wrong == set(), (call, value)
+        seen |= {name for name, _ in new} & {rule}
+    assert len(seen) >= 8, seen
+
+
+SAID = {
+    # a line of the log about a GPU, and the rule that it leads to
+    "NVRM: Xid (PCI:{short}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.": "gpu.xid-recent",
+    "NVRM: Xid (PCI:{short}): 31, pid=812, name=python3, MMU Fault: ENGINE GRAPHICS GPC0": "gpu.xid-application",
+    "NVRM: Xid (PCI:{short}): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001)": "gpu.xid-nvlink",
+    "NVRM: GPU {place}: RmInitAdapter failed! (0x22:0x56:894)": "gpu.driver-log-fault",
+    "nvidia {place}: Unable to change power state from D3cold to D0, device inaccessible": "gpu.driver-log-fault",
+    "AMD-Vi: Event logged [IO_PAGE_FAULT device={place} domain=0x0010 address=0xfc000000 flags=0x0030]": "gpu.iommu-fault",
+    "nvidia {place}: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)": "gpu.bus-error-in-log",
+}
+
+
+@pytest.mark.parametrize("line", SAID)
+@pytest.mark.parametrize("gpus", [(H100,) * 8, KINDS], ids=["eight of a kind", "two kinds"])
+def test_a_line_of_the_log_is_said_of_its_gpu_and_of_no_other(line: str, gpus: tuple[Answers, ...]) -> None:
+    places = [bus_id(index) for index in range(len(gpus))]
+    for index, place in enumerate(places):
+        text = f"2026-11-20T12:00:00,000001+00:00 host kernel: {line.format(place=place, short=place[:-2])}\n"
+        gpu_files, links = files(len(gpus), "nvidia")
+        answers = {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], **calls(*gpus), "run:dmesg": text}
+        report = audit(make_machine({**BASE, **gpu_files}, links, answers, deep=True), TERMS, areas=AREAS)
+
+        (finding,) = (one for one in report.findings() if one.rule == SAID[line])
+        said = f"{finding.about} {finding.message}"
+        assert place[:-2] in said
+        assert not any(other[:-2] in said for other in places if other != place), index
