@@ -580,6 +580,17 @@ def test_who_waits_elsewhere_waits_for_no_gpu(lines: tuple[str, ...]) -> None:
     assert read(*lines) == []
 
 
+def test_memory_that_a_driver_does_not_get_is_told_of_the_program_that_asked() -> None:
+    """The kernel's own functions stand above the driver's in the stack."""
+    line = "train_process: page allocation failure: order:5, mode:0x40dc0(GFP_KERNEL|__GFP_COMP|__GFP_ZERO), nodemask=(null)"
+    stack = ("Call Trace:", " warn_alloc+0x7b/0xe0", " __alloc_pages_slowpath+0xd3c/0xd80", " os_lock_user_pages+0x8d/0x1a0 [nvidia]")
+
+    assert [(fault.kind, fault.text) for fault in read(line, *stack)] == [
+        ("full", "train_process: page allocation failure in os_lock_user_pages of nvidia")
+    ]
+    assert read(line, *stack[:-1], " ext4_mb_load+0x8d/0x1a0 [ext4]") == []
+
+
 def test_a_cpu_that_stands_in_a_driver_is_told_whatever_watches_it() -> None:
     place = "RIP: 0010:os_get_current_time+0x9/0x20 [nvidia]"
     stalls = ("rcu: INFO: rcu_preempt self-detected stall on CPU", "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:")

@@ -19,13 +19,17 @@ BEGINNINGS = (
     *("BUG: ", "Oops", "general protection fault", "kernel BUG at", "Unable to handle kernel"),
     *("detected stall", "hard LOCKUP on cpu"),
 )
-WAITS = "INFO: task "
+STORIES = {"hung": "INFO: task ", "full": "page allocation failure: order:"}
+"""How stories begin that a stack behind them tells of a driver, by the kind of fault."""
 _BEGAN = lazy(
     r"^(\S{1,40}) .{0,120}?\b((?:BUG: |Oops|general protection fault|kernel BUG at|Unable to handle kernel"
     r"|\w{3,12} (?:self-)?detected stalls? on|Watchdog detected hard LOCKUP|detected hard LOCKUP).{0,120})"
 )
 _WHERE = lazy(r"\b(?:RIP:|EIP:|IP:|pc :|NIP) .{0,60}?(?:\b(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(\w{1,30}))?|$)")
-_WAITS = lazy(r"^(\S{1,40}) .{0,120}?\bINFO: (task .{1,40} blocked for more than [0-9]{1,9} seconds)")
+_STORY = lazy(
+    r"^(\S{1,40}) .{0,120}?(?:\bINFO: (?P<hung>task .{1,40} blocked for more than [0-9]{1,9} seconds)"
+    r"|(?<![^\s])(?P<full>[^\s:]{1,16}: page allocation failure): order:)"
+)
 _FRAME = lazy(r" (?<!\? )(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(\w{1,30})")
 _PASSES_ON = ("drm", "drm_kms_helper", "drm_ttm_helper", "ttm", "gpu_sched")
 _DRIVER = lazy(r"nvidia(?:_(?!fs)\w{2,12})?|amdgpu|xe|i915")
@@ -60,17 +64,18 @@ def crashes(log: str) -> Iterator[Fault]:
             began = None
 
 
-def waits(log: str) -> Iterator[Fault]:
-    """Each program that waits in the kernel for minutes, where the nearest module of its stack is the driver of a GPU."""
-    if WAITS not in log:
+def stories(log: str) -> Iterator[Fault]:
+    """Tell of programs that wait in the kernel for minutes, or got no memory there, in a GPU's driver: the stack's nearest module."""
+    if not any(words in log for words in STORIES.values()):
         return
     began, left = None, 0
     for line in log.splitlines():
-        if WAITS in line:
-            began, left = _WAITS.match(line), MAX_FRAMES
+        if any(words in line for words in STORIES.values()):
+            began, left = _STORY.match(line), MAX_FRAMES
         elif began and left > 0 and (frame := _FRAME.search(line)) and frame[2] not in _PASSES_ON:
             if _DRIVER.fullmatch(frame[2]):
-                text = neutral(f"{began[2]} in {frame[1]} of {frame[2]}", MAX_TEXT)
-                yield Fault("a GPU", text, "hung", None, 1, neutral(began[1], 40))
+                kind = str(began.lastgroup)
+                text = neutral(f"{began[kind]} in {frame[1]} of {frame[2]}", MAX_TEXT)
+                yield Fault("a GPU", text, kind, None, 1, neutral(began[1], 40))
             began = None
         left -= 1

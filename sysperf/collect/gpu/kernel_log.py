@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import structs
 
 from sysperf.collect.gpu import log_faults
-from sysperf.collect.gpu.crashes import crashes, waits
+from sysperf.collect.gpu.crashes import crashes, stories
 from sysperf.collect.gpu.log_faults import Fault
 from sysperf.collect.gpu.windows import unplaced
 from sysperf.model.record import Record, fact
@@ -84,7 +84,7 @@ def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], b
             _add(sxids, "SXid", match)
         elif (fault := log_faults.read_fault(line, places)) and counts(fault):
             log_faults.add(faults, fault)
-    for fault in filter(counts, (*crashes(log), *waits(log), *unplaced(log, places))):
+    for fault in filter(counts, (*crashes(log), *stories(log), *unplaced(log, places))):
         log_faults.add(faults, fault)
     return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 

@@ -61,7 +61,7 @@ NVIDIA = {
     r"|rm_init_rm\(\) failed|failed to initialize module|RM cannot boot|VBIOS boot failed|SEC_FAULT lockdown"
     r"|\*\*\* Cannot (?:attach gpu|pre-initialize|initialize the device|load state)",
     "probe": r"probe routine failed|None of the NVIDIA .{1,40} were initialized",
-    "reset": r"\[NV_ERR_RESET_REQUIRED\]|GPU marked for reset",
+    "reset": r"\[NV_ERR_(?:RESET_REQUIRED|GPU_IN_FULLCHIP_RESET)\]|GPU marked for reset",
     "boot": r"unexpected WPR2 already up|in a bad state and may need to be reset|failed to wait for GFW"
     r"|failed to execute (?:Booter|FWSEC|Scrubber)|Booter failed with non-zero|Failed to boot GSP|Cannot initialize GSP firmware"
     r"|waiting for (?:lockdown release|GSP target mask release|GSP falcon reset|SEC2-RTOS|RISC-V to halt)|GSP-FMC reported an error"
