@@ -580,6 +580,16 @@ def test_who_waits_elsewhere_waits_for_no_gpu(lines: tuple[str, ...]) -> None:
     assert read(*lines) == []
 
 
+@pytest.mark.parametrize("between", ["\n               ", f"\n{AT}"])
+def test_a_gpu_that_wants_another_module_is_named_in_each_form_of_the_log(between: str) -> None:
+    """And the failed start that follows from it is not told beside it, whose advice is another one."""
+    refused = f"NVRM: The NVIDIA GPU {PLACE} (PCI ID: 10de:2c3a){between}NVRM: installed in this system requires use of the NVIDIA open kernel modules."
+
+    (fault,) = read(refused, f"NVRM: GPU {PLACE}: RmInitAdapter failed! (0x22:0x56:897)")
+
+    assert (fault.kind, fault.bus_id) == ("open-module", PLACE)
+
+
 def test_memory_that_a_driver_does_not_get_is_told_of_the_program_that_asked() -> None:
     """The kernel's own functions stand above the driver's in the stack."""
     line = "train_process: page allocation failure: order:5, mode:0x40dc0(GFP_KERNEL|__GFP_COMP|__GFP_ZERO), nodemask=(null)"

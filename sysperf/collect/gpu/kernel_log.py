@@ -29,6 +29,7 @@ NVLINK5 = range(144, 151)
 _REMAPPING_FAILED = 64
 _UNITS = {"NETIR_LINK_DOWN": "NETIR_LINK_EVT", "NVLPW_CTRL": "NVLPW", "NETIR_INT": "NETIR"}
 """Names that drivers of different branches have for one unit."""
+_REST = "NVRM: installed in this system "
 _DRIVERS = ("SXid", *log_faults.MARKS)
 
 _AT = r"^(\S{1,40}) .{0,80}?"
@@ -90,10 +91,13 @@ def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], b
 
 
 def _joined(log: str) -> list[str]:
-    """The lines of drivers of GPUs. Of a message of several lines the kernel indents the rest, and the driver begins each with its name."""
+    """The lines of drivers of GPUs. Of a message of several lines the kernel indents the rest, and the driver begins each with its name.
+
+    Some logs give each of its lines a time of its own.
+    """
     lines: list[str] = []
     for line in log.splitlines():
-        if line.startswith(" ") and lines:
+        if lines and (line.startswith(" ") or (_REST in line and lines[-1].endswith(")") and "(PCI ID: " in lines[-1])):
             if "NVRM: " in line and len(lines[-1]) < MAX_LINE:
                 lines[-1] = f"{lines[-1].rstrip()} {line.partition('NVRM: ')[2].strip()}"
         else:
