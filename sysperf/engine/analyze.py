@@ -29,7 +29,7 @@ from sysperf.trace.output.drawing import Subject
 from sysperf.trace.rank_summary import RankSummary, summarize
 from sysperf.trace.ranks import job, waits
 from sysperf.trace.reading.readers import read
-from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
+from sysperf.trace.replay.fixes import BY_NAME, GONE, STRAGGLER, of_straggler, together, together_cpu
 
 MAX_RANKS = 4_096
 Progress = Callable[[str, float], None]
@@ -176,7 +176,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     snapshot = Snapshot(taken_at=now(), root=trace.ranks[0].file if trace.ranks else "", areas={"trace": Area(trace)})
     judged = judge(ruleset, snapshot, ("trace",))
     if accounting is not None:
-        trace = _held_up(_with_gains_of(judged.answers, trace, accounting))
+        trace = _held_up(_with_gains_of(judged.answers, trace, accounting), accounting)
     found = sorted((_complete(answer, trace, ruleset) for answer in judged.answers), key=_order)
     if trace.verdict == "healthy" and (named := _most_serious(found)):
         trace = msgspec.structs.replace(trace, verdict="compute-bound", why=f"{trace.why}, and {named}")
@@ -188,28 +188,31 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     return Result(analysis, report, accounting)
 
 
-_HOLDING = {"comm-bound": ("collectives", ("communication",)), "copy-bound": ("copies", ("h2d", "pageable"))}
-"""What a program is bound by, in words, and the fixes without which it would not be."""
+_HOLDING = {"comm-bound": "collectives", "copy-bound": "copies"}
+"""What a program seems to be bound by, in words."""
 MIN_HELD_PCT = 10.0
 """What gains less when it is gone does not bound a program."""
 MIN_OTHERWISE_BUSY_PCT = 50.0
 """A device that hardly does anything else is bound by it all the same."""
 
 
-def _held_up(trace: Trace) -> Trace:
+def _held_up(trace: Trace, accounting: Accounting) -> Trace:
     """The trace with the verdict that its device is busy, where a replay without what it seems to be bound by takes as long.
 
     Copies may run alone while the host would be no sooner with the next launches, and collectives beside a host that computes.
+    What has a stream of its own, and takes longer than all else, bounds a program whose fix gains nothing.
     """
     (only,) = trace.ranks
-    words, fixes = _HOLDING.get(trace.verdict, ("", ()))
-    gains = [prediction.high for prediction in only.replay.predictions if prediction.fix in fixes]
+    words = _HOLDING.get(trace.verdict, "")
     figures, busy = only.figures, only.figures.gpu_busy_pct_mean or 0.0
     alone = (figures.nccl_exposed_pct if words == "collectives" else figures.copy_exposed_pct) or 0.0
     are_back = words == "copies" and 2 * (figures.d2h_exposed_pct or 0.0) >= (figures.copy_exposed_pct or 0.0)
-    if not gains or max(gains) >= MIN_HELD_PCT or busy < MIN_BUSY_PCT or busy - alone < MIN_OTHERWISE_BUSY_PCT or are_back:
+    if not words or not only.replay.usable or busy < MIN_BUSY_PCT or busy - alone < MIN_OTHERWISE_BUSY_PCT or are_back:
         return trace
-    why = f"the device is busy {busy:.0f} % of the time, and without {words} that run alone it would gain {max(gains):.0f} %, by replay"
+    gained = accounting.replayer().gain([(GONE[words], GONE[words])])[1]
+    if gained >= MIN_HELD_PCT:
+        return trace
+    why = f"the device is busy {busy:.0f} % of the time, and without {words} that run alone it would gain {gained:.0f} %, by replay"
     told = msgspec.structs.replace(only, verdict="compute-bound", why=why)
     return msgspec.structs.replace(trace, ranks=(told,), verdict=told.verdict, why=why)
 

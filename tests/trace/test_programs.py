@@ -668,6 +668,26 @@ def test_of_two_programs_in_one_file_one_is_analyzed(tmp_path: Path) -> None:
     assert "one of 2 programs in the file" in " ".join(text.render(result.analysis).split())
 
 
+def test_four_ranges_that_say_that_they_are_steps_are_enough(tmp_path: Path) -> None:
+    """Three times from one to the next, in each of which the host works for 6 of 10 ms. Other names need five."""
+
+    def named(name: str) -> Rank:
+        machine = Machine()
+        for number in range(4):
+            start = machine.now
+            for _ in range(40):
+                machine.kernel(100)
+            machine.synchronize()
+            machine.think(6 * MS)
+            machine.range(name.format(number), start)
+        return rank(analyzed(tmp_path, machine.trace()))
+
+    step, other = named("train_step {}"), named("work")
+
+    assert (step.verdict, step.steps.by, step.steps.count) == ("host-bound", "NVTX", 3)
+    assert (other.verdict, other.steps.by) == ("cannot-tell", "")
+
+
 def test_a_process_without_steps_that_has_a_device_of_its_own_is_another_program(tmp_path: Path) -> None:
     """Its device is idle most of the time that the first one trains, and its helpers, which launch nothing, belong to the first one."""
 

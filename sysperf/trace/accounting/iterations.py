@@ -17,7 +17,8 @@ from sysperf.trace.host_facts import Steps
 from sysperf.trace.intervals import Interval, length, median
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Spans, Timeline
 
-MIN_REPEATS = 4
+MIN_REPEATS, MIN_NAMED = 4, 3
+"""Iterations; of those whose ranges say that they are steps, fewer do. From one to the next, so that the last range ends the last one."""
 MAX_SPREAD = 3.0
 """Iterations of one program do not differ by more; what does is no iteration, or no steady state."""
 MIN_COVERED = 0.5
@@ -56,7 +57,7 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     }
     launching = _launching(timeline, window)
     named = _without_long_start(_annotations(timeline, is_step))
-    if len(named) >= MIN_REPEATS and _cover(named, launching) and not are_layers(timeline, window, len(named)):
+    if len(named) >= MIN_NAMED and _cover(named, launching) and not are_layers(timeline, window, len(named)):
         return "NVTX", named
     for by, candidates_of in others.items():
         candidates = candidates_of(timeline)

@@ -128,6 +128,11 @@ FIXES = (
     ),
     *(_of_kind(name, flag) for name, flag in nodes.OF_KINDS.items()),
 )  # fmt: skip
+GONE = {
+    "collectives": Edit(beside=nodes.NCCL, speed=((nodes.NCCL, 0.0),)),
+    "copies": Edit(beside=nodes.H2D, no_waits=_COPYING, speed=((nodes.H2D, 0.0),)),
+}
+"""What is there to see whether it holds a program up: it takes no time, and nothing waits for it."""
 BY_NAME = {fix.name: fix for fix in FIXES}
 
 
