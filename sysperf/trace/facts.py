@@ -128,6 +128,9 @@ class Skew(Record, kw_only=True):
     """What ranks of one job show beside each other."""
 
     ranks: int = 0
+    doubles: Annotated[
+        tuple[int, ...], fact("numbers of ranks that several files have, as of two runs: these are no ranks of one job, and not compared")
+    ] = ()
     matched: Annotated[int, fact("collectives that all ranks have")] = 0
     late: Annotated[
         tuple[int, ...],

@@ -101,6 +101,8 @@ def _kinds(rank: Rank, ranks: tuple[Rank, ...]) -> tuple[ExchangeRow, ...]:
 def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Skew:
     """Return who the others wait for, and whose kernels are slow."""
     matched = _matched(each)
+    if doubles := _doubles(each):
+        return Skew(ranks=len(each), doubles=doubles)
     slow, slow_rank = _slow_kernels(each)
     base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
     if len(matched) < MIN_MATCHED:
@@ -247,7 +249,9 @@ def _matched(each: list[RankSummary]) -> list[list[Entry]]:
 
 
 def _places(each: list[RankSummary]) -> list[list[int]]:
-    """Return where each collective that every rank has stands in the lists of the ranks."""
+    """Return where each collective that every rank has stands in the lists of the ranks; of files of one rank, none does."""
+    if _doubles(each):
+        return []
     by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
     for summary in each:
         seen: Counter[str] = Counter()
@@ -255,6 +259,12 @@ def _places(each: list[RankSummary]) -> list[list[int]]:
             by_key[entry.key, seen[entry.key]].append(place)
             seen[entry.key] += 1
     return [places for places in by_key.values() if len(places) == len(each) > 1]
+
+
+def _doubles(each: list[RankSummary]) -> tuple[int, ...]:
+    """The numbers that several files say that their rank has: they are of several runs or times, and nobody waited for another."""
+    numbers = Counter(summary.rank for summary in each)
+    return tuple(sorted(number for number, count in numbers.items() if number is not None and count > 1))
 
 
 def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:

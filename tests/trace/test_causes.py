@@ -10,6 +10,7 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
 from sysperf.model.finding import Gain
+from sysperf.report.analysis import render
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.facts import Trace
@@ -775,6 +776,19 @@ def test_a_rank_that_pauses_in_each_step_is_late_though_others_were_interrupted(
 
     assert compare(each, [{"time between operators": 4.0, "time in operators": 55.0}, pausing]).late == (1,)
     assert compare(each, [{"time between operators": 24.0, "time in operators": 35.0}, pausing]).late == ()
+
+
+def test_files_of_one_rank_are_not_compared(tmp_path: Path) -> None:
+    """Two windows of rank 0: it waited for others in the first one, and that the second one was late is no news."""
+    files = ranks_of_a_job(tmp_path, 3 * MS)[:2]
+    for file in files:
+        Path(file).write_text(Path(file).read_text().replace('"distributedInfo": {"rank": 1}', '"distributedInfo": {"rank": 0}'))
+    result = analyze(files, rules()).analysis
+    text = " ".join(render(result).split())
+
+    assert (result.trace.skew.doubles, result.trace.skew.late, result.trace.skew.matched) == ((0,), (), 0)
+    assert "Several files say that they are rank 0" in text
+    assert "ddp.unequal-ranks" not in {finding.rule for finding in result.findings}
 
 
 def test_of_three_ranks_two_of_which_are_late_in_turn_none_is_far_the_latest(tmp_path: Path) -> None:
