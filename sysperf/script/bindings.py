@@ -249,14 +249,27 @@ class Bindings:
         is_method = isinstance(owner, ast.ClassDef)
         if isinstance(owner, ast.ClassDef) and function.name == "__init__":
             return [call for call in self.calls.get(owner.name, []) if isinstance(call.func, ast.Name)]
-        sites = [call for call in self.calls.get(function.name, []) if _may_call(call.func, is_method)]
+        known = self.calls.get(function.name, [])
+        made = {call for call in known if self._is_made_of(call.func, owner)} if isinstance(owner, ast.ClassDef) else set()
+        sites = [call for call in known if call in made or _may_call(call.func, is_method)]
         if isinstance(owner, ast.ClassDef):  # an agent that acts lets its networks act
             sites = [site for site in sites if not (_is_of_a_part(site.func) and self._tree.class_of(site) is owner)]
         if len(self.functions[function.name]) == 1:
             return sites
         if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
-            return []
-        return [call for call in sites if last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner)]
+            return [*made]
+        return [
+            call
+            for call in sites
+            if call in made or (last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner))
+        ]
+
+    def _is_made_of(self, called: ast.expr, owner: ast.ClassDef) -> bool:
+        """Whether a method is called on what a call of its class made: ``tracker = Tracker(); tracker.update(x)``."""
+        name = dotted(called.value) if isinstance(called, ast.Attribute) else ""
+        bindings = self.lookup(called, name) if name and name != "self" else []
+        made = (binding.value for binding in bindings if not binding.path and not binding.element)
+        return any(isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == owner.name for value in made)
 
     def arguments(self, parameter: tuple[Function, int]) -> list[ast.expr]:
         """What the calls in this file give to a parameter, worked out once for the calls that are known."""

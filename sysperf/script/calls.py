@@ -96,6 +96,8 @@ METHODS = frozenset(
         "flatten_indices",
     )
 )
+_HEIRS = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+"""Classes of which an heir of the file does the same."""
 _CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer", "time.process_time")
 _VERSION = lazy(r"\d+\.\d+[\w.]*")
 _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
@@ -252,6 +254,10 @@ def _watched(file: File, call: ast.Call) -> str:
     name = file.names.qualified(call.func)
     if name in WATCHED or name.startswith(PREFIXES):
         return name
+    made = file.names.classes.get(name)
+    bases = [file.names.qualified(base) for base in made.bases] if made is not None else []
+    if inherited := [base for base in bases if base in _HEIRS]:
+        return inherited[0]
     if isinstance(call.func, ast.Attribute) and (what := _method(file, call, call.func)):
         return what
     if name == "next" and _begins_anew(file, call):

@@ -33,4 +33,14 @@ def truth(file: File, call: ast.Call, name: str, place: int, default: bool) -> b
     if given is None:
         return None if file.names.is_open(call) else default
     value = file.names.constant(given)
-    return value if isinstance(value, bool) else None
+    return value if isinstance(value, bool) else True if _is_of_a_gpu(file, given) else None
+
+
+def _is_of_a_gpu(file: File, given: ast.expr) -> bool:
+    """``device == "cuda"``, ``device.type != "cpu"``, ``torch.cuda.is_available()``: on wherever there is something to copy to."""
+    if isinstance(given, ast.Call):
+        return file.names.qualified(given.func) == "torch.cuda.is_available"
+    if not isinstance(given, ast.Compare) or not isinstance(given.comparators[0], ast.Constant):
+        return False
+    told = (type(given.ops[0]), given.comparators[0].value)
+    return told in ((ast.Eq, "cuda"), (ast.NotEq, "cpu"))

@@ -11,7 +11,7 @@ from sysperf.script.facts import Sync
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
-from sysperf.script.transfers import is_copied_back, is_to_device
+from sysperf.script.transfers import is_copied_back, is_to_device, target
 from sysperf.script.values import Value
 from sysperf.startup import lazy
 
@@ -45,9 +45,9 @@ def syncs(file: File) -> Iterator[Sync]:
 def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
     """``x.item()``, ``float(x)``: the expression, how it waits, and of what."""
     for call in file.tree.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
+        if isinstance(call.func, ast.Attribute) and (how := _read_by(file, call)):
             if not _is_part(file, call) and (of := _read(file, call, call.func)):
-                yield call, call.func.attr, of
+                yield call, how, of
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "type" and call.args:
             host = isinstance(call.func.value, ast.Call) and file.names.qualified(call.func.value.func) == "torch.from_numpy"
             if not host and file.names.qualified(call.args[0]) in _HOST_TYPES and (of := _moved_tensor(file, call.func.value)):
@@ -154,32 +154,41 @@ def _is_part(file: File, call: ast.Call) -> bool:
     return False
 
 
+def _read_by(file: File, call: ast.Call) -> str:
+    """The method that copies a value to the host: ``item`` and its like, and ``cpu`` for ``to("cpu")``."""
+    name = last_name(call.func)
+    return name if name in _READS else "cpu" if name == "to" and target(file, call) == "cpu" else ""
+
+
 def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
     """What kind of tensor ``x.cpu().item()`` reads; where that is not known, by the method: nothing else has `item` where torch is used."""
-    owner, chain = method.value, {method.attr}
-    while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in (*_READS, *_CHAINED):
+    how = _read_by(file, call)
+    owner, chain = method.value, {how}
+    while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and (name := _read_by(file, owner) or _chained(owner)):
         if file.names.qualified(owner.func).startswith(("numpy.", "torch.")):
             break
-        chain.add(owner.func.attr)
+        chain.add(name)
         owner = owner.func.value
     chain |= {last_name(part.func) for part in within(owner) if isinstance(part, ast.Call)}
-    if (method.attr == "numpy" and "cpu" not in chain and not call.keywords) or is_copied_back(file, owner):
+    if (how == "numpy" and "cpu" not in chain and not call.keywords) or is_copied_back(file, owner):
         return ""  # of a tensor on a device `numpy` raises: this one lies in the host's memory
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):
         return of if "cpu" in chain and not _is_drawn(file, owner) else _moved_tensor(file, owner)
     if (
         "number" in kinds
-        and (method.attr != "item" or kinds == {"number"} or _is_asked(file, call, owner))
+        and (how != "item" or kinds == {"number"} or _is_asked(file, call, owner))
         and dotted(owner) not in file.names.augmented
     ):
         return ""  # of what is a number elsewhere only, `item` reads a tensor
     if kinds & {"array", "host", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
         return ""
-    evident = (
-        method.attr == "item" or (method.attr == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
-    )
-    return "tensor" if evident and (file.uses_torch or kinds & set(_TENSORS)) and not call.args else ""
+    evident = how == "item" or (how == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
+    return "tensor" if evident and (file.uses_torch or kinds & set(_TENSORS)) and (not call.args or how == "cpu") else ""
+
+
+def _chained(call: ast.Call) -> str:
+    return last_name(call.func) if last_name(call.func) in _CHAINED else ""
 
 
 def _is_asked(file: File, call: ast.Call, owner: ast.expr) -> bool:

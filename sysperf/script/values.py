@@ -188,7 +188,12 @@ class Values:
             given = self._used(self._names.arguments(binding.parameter))
             known = [value for expression in given for value in self.of(expression, depth - 1)]
             known = known or [value for kinds in self._names.outside.given(*binding.parameter) for value in self._told(kinds)]
-            return known or self._of_forward(*binding.parameter) or self._of_namesake(*binding.parameter)
+            return (
+                known
+                or self._of_forward(*binding.parameter)
+                or self._annotated(*binding.parameter)
+                or self._of_namesake(*binding.parameter)
+            )
         if binding.value is None:
             return ()
         if binding.element:
@@ -211,6 +216,12 @@ class Values:
         required = range(1, len(arguments) - len(function.args.defaults))
         annotation = arguments[index].annotation if index in required else None
         return [Value("tensor", guess=True)] if index in required and (annotation is None or "Tensor" in ast.dump(annotation)) else []
+
+    def _annotated(self, function: Function, index: int) -> list[Value]:
+        """What its annotation says of a parameter: ``loss: torch.Tensor``."""
+        annotation = [*function.args.posonlyargs, *function.args.args][index].annotation if index >= 0 else None
+        is_tensor = annotation is not None and self._names.qualified(annotation) in ("torch.Tensor", "Tensor")
+        return [Value("tensor")] if is_tensor and function.name != "forward" else []
 
     def _of_namesake(self, function: Function, index: int) -> tuple[Value, ...]:
         """A loader that another function of the file makes under the name of a parameter that no call of the file gives."""

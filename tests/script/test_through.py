@@ -173,3 +173,45 @@ def test_a_loader_of_an_evaluation(dataset: str, workers: str, found: bool) -> N
     text += "".join(f"    {line}\n" for line in LOOP.splitlines())
     text += "    model.eval()\n    with torch.no_grad():\n        for x, y in val:\n            out = model(x.to(device))\n"
     assert bool(lines(text, "dataloader.inline")) == found
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [("tracker = Tracker()", True), ("tracker = make()", False), ("tracker = torch.optim.Adam(p)", False)],
+)
+def test_a_method_of_what_a_class_of_the_file_makes(made: str, found: bool) -> None:
+    """Also where each model has one of its name, and what is annotated as a tensor is one."""
+    text = f"{HEAD}class Tracker:\n    def update(self, loss: torch.Tensor, best):\n        if loss > self.best:\n            self.best = loss\n"
+    text += f"class Other:\n    def update(self):\n        pass\n{made}\n{LOOP}    tracker.update(history(loss), 1)\n"
+    assert bool(lines(text, "sync.branch-on-loss")) == found
+
+
+@pytest.mark.parametrize(
+    ("copied", "found"), [("out.to('cpu').numpy()", True), ("out.to('cpu')", True), ("out.to(device)", False), ("x.to(torch.int)", False)]
+)
+def test_a_copy_by_the_name_of_the_host(copied: str, found: bool) -> None:
+    """``to("cpu")`` waits as ``cpu()`` does, and is told once with what follows."""
+    assert len(lines(f"{HEAD}{LOOP}    kept.append({copied})\n")) == found
+
+
+@pytest.mark.parametrize(
+    ("pinned", "found"),
+    [
+        ("True", True),
+        ("device == 'cuda'", True),
+        ("device.type != 'cpu'", True),
+        ("torch.cuda.is_available()", True),
+        ("args.pin", False),
+        ("device == 'cpu'", False),
+    ],
+)
+def test_batches_that_are_pinned_where_there_is_a_gpu(pinned: str, found: bool) -> None:
+    """Copies of them may run beside the kernels."""
+    text = f"{HEAD}from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=4, pin_memory={pinned})\n{LOOP}"
+    assert bool(lines(text, "transfer.blocking")) == found
+
+
+@pytest.mark.parametrize(("base", "found"), [("torch.nn.DataParallel", True), ("torch.nn.Module", False)])
+def test_an_heir_of_data_parallel(base: str, found: bool) -> None:
+    """It does the same, whatever attributes it gives besides."""
+    assert bool(lines(f"{HEAD}class Several({base}):\n    pass\nmodel = Several(net)\n{LOOP}", "ddp.dataparallel")) == found
