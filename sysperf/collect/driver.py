@@ -37,6 +37,7 @@ AMDGPU = "/sys/module/amdgpu/version"
 AMDGPU_PARAMETERS = "/sys/module/amdgpu/parameters"
 HOLD_BACK = {"dpm": "0", "msi": "0", "vramlimit": ""}
 """Parameters that are for finding faults, with the value that does harm; any but 0 of the last."""
+HOLD_BACK_FILES = tuple(f"{AMDGPU_PARAMETERS}/{name}" for name in HOLD_BACK)
 DKMS = "/var/lib/dkms/amdgpu"
 ROCM_LIBRARIES = "/opt/rocm*/lib"
 KFD = "/dev/kfd"
@@ -117,7 +118,7 @@ class Driver(Record):
     ] = None
     amdgpu_held_back: Annotated[
         tuple[str, ...] | None,
-        fact("parameters of the loaded amdgpu that hold GPUs back, such as dpm=0", *(f"{AMDGPU_PARAMETERS}/{name}" for name in HOLD_BACK)),
+        fact("parameters of the loaded amdgpu that hold GPUs back, such as dpm=0", *HOLD_BACK_FILES),
     ] = None
     amdgpu_unbuilt: Annotated[
         str | None,
