@@ -484,6 +484,27 @@ def test_events_of_one_moment_are_said_to_be_the_reason(tmp_path: Path) -> None:
     assert timeline.damage.truncated == "more than 10,000 of its first events start at one time"
 
 
+@pytest.mark.parametrize(("host_ms", "verdict"), [(0, "healthy"), (6, "host-bound")])
+def test_steps_whose_kernels_a_cut_file_lost_are_not_idle(tmp_path: Path, host_ms: float, verdict: str) -> None:
+    """A profiler writes down last what devices did: of eight steps, the file has the host's side of all, and the kernels of five and a half."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(100):
+            machine.kernel(100)
+        machine.synchronize("cudaStreamSynchronize")
+        machine.think(host_ms * 1_000)
+
+    events = steps(Machine(), 8, step).trace()["traceEvents"]
+    kernels = [event for event in events if event["cat"] == "kernel"]
+    kept = [event for event in events if event["cat"] != "kernel"] + kernels[:550]
+    cut = json.dumps({"schemaVersion": 1, "traceEvents": kept})[:-40]
+
+    facts = account(read(written(tmp_path, cut)))
+
+    assert (facts.verdict, facts.steps.count) == (verdict, 4)
+    assert "breaks off" in facts.trust.truncated
+
+
 def test_a_file_without_a_possible_duration_is_not_said_to_hold_nothing_known(tmp_path: Path) -> None:
     """200 operators and as many kernels end before they begin."""
     events = [

@@ -125,7 +125,9 @@ def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list
 
 def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
-    marked, loads = _kept(_recorded_steps(timeline), timeline.cut), _kept(loader_calls(timeline).spans, timeline.cut)
+    marked, loads = (_kept(spans, timeline.cut) for spans in (_recorded_steps(timeline), loader_calls(timeline).spans))
+    if (lost := _lost_from(timeline)) is not None:
+        marked, loads = ([span for span in spans if span[1] <= lost] for spans in (marked, loads))
     window = _of_steps(marked)
     return _without_tail(window, timeline) if window else _of_loader(loads) or extent(timeline)
 
@@ -166,6 +168,23 @@ def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequen
 def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:
     """Return those of which the timeline has all events. The device may do the last one's work after the cut."""
     return steps_in_order if cut is None else [step for step in steps_in_order if step[1] <= cut][:-1]
+
+
+def _lost_from(timeline: Timeline) -> int | None:
+    """Return when the host made the first of those last launches of a damaged file whose operations are not in it; None: there are none.
+
+    A profiler writes down last what devices did. Of a file that is cut, they seem to have done nothing in the last steps.
+    """
+    damage, calls, texts = timeline.damage, timeline.calls, timeline.names.texts
+    if not timeline.operations or not (damage.truncated or damage.is_open or damage.dropped):
+        return None
+    launches = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
+    done = set(timeline.operations.correlation)
+    made = sorted(
+        (start, number in done) for start, number, name in zip(calls.start, calls.correlation, calls.name, strict=True) if name in launches
+    )
+    lost = list(itertools.takewhile(lambda launch: not launch[1], reversed(made)))
+    return lost[-1][0] if 0 < len(lost) < len(made) else None
 
 
 def _of_steps(iterations: list[Interval]) -> Window | None:
