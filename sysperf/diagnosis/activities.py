@@ -299,7 +299,13 @@ class Stacks(Record, kw_only=True):
         float, activity("one statement of the step, the largest outside of the model where nothing above names what it does")
     ] = 0.0
     statement_own: Annotated[float, activity("the same without what PyTorch's functions in Python do there")] = 0.0
-    needless: Annotated[bool | None, fact("whether only reports use what that statement makes; null: there is none")] = None
+    cure: Annotated[
+        str | None,
+        fact(
+            "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, weights, data, outputs, loss"
+            " (script/cures.py), or pieces, where it loops over them; empty: none; null: there is no statement"
+        ),
+    ] = None
     configuring: Annotated[
         float,
         activity(

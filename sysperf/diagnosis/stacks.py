@@ -22,7 +22,9 @@ MAX_TEXT = 200
 FORWARD, TRAINING = "forward", ("backward", "optimizer")
 
 OnLine = Callable[[Frame], bool]
-"""Tells of a line's source whether only reports use what it makes, or whether it calls a model whose weights nobody updates."""
+"""Tells of a line's source whether it calls a model whose weights nobody updates."""
+CureOf = Callable[[Frame], str]
+"""Tells which kind of cure a line's source proves."""
 _CHECKPOINTING = ("/torch/utils/checkpoint.py", "/activation_checkpointing/checkpointing.py", "/checkpoint/checkpoint_activations.py")
 """Of PyTorch, DeepSpeed and fairscale. The innermost of these calls and of a backward pass tells what is done."""
 _RECOMPUTES = frozenset(("recompute_fn", "unpack_hook", "backward"))
@@ -46,8 +48,9 @@ def describe(
     pid: int = 0,
     is_rank: bool = False,
     loop_of: LoopOf = lambda _: range(0),
-    only_reported: OnLine = lambda _: False,
     is_unoptimized: OnLine = lambda _: False,
+    cure_of: CureOf = lambda _: "",
+    cure_of_call: CureOf = lambda _: "",
 ) -> Stacks | None:
     """The shares of the main thread's time; None where no sample of it was taken. A rank waits for what it exchanges with others."""
     main = [sample for sample in samples.samples if sample.tid == (pid or samples.pid) or sample.thread == "MainThread"]
@@ -69,7 +72,8 @@ def describe(
     counts["recompute"] = min(total, sum(sample.count for sample in samples.samples if recomputes(sample.frames)))
     if checkpointed := _calls_of_checkpointing(main, rules):
         lines["recompute"] = checkpointed
-    if (hot := statements.hottest(main, kinds_of, rules, _heads(main, rules, loop_of))) is not None:
+    largest = statements.hottest(main, kinds_of, rules, _heads(main, rules, loop_of))
+    if (hot := statements.named(main, largest, rules, loop_of, cure_of, cure_of_call)) is not None:
         counts["statement"], counts["statement_own"] = hot.seen, hot.own
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
@@ -79,9 +83,10 @@ def describe(
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
     if at_work := _users_of(others, rules):
         lines["other_threads"] = at_work
-    needless = only_reported(hot.statement) if hot is not None else None
     threads = len({sample.tid for sample in others})
-    return Stacks(samples=total, **shares, other_threads=threads, needless=needless, lines=_hottest(lines, total, read_line))
+    return Stacks(
+        samples=total, **shares, other_threads=threads, cure=hot.cure if hot is not None else None, lines=_hottest(lines, total, read_line)
+    )
 
 
 def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> list[set[str]]:

@@ -15,6 +15,14 @@ from sysperf.startup import lazy
 MAX_BODY_LINES = 60
 MIN_CALLS = 0.02
 MIN_OF_FORWARD = 0.2
+MIN_PROVEN = 0.08
+"""Share of the main thread's samples in a line, from which its source is asked for a cure."""
+MAX_ASKED = 12
+"""Lines that are asked for."""
+MIN_OF_LARGEST = 0.7
+"""Of two statements of about the same size, of which one is within the other, the better proof is taken."""
+PROVEN = ("reported", "fixed", "discarded", "grows", "weights", "data")
+"""Kinds of cures, the surest first."""
 UNNAMED = frozenset(("other", "python", "looping", "to_host", "computed_readback"))
 """What a sample shows that says nothing of what it is for."""
 _APPENDS = lazy(r"^((?:self\.)?\w+)(?:: [^=]+)? = (?:torch\.|np\.|numpy\.)?(?:cat|concat|concatenate|[vh]stack|append)\(\s*[\[(]?\s*\1\b")
@@ -39,6 +47,77 @@ class Hot(NamedTuple):
     own: int
     """Of those, the samples in which no function of PyTorch is called that is written in Python."""
     within: Counter[Frame]
+    cure: str = ""
+    """The kind of cure that its source proves."""
+
+
+class Work:
+    """The samples in which the program's own code is at work beside its models, by the lines that are on the stack."""
+
+    def __init__(self, samples: Sequence[Sample], rules: Rules) -> None:
+        self._rules = rules
+        self._of_step = _functions_of_steps(samples, rules)
+        self._by_line: dict[Frame, list[tuple[Sample, Sequence[Frame]]]] = {}
+        self._calls: dict[Frame, list[tuple[Sample, Sequence[Frame]]]] = {}
+        for sample in samples:
+            phase = rules.phase(sample.frames)
+            for frame in dict.fromkeys(own := self._own(sample.frames, phase)):
+                self._by_line.setdefault(frame, []).append((sample, own))
+            for frame in set(self._callers(sample.frames)) if phase == "forward" else ():
+                self._calls.setdefault(frame, []).append((sample, [frame]))
+
+    def _own(self, frames: Sequence[Frame], phase: str) -> list[Frame]:
+        """The program's lines that are at work themselves, innermost first, up to the one in the function of the step.
+
+        What a module or a backward pass calls is its own from its own lines on.
+        """
+        if phase not in ("other", "forward", "backward"):
+            return []
+        users: list[Frame] = []
+        for frame in frames:
+            if self._rules.phase([frame]) != "other":
+                return users
+            if self._rules.user_frame([frame]) is not None:
+                users.append(frame)
+                if phase == "other" and (frame.file, frame.function) in self._of_step:
+                    return users
+        return []
+
+    def _callers(self, frames: Sequence[Frame]) -> Iterable[Frame]:
+        """The program's lines that call a module, by whatever function of PyTorch."""
+        for inner, outer in itertools.pairwise(frames):
+            if self._rules.phase([inner]) == "forward" and self._rules.user_frame([outer]) is not None:
+                yield outer
+
+    def proven(self, least: float, cure_of: Callable[[Frame], str], cure_of_call: Callable[[Frame], str]) -> Hot | None:
+        """The statement for which the source proves a cure, of those in so many samples; None: it proves none."""
+        found = []
+        for by_line, tells in ((self._by_line, cure_of), (self._calls, cure_of_call)):
+            counts = Counter({frame: sum(sample.count for sample, _ in seen) for frame, seen in by_line.items()})
+            large = [(frame, count) for frame, count in counts.most_common(MAX_ASKED) if count >= least]
+            found += [(frame, count, cure, by_line[frame]) for frame, count in large if (cure := tells(frame)) in PROVEN]
+        largest = max((count for _, count, _, _ in found), default=0)
+        alike = [one for one in found if one[1] >= MIN_OF_LARGEST * largest]
+        frame, count, cure, seen = min(alike, key=lambda one: (PROVEN.index(one[2]), -one[1]), default=(None, 0, "", []))
+        if frame is None:
+            return None
+        own = sum(
+            sample.count
+            for sample, _ in seen
+            if not any("-packages/torch/" in part.file for part in below_user(sample.frames, self._rules))
+        )
+        within: Counter[Frame] = Counter()
+        for sample, users in seen:
+            within[users[0]] += sample.count
+        return Hot(frame, count, own, within, cure)
+
+    def in_pieces(self, hot: Hot, loop_of: LoopOf) -> bool:
+        """Whether most of a statement's samples are in loops within it."""
+        at, loop = hot.statement, loop_of(hot.statement)
+        lines = [line for line in self._by_line if (line.file, line.function) == (at.file, at.function)]
+        seen = [one for line in lines if line.line == at.line or line.line in loop for one in self._by_line[line] if one[1][-1] == line]
+        of_loops = sum(sample.count for sample, users in seen if users[-1].line != at.line or any(map(loop_of, users[:-1])))
+        return of_loops >= MIN_OF_LARGEST * hot.seen
 
 
 def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rules: Rules, head_of: Callable[[Frame], Frame]) -> Hot | None:
@@ -64,6 +143,21 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
         return None
     statement, count = counts.most_common(1)[0]
     return Hot(statement, count, own[statement], within[statement])
+
+
+def named(
+    samples: Sequence[Sample], hot: Hot | None, rules: Rules, loop_of: LoopOf,
+    cure_of: Callable[[Frame], str], cure_of_call: Callable[[Frame], str],
+) -> Hot | None:  # fmt: skip
+    """The statement that is said: the one whose cure is proven, or the largest where that is much larger."""
+    work, total = Work(samples, rules), sum(sample.count for sample in samples)
+    proven = work.proven(MIN_PROVEN * total, cure_of, cure_of_call)
+    if proven is not None and (hot is None or proven.seen >= 0.5 * hot.seen):
+        return proven
+    if hot is None:
+        return None
+    cure = cure_of(hot.statement)
+    return hot._replace(cure="pieces" if cure != "loss" and work.in_pieces(hot, loop_of) else cure)
 
 
 def unoptimized(samples: Sequence[Sample], rules: Rules, is_unoptimized: Callable[[Frame], bool]) -> Counter[Frame]:

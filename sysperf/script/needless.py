@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from sysperf.script.source import Unreadable
@@ -44,7 +45,7 @@ _COMPUTES = lazy(
     r"|torchmetrics|jiwer|editdistance|Levenshtein|rapidfuzz|nltk|sacrebleu|rouge_score|evaluate|cv2|PIL|einops)(?:\.|$)"
 )
 """Modules whose functions compute."""
-_BUILTINS = frozenset(dir(builtins)) - {
+BUILTINS = frozenset(dir(builtins)) - {
     "input",
     "exec",
     "eval",
@@ -66,15 +67,38 @@ _Assigned = ast.Assign | ast.AnnAssign | ast.AugAssign
 def only_reported(text: str, line: int) -> bool:
     """Whether the statement or the loop at a line gives values to names that only reports use, if anything, and changes nothing else."""
     try:
-        return len(text) <= MAX_CHARS and _ends(parse(text), line)
-    except (Unreadable, RecursionError):  # functions that call each other, or operators, in a chain deeper than Python's
+        return len(text) <= MAX_CHARS and (file := _file(text)) is not None and _ends(file, line)
+    except RecursionError:  # functions that call each other, or operators, in a chain deeper than Python's
         return False
 
 
-def _ends(module: ast.Module, line: int) -> bool:
+class _File:
+    """A file that is asked about several of its lines."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self.module = module
+        self.functions = [node for node in ast.walk(module) if isinstance(node, Function)]
+        self._followers: dict[ast.AST, _Follower] = {}
+
+    def follower(self, scope: ast.Module | Function) -> _Follower:
+        """Return the one that follows the values of a function."""
+        if scope not in self._followers:
+            self._followers[scope] = _Follower(self.module, scope)
+        return self._followers[scope]
+
+
+@functools.lru_cache(maxsize=4)
+def _file(text: str) -> _File | None:
+    try:
+        return _File(parse(text))
+    except Unreadable:
+        return None
+
+
+def _ends(file: _File, line: int) -> bool:
     """Whether what a line makes goes nowhere but to reports."""
-    scope = _scope(module, line)
-    follower = _Follower(module, scope)
+    scope = max((node for node in file.functions if _covers(node, line)), key=lambda node: node.lineno, default=file.module)
+    follower = file.follower(scope)
     statement = next((node for node in _own(scope) if isinstance(node, ast.stmt) and _is_at(node, line)), None)
     made = follower.made(statement) if statement is not None else None
     return follower.ends(made) if made else False
@@ -86,7 +110,7 @@ class _Follower:
     def __init__(self, module: ast.Module, scope: ast.Module | Function) -> None:
         self._functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
         self._pure: dict[str, bool] = {}
-        self._modules, self._imported = _imports(module)
+        self._modules, self._imported = imports(module)
         self._scope = scope
         own = list(_own(scope))
         self._elsewhere = _nested_names(own) | {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
@@ -165,7 +189,7 @@ class _Follower:
             function = self._functions.get(name)
             if function is not None:
                 return self._is_pure_function(function)
-            return name in _BUILTINS or (name in self._imported and not _CHANGES.search(name))
+            return name in BUILTINS or (name in self._imported and not _CHANGES.search(name))
         if not isinstance(call.func, ast.Attribute):
             return False
         root = _root(call.func)
@@ -195,7 +219,7 @@ class _Follower:
         return True
 
 
-def _imports(module: ast.Module) -> tuple[set[str], set[str]]:
+def imports(module: ast.Module) -> tuple[set[str], set[str]]:
     """The names of modules, and of functions of modules, that compute and change nothing of a program."""
     modules, functions = set[str](), set[str]()
     for node in ast.walk(module):
@@ -206,10 +230,19 @@ def _imports(module: ast.Module) -> tuple[set[str], set[str]]:
     return modules | functions, functions
 
 
-def _scope(module: ast.Module, line: int) -> ast.Module | Function:
-    """The innermost function around a line, or the top level."""
-    around = [node for node in ast.walk(module) if isinstance(node, Function) and _covers(node, line)]
-    return max(around, key=lambda node: node.lineno, default=module)
+def is_pure(method: str) -> bool:
+    """Whether a method of this name changes nothing."""
+    return _PURE.match(method) is not None
+
+
+def changes(name: str) -> bool:
+    """Whether a function of this name changes what it gets, or something else."""
+    return _CHANGES.search(name) is not None
+
+
+def reports(name: str) -> bool:
+    """Whether a call of this name prints or logs."""
+    return _REPORTS.match(name) is not None
 
 
 def _own(scope: ast.Module | Function) -> Iterator[ast.AST]:
@@ -226,13 +259,13 @@ def _fresh(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that are only given containers and arrays which are made there: nobody else has what is put into these."""
     nodes = list(nodes)
     stores = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    pairs = [pair for node in nodes if isinstance(node, ast.Assign) for target in node.targets for pair in _pairs(target, node.value)]
-    pairs += [(node.target, node.value) for node in nodes if isinstance(node, ast.AnnAssign) and node.value is not None]
-    made = [target.id for target, value in pairs if isinstance(target, ast.Name) and _makes(value)]
+    both = [pair for node in nodes if isinstance(node, ast.Assign) for target in node.targets for pair in pairs(target, node.value)]
+    both += [(node.target, node.value) for node in nodes if isinstance(node, ast.AnnAssign) and node.value is not None]
+    made = [target.id for target, value in both if isinstance(target, ast.Name) and _makes(value)]
     return {name for name in made if made.count(name) == stores.count(name)}
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+def pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     """The targets of an assignment with the value of each, where both are written one by one."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         return list(zip(target.elts, value.elts, strict=True))

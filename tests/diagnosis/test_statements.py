@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sysperf.diagnosis import stacks
@@ -34,7 +36,7 @@ def test_the_statement_of_the_step_with_most_of_the_time_is_named() -> None:
 
     assert described.statement == 0.4
     assert {(line.what, line.line) for line in described.lines if line.what in ("statement", "within")} == {("statement", 6), ("within", 2)}
-    assert described.needless is False
+    assert described.cure == ""
 
 
 def test_a_torn_stack_makes_no_function_one_of_the_step() -> None:
@@ -61,7 +63,7 @@ def test_without_a_step_there_is_no_statement_of_one() -> None:
     """A server, or a program that loads: nothing tells where its steps are."""
     described = seen(SORTS, (at("next_batch", 2), at("<module>", 6)))
 
-    assert (described.statement, described.needless) == (0.0, None)
+    assert (described.statement, described.cure) == (0.0, None)
 
 
 def test_what_an_activity_names_is_no_statement_without_a_name() -> None:
@@ -79,15 +81,55 @@ def test_functions_of_pytorch_are_no_work_of_the_programs_own() -> None:
     assert (described.statement, described.statement_own) == (0.75, 0.25)
 
 
-def test_whether_only_reports_use_a_statement_is_asked_of_that_one() -> None:
-    """Of the hottest, by its own line."""
+def test_the_cure_of_a_statement_is_asked_of_the_lines_on_its_stacks() -> None:
+    """Of the one in the step, and of those that it calls; the surest kind is taken of two of the same size."""
     frames = [(at("errors", 20), at("<module>", 9)), (BACKWARD, at("<module>", 8))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
 
-    described = stacks.describe(taken, RULES, lambda _: "", only_reported=lambda frame: frame == at("<module>", 9))
+    def cure_of(frame: Frame) -> str:
+        return {at("<module>", 9): "data", at("errors", 20): "fixed"}.get(frame, "")
+
+    described = stacks.describe(taken, RULES, lambda _: "", cure_of=cure_of)
 
     assert described is not None
-    assert described.needless
+    assert (described.statement, described.cure) == (0.5, "fixed")
+    assert [line.line for line in described.lines if line.what == "statement"] == [20]
+
+
+def test_lines_within_a_forward_pass_and_in_hooks_are_asked_for_too() -> None:
+    """What a module calls of the program's own is at work from its own lines on; a layer's time is none of it."""
+    frames = [(at("forward", 30), CALL, at("<module>", 9)), (at("helper", 40), at("hook", 31), CALL, at("<module>", 9))]
+    frames += [(CALL, at("forward", 32), CALL, at("<module>", 9)), (BACKWARD, at("<module>", 8))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    asked: dict[bool, set[int | None]] = {True: set(), False: set()}
+
+    def cure_of(one: Frame, *, call: bool) -> str:
+        asked[call].add(one.line)
+        return ""
+
+    stacks.describe(taken, RULES, lambda _: "", cure_of=partial(cure_of, call=False), cure_of_call=partial(cure_of, call=True))
+
+    assert asked == {False: {30, 31, 40}, True: {32, 9}}
+
+
+def test_a_model_that_is_called_on_what_grows() -> None:
+    """Its time is in forward passes; the line that calls it is asked for."""
+    frames = [(CALL, at("forward", 30), CALL, at("<module>", 9))] * 3 + [(at("pick", 20), at("<module>", 10))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", cure_of_call=lambda one: "grows" if one.line == 9 else "")
+
+    assert described is not None
+    assert (described.statement, described.cure) == (0.75, "grows")
+
+
+def test_a_statement_of_pieces() -> None:
+    """Most of its time is in a loop within it, and the source proves nothing else."""
+    source = "def pick(a):\n    while a:\n        b = iou(a)\n\nx = pick(model(y))\nloss.backward()\n"
+    frames = (at("pick", 3), at("<module>", 5))
+
+    assert seen(source, frames, frames, (CALL, at("<module>", 5)), (BACKWARD, at("<module>", 6))).cure == "pieces"
 
 
 @pytest.mark.parametrize(

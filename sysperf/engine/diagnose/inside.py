@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -31,7 +32,7 @@ from sysperf.host.plain_files import open_found
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
-from sysperf.script.needless import only_reported
+from sysperf.script import cures
 from sysperf.script.reached import MODULE, SeenFile, loops, reached
 from sysperf.script.unoptimized import calls_unoptimized
 from sysperf.trace import phases
@@ -52,6 +53,7 @@ MAX_WRITING_S = 13.0
 ANALYSIS_S = 2.0
 """What is left for reading a trace."""
 RULES = Rules(phases.phase, phases.user_frame)
+Told = TypeVar("Told", bool, str)
 
 
 class Inside:
@@ -79,7 +81,8 @@ class Inside:
         owner = program or pid
         return stacks.describe(
             samples, RULES, partial(self.line, owner), is_rank=is_rank, loop_of=partial(self._loop, owner),
-            only_reported=partial(self._on_line, owner, only_reported), is_unoptimized=partial(self._on_line, owner, calls_unoptimized),
+            is_unoptimized=partial(self._on_line, owner, calls_unoptimized),
+            cure_of=partial(self._on_line, owner, cures.cure), cure_of_call=partial(self._on_line, owner, cures.of_call),
         )  # fmt: skip
 
     def _remember(self, samples: Samples, pid: int) -> None:
@@ -124,7 +127,7 @@ class Inside:
         around = [lines for lines in self._loops[key] if (frame.line or 0) in lines]
         return min(around, key=len, default=range(0))
 
-    def _on_line(self, pid: int, tells: Callable[[str, int], bool], frame: Frame) -> bool:
+    def _on_line(self, pid: int, tells: Callable[[str, int], Told], frame: Frame) -> Told:
         """What the source of a file tells of one of its lines."""
         self.line(pid, frame)
         return tells("\n".join(self._sources.get((pid, frame.file), [])), frame.line or 0)

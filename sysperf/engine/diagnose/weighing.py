@@ -13,6 +13,9 @@ from sysperf.model.rule import Rule
 
 MIN_SHARE_OF_GAIN = 0.5
 """Of another cause's share: one that takes as much of the step explains it."""
+GENERAL = "program.statement-in-step"
+"""What names any statement: a cause that knows what the line is for stands before it, unless it is about a small part only."""
+MIN_SHARE_OF_GENERAL = 0.6
 _STATES = ("confirmed", "likely", "explained", "contradicted")
 
 
@@ -71,7 +74,10 @@ def _explains(cause: Finding, other: Finding, rules: Mapping[str, Rule]) -> bool
         return False
     mutual = cause.rule in rules[other.rule].explains_where_most
     share, of_other = _share(cause, rules), _share(other, rules)
-    return of_other is None or (share or 0.0) >= (1.0 if mutual else MIN_SHARE_OF_GAIN) * of_other
+    least = 1.0 if mutual else MIN_SHARE_OF_GAIN
+    if mutual and GENERAL in (cause.rule, other.rule):
+        least = MIN_SHARE_OF_GENERAL if other.rule == GENERAL else 1 / MIN_SHARE_OF_GENERAL
+    return of_other is None or (share or 0.0) >= least * of_other
 
 
 def _share(cause: Finding, rules: Mapping[str, Rule]) -> float | None:

@@ -1,0 +1,207 @@
+"""Which kind of cure fits a line that takes much of each step, as far as the source of its file proves it.
+
+`fixed`      nothing that it reads changes from step to step: it can be made once.
+`grows`      it goes through all of what the loop makes longer: each step costs more than the one before.
+`discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
+`reported`   only prints and logs use what it makes.
+`weights`    it depends on the weights alone, and no loss is made of it: it need not be done in each step.
+`data`       it depends on data alone: other processes can make it while the model computes.
+`outputs`    it depends on what a model gave, and no loss is made of it.
+`loss`       it is a part of the loss, or hands it on.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Sequence
+
+from sysperf.script import discards, grows, needless
+from sysperf.script.definitions import called, root_of
+from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
+from sysperf.script.source import Unreadable
+from sysperf.script.syntax import Function, Tree, children_of
+from sysperf.startup import lazy
+
+MAX_CHARS = 1 << 17
+"""Of a longer file nothing is said."""
+_STEPS = lazy(r"clip|grad|zero_|^step$|scale|backward|optimizer")
+
+
+@functools.lru_cache(maxsize=4)
+def _source(text: str) -> Depends | None:
+    try:
+        return Depends(Tree(text)) if len(text) <= MAX_CHARS else None
+    except (Unreadable, RecursionError):
+        return None
+
+
+def cure(text: str, line: int) -> str:
+    """The kind of cure that fits the statement at a line of a file; empty where the source proves none."""
+    if (source := _source(text)) is None:
+        return ""
+    statement = _statement(source, line)
+    if statement is None:
+        return ""
+    try:
+        return _kind(source, statement, text, line)
+    except (TooTangled, RecursionError):
+        return ""
+
+
+def of_call(text: str, line: int) -> str:
+    """The kind of cure that fits a line that calls a model: what it is called with, and what becomes of its result."""
+    if (source := _source(text)) is None or (statement := _statement(source, line)) is None:
+        return ""
+    if discards.discards(source, statement):
+        return "discarded"
+    return "grows" if grows.goes_through(source, statement, of_model=True) else ""
+
+
+def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  # noqa: PLR0911 - one answer for each kind
+    if needless.only_reported(text, line) or _is_only_kept_for_reports(source, statement):
+        return "reported"
+    if discards.discards(source, statement):
+        return "discarded"
+    if grows.goes_through(source, statement):
+        return "grows"
+    work = _work(statement)
+    if work is None or not any(isinstance(node, ast.Call | ast.BinOp) for part in work for node in ast.walk(part)):
+        return ""
+    on = frozenset[str]().union(*(source.on(part, statement) for part in work))
+    on -= frozenset[str]() if source.trains else {WEIGHTS}
+    if on <= {EARLIER} and _gives_a_value(statement):
+        return "fixed"
+    if WEIGHTS in on and on <= {WEIGHTS, EFFECT} and not _is_of_training(source, statement):
+        return "weights"
+    if DATA in on and on <= {DATA, EFFECT} and _gives_a_value(statement):
+        return "data"
+    if not on & {MODEL, EARLIER}:
+        return ""
+    return "loss" if _is_of_training(source, statement) else "outputs"
+
+
+def _statement(source: Depends, line: int) -> ast.stmt | None:
+    """The innermost statement at a line; of a compound one its head."""
+    found: ast.stmt | None = None
+    block: list[ast.stmt] = source.tree.module.body
+    while (inner := next((node for node in block if node.lineno <= line <= (node.end_lineno or node.lineno)), None)) is not None:
+        found = inner
+        block = [part for part in children_of(inner) if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case)]  # type: ignore[misc]
+    return found if isinstance(found, ast.stmt) and not isinstance(found, Function | ast.ClassDef) and line <= _last_line(found) else None
+
+
+def _last_line(node: ast.stmt) -> int:
+    body = getattr(node, "body", None)
+    return (body[0].lineno - 1 if body[0].lineno > node.lineno else node.lineno) if body else (node.end_lineno or node.lineno)
+
+
+def _work(statement: ast.stmt) -> Sequence[ast.AST] | None:
+    """What a statement computes."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr):
+        return [statement.value] if statement.value is not None else None
+    if isinstance(statement, ast.For):
+        return [statement.iter, *statement.body]
+    return None
+
+
+def _gives_a_value(statement: ast.stmt) -> bool:
+    """Whether a statement gives names of its own a value, or the caller one, and is no step of a sum."""
+    if isinstance(statement, ast.Return):
+        return True
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else []
+    return bool(targets) and all(isinstance(part, ast.Name) for target in targets for part in _flat(target))
+
+
+def _flat(target: ast.expr) -> Iterable[ast.expr]:
+    return [part for one in target.elts for part in _flat(one)] if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def _is_of_training(source: Depends, statement: ast.stmt) -> bool:
+    """Whether a statement is a step of training itself, or a part of the loss."""
+    names = {called(node) for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    if any(_STEPS.search(name) for name in names):
+        return True
+    scope = source.scope_of(statement)
+    made = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        made.add(statement.target.id)
+    return isinstance(statement, ast.Return) or bool(made & _losses(source, scope))
+
+
+def _losses(source: Depends, scope: ast.AST) -> set[str]:
+    """The names in a function from which a backward pass starts or which it returns, and those of which they are made."""
+    nodes = [node for node in ast.walk(scope) if source.scope_of(node) is scope or node is scope]
+    found = {
+        name.id
+        for node in nodes
+        if isinstance(node, ast.Return) or (isinstance(node, ast.Call) and called(node) in ("backward", "grad"))
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name)
+    }
+    for _ in range(4):
+        for node in nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
+                targets = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
+                if targets & found:
+                    found |= {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
+    return found
+
+
+def _is_only_kept_for_reports(source: Depends, statement: ast.stmt) -> bool:
+    """Whether a function puts what it makes into a container of the file or of its object, of which only reports read."""
+    container: ast.expr | None = None
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Subscript):
+        container = statement.targets[0].value
+        made: ast.AST = statement.value
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and called(statement.value) in ("append", "add"):
+        function = statement.value.func
+        container = function.value if isinstance(function, ast.Attribute) else None
+        made = ast.Tuple(statement.value.args, ast.Load())
+    while isinstance(container, ast.Subscript):
+        container = container.value
+    if container is None or not isinstance(source.scope_of(statement), Function):
+        return False
+    if any(isinstance(node, ast.Call) and not _is_harmless(node) for node in ast.walk(made)):
+        return False
+    uses = _uses(source, container)
+    others = [node for node in uses if not _is_stored_in(source, node)]
+    return bool(others) and all(_is_reported(source, node) for node in others)
+
+
+def _is_harmless(call: ast.Call) -> bool:
+    root = root_of(call.func)
+    return (
+        needless.is_pure(called(call))
+        or called(call) in ("kthvalue", "sort", "histc")
+        or (isinstance(root, ast.Name) and root.id in ("torch", "np", "math", "float", "int"))
+    )
+
+
+def _uses(source: Depends, container: ast.expr) -> list[ast.expr]:
+    """Return where a name of the top level, or an attribute of this name, is read."""
+    if isinstance(container, ast.Name):
+        home = [source.scope_of(one.node) for one in source.definitions(container)]
+        names = [node for node in source.tree.of(ast.Name) if node.id == container.id and isinstance(node.ctx, ast.Load)]
+        return list(names) if home and all(scope is source.tree.module for scope in home) else []
+    if isinstance(container, ast.Attribute):
+        return [node for node in source.tree.of(ast.Attribute) if node.attr == container.attr and isinstance(node.ctx, ast.Load)]
+    return []
+
+
+def _is_stored_in(source: Depends, node: ast.expr) -> bool:
+    parent = source.tree.parents.get(node)
+    while isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
+        parent = source.tree.parents.get(parent)
+    if isinstance(parent, ast.Attribute) and parent.attr in ("append", "add", "clear", "setdefault"):
+        return True
+    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+
+
+def _is_reported(source: Depends, node: ast.expr) -> bool:
+    for parent in source.tree.ancestors(node):
+        if isinstance(parent, ast.Call) and needless.reports(called(parent)):
+            return True
+        if isinstance(parent, ast.stmt):
+            return False
+    return False

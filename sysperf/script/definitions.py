@@ -1,0 +1,184 @@
+"""Find where the names of a file get their values, and where what they name is changed in place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysperf.script import needless
+from sysperf.script.syntax import Function, Loop, Tree
+from sysperf.startup import lazy
+
+OF_WEIGHTS = frozenset(("parameters", "named_parameters", "state_dict", "param_groups", "modules", "named_modules", "children"))
+_OF_MODELS = frozenset((*OF_WEIGHTS, "train", "eval", "zero_grad", "requires_grad_", "load_state_dict")) - {"param_groups"}
+_LAYER = lazy(r"(?:nn\.|^)(?:[A-Z]\w*|Parameter|\w*(?:DataParallel|compile|from_pretrained))$")
+_MODULE = lazy(r"(?:^|\.)\w*Module$|nn\.")
+
+
+class Definition(NamedTuple):
+    """A place where a name gets a value: by which statement, of what, and in which function."""
+
+    node: ast.AST
+    value: ast.expr | None
+    """None: of what nobody sees, as a parameter's."""
+
+
+class Definitions:
+    """The names of one file."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.functions = {function.name: function for function in tree.functions}
+        self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
+        self.modules, self.imported = needless.imports(tree.module)
+        self.foreign = {
+            (alias.asname or alias.name).partition(".")[0]
+            for node in tree.of(ast.Import, ast.ImportFrom)
+            for alias in node.names  # type: ignore[attr-defined]
+        } - self.modules
+        self.by_scope: dict[tuple[ast.AST, str], list[Definition]] = {}
+        self._changes: dict[str, list[ast.AST]] = {}
+        self.calls: dict[str, list[ast.Call]] = {}
+        self._models: set[str] = set()
+        self.given: set[str] = set()
+        """The names of what lambdas are given."""
+        self._collect()
+        self.trains = any(name in self.calls for name in ("backward", "step", "load_state_dict", "fit"))
+
+    def loop_of(self, node: ast.AST) -> Loop | None:
+        """The innermost loop of its function around a node."""
+        for parent in self.tree.ancestors(node):
+            if isinstance(parent, Function):
+                return None
+            if isinstance(parent, Loop):
+                return parent
+        return None
+
+    def scope_of(self, node: ast.AST) -> ast.AST:
+        """The function around a node, or the module."""
+        return self.tree.function_of(node) or self.tree.module
+
+    def definitions(self, name: ast.Name) -> Sequence[Definition]:
+        """Return where a name that is read gets its values."""
+        scope: ast.AST | None = self.scope_of(name)
+        while scope is not None:
+            if found := self.by_scope.get((scope, name.id)):
+                return found
+            scope = self.scope_of(scope) if scope is not self.tree.module else None
+        return ()
+
+    def is_in(self, node: ast.AST, loop: ast.AST) -> bool:
+        """Whether a node is a loop, or within it."""
+        return node is loop or any(parent is loop for parent in self.tree.ancestors(node))
+
+    def changed(self, key: str) -> Sequence[ast.AST]:
+        """Return where something of this name is changed in place: `.name` is an attribute of any object."""
+        return self._changes.get(key, ())
+
+    def is_model(self, name: ast.Name) -> bool:
+        """Whether a name is that of a model, or of an optimizer: by what is called of it, or by what made it."""
+        return name.id in self._models or any(self.makes_layer(found.value) for found in self.definitions(name))
+
+    def makes_layer(self, value: ast.expr | None) -> bool:
+        """Whether an expression makes a model, a layer or a weight."""
+        if not isinstance(value, ast.Call):
+            return False
+        if isinstance(value.func, ast.Name) and value.func.id in self.classes:
+            return any(_MODULE.search(ast.unparse(base)) for base in self.classes[value.func.id].bases)
+        if isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "cpu", "eval", "train", "half", "float", "double"):
+            return self.makes_layer(value.func.value)
+        text = ast.unparse(value.func)
+        return text.startswith(("nn.", "torch.nn.")) and ".functional." not in text and _LAYER.search(text) is not None
+
+    def definitions_at(self, node: ast.AST, name: str) -> Sequence[Definition]:
+        """The definitions of a name as they are seen from a place."""
+        scope: ast.AST | None = self.scope_of(node)
+        while scope is not None:
+            if found := self.by_scope.get((scope, name)):
+                return found
+            scope = self.scope_of(scope) if scope is not self.tree.module else None
+        return ()
+
+    def _collect(self) -> None:
+        for name in self.tree.of(ast.Name):
+            if isinstance(name.ctx, ast.Store):
+                self._define(name)
+        for function in self.tree.functions:
+            arguments = function.args
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+                if argument is not None:
+                    self.by_scope.setdefault((function, argument.arg), []).append(Definition(argument, None))
+        for made in self.tree.of(ast.Lambda):
+            self.given |= {argument.arg for argument in (*made.args.posonlyargs, *made.args.args, *made.args.kwonlyargs)}
+        for call in self.tree.of(ast.Call):
+            self.calls.setdefault(called(call), []).append(call)
+            self._note_change(call)
+        for node in self.tree.of(ast.Subscript, ast.Attribute):
+            if isinstance(node.ctx, ast.Store | ast.Del):  # type: ignore[attr-defined]
+                self._change(node if isinstance(node, ast.Attribute) else node.value, node)  # type: ignore[attr-defined]
+
+        self._note_aliases()
+
+    def _note_aliases(self) -> None:
+        """What is changed by another name of it, or by an object that was made for it, as `ImageDraw.Draw(image)` is, is changed, too."""
+        for (scope, name), several in list(self.by_scope.items()):
+            for one in several if name in self._changes else ():
+                value = one.value
+                made_for = value.args if isinstance(value, ast.Call) and called(value)[:1].isupper() else [value]
+                for part in made_for:
+                    if isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and isinstance(one.node, ast.Assign):
+                        for node in list(self._changes[name]):
+                            if self.scope_of(node) is scope:
+                                self._change(part, node)
+
+    def _define(self, name: ast.Name) -> None:
+        node: ast.AST = name
+        for parent in self.tree.ancestors(name):
+            node = parent
+            if isinstance(parent, ast.stmt | ast.comprehension | ast.NamedExpr | ast.withitem):
+                break
+        value: ast.expr | None = None
+        if isinstance(node, ast.Assign):
+            pairs = [pair for target in node.targets for pair in needless.pairs(target, node.value)]
+            value = next((made for target, made in pairs if any(part is name for part in ast.walk(target))), node.value)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            value = node.value
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            value = node.iter
+        elif isinstance(node, ast.withitem):
+            value = node.context_expr
+        self.by_scope.setdefault((self.scope_of(name), name.id), []).append(Definition(node, value))
+
+    def _note_change(self, call: ast.Call) -> None:
+        """A method that changes its object, or a function that changes what it gets."""
+        name = called(call)
+        if isinstance(call.func, ast.Attribute):
+            if name in _OF_MODELS and isinstance(call.func.value, ast.Name) and (name not in ("train", "eval") or not call.args):
+                self._models.add(call.func.value.id)
+            root = root_of(call.func)
+            if not needless.is_pure(name) and not (isinstance(root, ast.Name) and root.id in self.modules | self.foreign):
+                self._change(call.func.value, call)
+        if needless.changes(name):
+            for argument in call.args:
+                self._change(argument, call)
+
+    def _change(self, target: ast.AST, node: ast.AST) -> None:
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Name):
+            self._changes.setdefault(target.id, []).append(node)
+        elif isinstance(target, ast.Attribute):
+            self._changes.setdefault(f".{target.attr}", []).append(node)
+
+
+def called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def root_of(node: ast.expr) -> ast.expr:
+    """What an attribute or an element belongs to in the end."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node

@@ -1,0 +1,93 @@
+"""Whether a statement goes through all of a text, a list or a tensor to which its loop adds, as generation without a cache does."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script import needless
+from sysperf.script.definitions import Definitions, called
+from sysperf.script.syntax import Loop
+from sysperf.startup import lazy
+
+_GROWS = frozenset(("append", "extend", "appendleft", "insert"))
+_JOINS = lazy(r"^(?:cat|concat|concatenate|[vh]stack|append)$")
+_CACHES = lazy(r"past|cache|hidden|state|memory|carry|incremental")
+_TAKES_FEW = lazy(r"^(?:len|sample|choice|choices|randrange|next|enumerate|range|isinstance|print|type|id|bool)$")
+
+
+def goes_through(source: Definitions, statement: ast.stmt, *, of_model: bool = False) -> bool:
+    """Whether a call gets the whole of a text, a list or a tensor to which the loop around it adds."""
+    loop = source.loop_of(statement)
+    while loop is not None:
+        if any(_is_whole(source, name, loop, of_model=of_model) for name in _names_read(statement)):
+            return True
+        loop = source.loop_of(loop)
+    return False
+
+
+def _names_read(statement: ast.stmt) -> list[ast.Name]:
+    parts = [statement.iter] if isinstance(statement, ast.For) else [statement]
+    return [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+
+
+def _is_whole(source: Definitions, name: ast.Name, loop: Loop, *, of_model: bool) -> bool:
+    """Whether a name that grows in a loop is handed to a call as a whole."""
+    call = source.tree.parents.get(name)
+    while isinstance(call, ast.IfExp | ast.Starred | ast.List | ast.Tuple | ast.keyword):
+        call = source.tree.parents.get(call)
+    if isinstance(call, ast.Attribute) and isinstance(source.tree.parents.get(call), ast.Call):
+        method = source.tree.parents[call]
+        if (
+            not isinstance(method, ast.Call)
+            or not (needless.is_pure(call.attr) or call.attr == "join")
+            or call.attr in ("get", "item", "size", "dim")
+        ):
+            return False
+        call = method
+    iterated = (isinstance(call, ast.For) and call.iter is name) or isinstance(call, ast.comprehension)
+    if not iterated and (not isinstance(call, ast.Call) or _TAKES_FEW.match(called(call)) or called(call) in _GROWS):
+        return False
+    if isinstance(call, ast.Call):
+        handed = [ast.unparse(part).lower() for part in (*call.args, *(word.value for word in call.keywords))]
+        if any(_CACHES.search(word) for word in (*handed, *(word.arg or "" for word in call.keywords))):
+            return False
+        if of_model and _JOINS.match(called(call)):
+            return False
+    return _grows(source, name, loop)
+
+
+def _grows(source: Definitions, name: ast.Name, loop: Loop) -> bool:
+    """Whether a loop adds to a value with each step, and never begins it anew."""
+    inside = [one for one in source.definitions(name) if source.is_in(one.node, loop)]
+    outside = [one for one in source.definitions(name) if not source.is_in(one.node, loop)]
+    if not outside or (any(isinstance(one.node, ast.arg) for one in outside) and not inside):
+        return False
+    joined = [one for one in inside if _joins(one.node, name.id)]
+    if len(joined) != len(inside):
+        return False
+    if joined:
+        return True
+    starts = [one.value for one in outside]
+    calls = [node for node in source.changed(name.id) if isinstance(node, ast.Call) and source.is_in(node, loop)]
+    adds = [node for node in calls if called(node) in _GROWS]
+    is_list = all(isinstance(value, ast.List | ast.ListComp) or _is_of(value, "list") for value in starts)
+    return is_list and bool(adds) and len(adds) == len(calls)
+
+
+def _is_of(value: ast.expr | None, maker: str) -> bool:
+    return isinstance(value, ast.Call) and called(value) == maker
+
+
+def _joins(node: ast.AST, name: str) -> bool:
+    """Whether a statement makes a longer one of a text, a list or a tensor."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and isinstance(node.value, ast.List | ast.JoinedStr | ast.ListComp)
+    if not isinstance(node, ast.Assign):
+        return False
+    value = node.value
+    if isinstance(value, ast.Call) and _JOINS.match(called(value)) and value.args:
+        parts = value.args[0].elts if isinstance(value.args[0], ast.List | ast.Tuple) else value.args
+        return any(isinstance(part, ast.Name) and part.id == name for part in parts)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return isinstance(value.left, ast.Name) and value.left.id == name and isinstance(value.right, ast.List | ast.JoinedStr)
+    return False

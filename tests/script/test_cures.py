@@ -1,0 +1,236 @@
+"""Which cure the source proves for a line, and that nothing is said where it proves none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sysperf.script import cures
+
+STEP = """\
+import copy, math, random
+import numpy as np
+import torch
+from torch import nn
+import elsewhere
+from PIL import Image, ImageDraw
+T = 4000
+table = torch.randn(40000, 64)
+moving = torch.zeros(3)
+kept, shown = {{}}, {{}}
+
+def betas(steps):
+    made = []
+    for i in range(steps):
+        made.append(math.cos(i / steps))
+    return np.array(made)
+
+def noise(steps):
+    return torch.randn(steps) * moving
+
+def drawn(size):
+    image = Image.new("L", (size, size))
+    pen = ImageDraw.Draw(image)
+    for _ in range(9):
+        pen.line((random.randint(0, size), 0, 9, 9))
+    return np.asarray(image)
+
+def masks(model, part):
+    return [p.abs() > part for p in model.parameters()]
+
+def words(ids):
+    return " ".join(str(i) for i in ids)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out, self.one, self.body = nn.Linear(8, 99), nn.Linear(8, 1), nn.GRU(8, 8)
+
+class Sampler:
+    def __init__(self, n):
+        self.n, self.seen = n, 0
+        self.grid = torch.arange(n)
+    def go(self):
+        self.seen += 1
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+def train(loader, sampler):
+    early = net(table)
+    for x, y in loader:
+        out = net(x)
+        moving.add_(1)
+        size = x.shape[1]
+        {statement}
+        loss = out.mean()
+        loss.backward()
+        optimizer.step()
+        use(result)
+
+def hook(module, inputs, output):
+    kept["a"] = output.abs().kthvalue(9)
+    shown["b"] = output.abs().kthvalue(9)
+
+print(kept)
+act(shown)
+"""
+
+
+def of(statement: str) -> str:
+    text = STEP.format(statement=statement)
+    return cures.cure(text, 1 + text.splitlines().index(f"        {statement}"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "cure"),
+    [
+        ("result = (table - table.mean(0)) / table.std(0)", "fixed"),
+        ("result = betas(T)", "fixed"),
+        ("result = betas(T).cumsum()", "fixed"),
+        ("result = torch.tril(torch.ones(size, size))", "fixed"),
+        ("result = early @ early.T", "fixed"),
+        ("result = noise(T)", "data"),
+        ("result = moving.sum() * table", "data"),
+        ("result = torch.rand(9)", "data"),
+        ("result = drawn(64)", "data"),
+        ("result = betas(y)", "data"),
+        ("result = np.sort(x.numpy())", "data"),
+        ("result = [random.choice(range(9)) for _ in y]", "data"),
+        ("result = elsewhere.batch()", ""),
+        ("result = elsewhere.batch(out)", "outputs"),
+        ("result = unknown(x)", ""),
+        ("result = masks(net, 0.5)", "weights"),
+        ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", ""),
+        ("loss = sum(p.pow(2).sum() for p in net.parameters())", ""),
+        ("result = out.sort().values", "outputs"),
+        ("loss = (out - y).abs().mean()", "loss"),
+    ],
+)
+def test_what_a_statement_depends_on_tells_its_cure(statement: str, cure: str) -> None:
+    """A seed that is drawn, a container that is put into, and an object that is drawn on change from step to step."""
+    assert of(statement) == cure
+
+
+GROWS = """\
+{before}
+for t in range(900):
+    {first}
+    {line}
+    {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after", "grows"),
+    [
+        ("ids = torch.zeros(1, 1)", "logits = model(ids)", "ids = torch.cat([ids, pick(logits)], 1)", True),
+        ("ids = []", "text = decode(ids)", "ids.append(t)", True),
+        ("ids = []", "mean = note(sum(ids) / len(ids))", "ids.append(t)", True),
+        ("text = ''", "n = count(text)", "text += f'{t}'", True),
+        ("ids = torch.zeros(1, 1)", "logits = model(ids[:, -1:])", "ids = torch.cat([ids, pick(logits)], 1)", False),
+        ("ids = torch.zeros(1, 1)", "logits, past = model(ids, past_key_values=past)", "ids = torch.cat([ids, pick(logits)], 1)", False),
+        ("ids = []", "few = random.sample(ids, 9)", "ids.append(t)", False),
+        ("ids = []", "last = f(ids[-1])", "ids.append(t)", False),
+        ("ids = []", "n = len(ids)", "ids.append(t)", False),
+        ("ids = []", "text = decode(ids)", "ids.append(t); ids = ids[-9:]", False),
+        ("ids = deque(maxlen=9)", "text = decode(ids)", "ids.append(t)", False),
+        ("ids = []", "text = decode(ids)", "ids.append(t); ids.pop(0)", False),
+        ("total = 0", "y = f(total)", "total += t", False),
+    ],
+)
+def test_what_the_loop_makes_longer(before: str, line: str, after: str, *, grows: bool) -> None:
+    """All of it has to be handed on; a window, an element, its length or a cache beside it cost the same in each step."""
+    text = GROWS.format(before=before, first="pass", line=line, after=after)
+
+    assert (cures.of_call(text, 4) == "grows") is grows
+    assert (cures.cure(text, 4) == "grows") is grows
+
+
+def test_what_begins_anew_in_each_round_does_not_grow() -> None:
+    """Outputs of a sequence are collected, and stacked after their loop."""
+    text = "for x in loader:\n    outs = []\n    for t in x:\n        outs.append(t)\n    y = torch.stack(outs)\n"
+
+    assert cures.cure(text, 5) != "grows"
+
+
+FORWARD = """\
+class Net(nn.Module):
+    def __init__(self):
+        self.out, self.one, self.body = nn.Linear(8, 99), nn.Linear(8, 1), nn.GRU(8, 8)
+        self.head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 9))
+    def forward(self, x):
+        {line}
+        {use}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "use", "discarded"),
+    [
+        ("y = self.out(x)", "return y[:, -1]", True),
+        ("y = self.head(x)", "return y[:, 0, :]", True),
+        ("return self.out(x)[:, -1]", "pass", True),
+        ("y = self.out(x)", "return y[:, 0]", False),
+        ("y = self.one(x)", "return y[:, -1]", False),
+        ("y = self.body(x)", "return y[:, -1]", False),
+        ("y = self.out(x)", "return y[:, -1], y.mean()", False),
+        ("y = self.out(x)", "return y", False),
+        ("y = other(x)", "return y[:, -1]", False),
+    ],
+)
+def test_a_layer_for_each_place_of_which_one_is_taken(line: str, use: str, *, discarded: bool) -> None:
+    """A recurrent layer needs all places; a column of its outputs is none."""
+    assert (cures.of_call(FORWARD.format(line=line, use=use), 6) == "discarded") is discarded
+
+
+@pytest.mark.parametrize(
+    ("line", "discarded"),
+    [
+        ("out = out + (choice == i)[:, None] * expert(x)", True),
+        ("out += expert(x) * weight[:, i]", False),
+        ("out.index_add_(0, rows, expert(x[rows]) * weight[rows])", False),
+    ],
+)
+def test_experts_that_compute_all_rows(line: str, *, discarded: bool) -> None:
+    """A soft mixture needs all of them; what is sent to its rows only is right."""
+    text = f"for i, expert in enumerate(experts):\n    rows = (choice == i).nonzero()\n    {line}\n"
+
+    assert (cures.of_call(text, 3) == "discarded") is discarded
+
+
+def test_what_a_hook_keeps_for_reports() -> None:
+    """Of two containers the one that is only printed."""
+    text = STEP.format(statement="pass")
+    lines = text.splitlines()
+
+    assert cures.cure(text, 1 + lines.index('    kept["a"] = output.abs().kthvalue(9)')) == "reported"
+    assert cures.cure(text, 1 + lines.index('    shown["b"] = output.abs().kthvalue(9)')) == ""
+
+
+def test_a_model_that_never_trains_stays_the_same() -> None:
+    """Its trace can be kept."""
+    text = "import torch\nbase = torch.nn.Linear(1, 1)\nfor x in y:\n    fast = torch.jit.trace(base, torch.zeros(1))\n    fast(x)\n"
+
+    assert cures.cure(text, 4) == "fixed"
+    assert cures.cure(f"{text}    optimizer.step()\n", 4) != "fixed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a):\n" + "".join(f"    x{i} = g(x{i + 1}, x{i + 2})\n" for i in range(4000)) + "    return x0\n",
+        "".join(f"def f{i}(a): return f{i + 1}(a) + f{i + 2}(a)\n" for i in range(3000)) + "for i in y:\n    z = f0(3)\n",
+        "for i in y:\n" + "".join(f"    x.append(x{i}); x{i} = h(x, x{i + 1})\n" for i in range(2500)),
+    ],
+)
+def test_a_source_that_was_made_to_tangle(text: str) -> None:
+    """A dozen of its lines are asked for within seconds."""
+    start = time.process_time()
+    lines = text.count("\n")
+    for line in range(1, lines, max(1, lines // 12)):
+        cures.cure(text, line)
+        cures.of_call(text, line)
+
+    assert time.process_time() - start < 4
