@@ -35,8 +35,8 @@ _FLOAT = lazy(
     r"[_.]sgem[mv]|_s(?:gemm|dot|axpy|trsm|scal)|<float|float[>,]|[^a-z]float\b|mkl_vml\w*_kernel_s\w*|mkl_blas\w*_sg|_f32|bf16|jit_"
 )
 _MATH = lazy(r"[sd]gem[mv]|mkl_|dnnl|oneapi|cpublas|jit_|AVX|::DEFAULT::|[vV]ectorized|loop_?2d")
-
-
+_SORTS = lazy(r"[a-z]sort|sort_|topk|quick_?select|RandomAccess")
+"""Kernels of PyTorch whose names tell nothing else."""
 _REFERENCE = lazy(r"slow_conv|\bim2col|\bcol2im|unfolded[23]d|vol2col|col2vol|^nnp_")
 """Convolutions of PyTorch itself and of NNPACK."""
 
@@ -71,10 +71,11 @@ def _of_library(frame: Frame) -> set[str]:
     names = {"torch"} if _TORCH.search(frame.file) else set[str]()
     if _REFERENCE.search(frame.function):
         names |= {"math", "reference"}
-    if _MATH.search(frame.function):
+    if _MATH.search(frame.function) or ("torch" in names and _SORTS.search(frame.function)):
         names.add("math")
-    if _DOUBLE.search(frame.function):
+    is_double, is_float = _DOUBLE.search(frame.function), _FLOAT.search(frame.function)
+    if is_double and not is_float:  # sums of float32 are kept in float64, too
         names.add("double")
-    elif _FLOAT.search(frame.function):
+    elif is_float:
         names.add("float")
     return names or ({"extensions"} if ".so" in frame.file and not _NO_EXTENSION.search(frame.file) else set())

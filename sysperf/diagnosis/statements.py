@@ -84,10 +84,9 @@ class Work:
         return []
 
     def _callers(self, frames: Sequence[Frame]) -> Iterable[Frame]:
-        """The program's lines that call a module, by whatever function of PyTorch."""
-        for inner, outer in itertools.pairwise(frames):
-            if self._rules.phase([inner]) == "forward" and self._rules.user_frame([outer]) is not None:
-                yield outer
+        """The program's lines that call a module, themselves or by a function of the program."""
+        below = itertools.dropwhile(lambda frame: self._rules.phase([frame]) != "forward", frames)
+        return [frame for frame in below if self._rules.user_frame([frame]) is not None]
 
     def proven(self, least: float, cure_of: Callable[[Frame], str], cure_of_call: Callable[[Frame], str]) -> Hot | None:
         """The statement for which the source proves a cure, of those in so many samples; None: it proves none."""

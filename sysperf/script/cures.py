@@ -19,20 +19,17 @@ from collections.abc import Iterable, Sequence
 from sysperf.script import discards, grows, needless
 from sysperf.script.definitions import called, root_of
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
-from sysperf.script.source import Unreadable
-from sysperf.script.syntax import Function, Tree, children_of
+from sysperf.script.syntax import Function, asked_again, children_of
 from sysperf.startup import lazy
 
-MAX_CHARS = 1 << 17
-"""Of a longer file nothing is said."""
 _STEPS = lazy(r"clip|grad|zero_|^step$|scale|backward|optimizer")
 
 
 @functools.lru_cache(maxsize=4)
 def _source(text: str) -> Depends | None:
     try:
-        return Depends(Tree(text)) if len(text) <= MAX_CHARS else None
-    except (Unreadable, RecursionError):
+        return Depends(tree) if len(text) <= needless.MAX_CHARS and (tree := asked_again(text)) is not None else None
+    except RecursionError:
         return None
 
 
@@ -59,11 +56,11 @@ def of_call(text: str, line: int) -> str:
 
 
 def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  # noqa: PLR0911 - one answer for each kind
-    if needless.only_reported(text, line) or _is_only_kept_for_reports(source, statement):
+    if source.trains and (needless.only_reported(text, line) or _is_only_kept_for_reports(source, statement)):
         return "reported"
     if discards.discards(source, statement):
         return "discarded"
-    if grows.goes_through(source, statement):
+    if grows.goes_through(source, statement) and not grows.adds(statement):
         return "grows"
     work = _work(statement)
     if work is None or not any(isinstance(node, ast.Call | ast.BinOp) for part in work for node in ast.walk(part)):
@@ -202,6 +199,11 @@ def _is_reported(source: Depends, node: ast.expr) -> bool:
     for parent in source.tree.ancestors(node):
         if isinstance(parent, ast.Call) and needless.reports(called(parent)):
             return True
+        if isinstance(parent, ast.For):
+            return all(
+                isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and needless.reports(called(part.value))
+                for part in parent.body
+            )
         if isinstance(parent, ast.stmt):
             return False
     return False

@@ -186,6 +186,8 @@ class Depends(Definitions):
 
     def _of_call(self, call: ast.Call, depth: int) -> On:  # noqa: PLR0911 - one answer for each way to call
         name = called(call)
+        if self.makes_layer(call):
+            return frozenset((EFFECT,))  # of random weights
         arguments = self._of_all((*call.args, *(word.value for word in call.keywords)), depth)
         chance = frozenset((DATA,)) if _RANDOM.search(name) else NOTHING
         if name in ("backward", "grad"):
@@ -201,18 +203,21 @@ class Depends(Definitions):
         root = root_of(call.func)
         if isinstance(root, ast.Name) and root.id in self.modules | self.foreign and not self.by_scope.get((self.tree.module, root.id)):
             return arguments | chance | self._of_library(root.id, ast.unparse(call.func), name)
+        return self._of_method(call.func, arguments | chance, depth)
+
+    def _of_method(self, func: ast.Attribute, arguments: On, depth: int) -> On:
+        """What a method brings in: one of the file by its body, a model's by what it is."""
+        name, root = func.attr, root_of(func)
         method = self.functions.get(name)
         if method is not None and self.tree.class_of(method) is not None:
-            receiver = (
-                NOTHING if isinstance(call.func.value, ast.Name) and call.func.value.id == "self" else self._of(call.func.value, depth + 1)
-            )
+            receiver = NOTHING if isinstance(func.value, ast.Name) and func.value.id == "self" else self._of(func.value, depth + 1)
             return arguments | receiver | self._of_body(method, depth)
-        if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
+        if isinstance(func.value, ast.Name) and func.value.id == "self":
             return arguments | {MODEL}
-        receiver = self._of(call.func.value, depth + 1)
-        if isinstance(call.func.value, ast.Name) and self.is_model(call.func.value):
+        receiver = self._of(func.value, depth + 1)
+        if isinstance(func.value, ast.Name) and self.is_model(func.value):
             return arguments | {MODEL}
-        return arguments | receiver | chance | (NOTHING if needless.is_pure(name) or self._is_made_here(root) else frozenset((EFFECT,)))
+        return arguments | receiver | (NOTHING if needless.is_pure(name) or self._is_made_here(root, name) else frozenset((EFFECT,)))
 
     def _of_library(self, root: str, path: str, name: str) -> On:
         """What a function of a module brings in: one that is not known to compute only may change something, or read a file."""
@@ -222,10 +227,10 @@ class Depends(Definitions):
             frozenset((DATA, EFFECT)) if root == "random" else frozenset((EFFECT, UNKNOWN)) if _READS.match(name) else frozenset((EFFECT,))
         )
 
-    def _is_made_here(self, root: ast.expr) -> bool:
-        """Whether only the function that changes an object has it: it has made it itself."""
+    def _is_made_here(self, root: ast.expr, name: str) -> bool:
+        """Whether only the function that changes an object has it: it has made it itself, perhaps in the same line."""
         if not isinstance(root, ast.Name):
-            return False
+            return isinstance(root, ast.Call | ast.BinOp) and not needless.changes(name)
         scope, definitions = self.scope_of(root), self.definitions(root)
         return bool(definitions) and all(
             isinstance(one.node, ast.Assign)

@@ -36,8 +36,12 @@ def discards(source: Definitions, statement: ast.stmt) -> bool:
 
 
 def _takes_one(part: ast.Subscript, source: Definitions, call: ast.Call) -> bool:
-    """Whether one place of a sequence is taken, and not one of the outputs."""
-    if not _treats_each_place(source, call) or not isinstance(part.slice, ast.Tuple):
+    """Whether one place of a sequence is taken, or some rows, and not one of the outputs."""
+    if not _treats_each_place(source, call):
+        return False
+    if isinstance(part.slice, ast.Name | ast.Attribute):  # a mask or numbers of rows: outputs are the last dimension
+        return True
+    if not isinstance(part.slice, ast.Tuple):
         return False
     first, *rest = part.slice.elts
     if not rest or not (isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None):

@@ -25,12 +25,18 @@ def goes_through(source: Definitions, statement: ast.stmt, *, of_model: bool = F
     return False
 
 
+def adds(statement: ast.stmt) -> bool:
+    """Whether a statement is the one that makes something longer."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AugAssign) else []
+    return any(isinstance(target, ast.Name) and _joins(statement, target.id) for target in targets)
+
+
 def _names_read(statement: ast.stmt) -> list[ast.Name]:
     parts = [statement.iter] if isinstance(statement, ast.For) else [statement]
     return [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
 
 
-def _is_whole(source: Definitions, name: ast.Name, loop: Loop, *, of_model: bool) -> bool:
+def _is_whole(source: Definitions, name: ast.Name, loop: Loop, *, of_model: bool) -> bool:  # noqa: PLR0911 - one answer for each way to hand a value on
     """Whether a name that grows in a loop is handed to a call as a whole."""
     call = source.tree.parents.get(name)
     while isinstance(call, ast.IfExp | ast.Starred | ast.List | ast.Tuple | ast.keyword):
@@ -47,13 +53,25 @@ def _is_whole(source: Definitions, name: ast.Name, loop: Loop, *, of_model: bool
     iterated = (isinstance(call, ast.For) and call.iter is name) or isinstance(call, ast.comprehension)
     if not iterated and (not isinstance(call, ast.Call) or _TAKES_FEW.match(called(call)) or called(call) in _GROWS):
         return False
+    if isinstance(call, ast.comprehension) and any(_is_new(source, part, name.id, loop) for part in ast.walk(source.tree.parents[call])):
+        return False
     if isinstance(call, ast.Call):
         handed = [ast.unparse(part).lower() for part in (*call.args, *(word.value for word in call.keywords))]
         if any(_CACHES.search(word) for word in (*handed, *(word.arg or "" for word in call.keywords))):
             return False
+        if any(_is_new(source, part, name.id, loop) for part in ast.walk(call)):
+            return False
         if of_model and _JOINS.match(called(call)):
             return False
     return _grows(source, name, loop)
+
+
+def _is_new(source: Definitions, part: ast.AST, name: str, loop: Loop) -> bool:
+    """Whether a call gets something else that each step makes anew, as attention gets its query: the work is new then."""
+    if not isinstance(part, ast.Name) or not isinstance(part.ctx, ast.Load) or part.id == name:
+        return False
+    made = [one for one in source.definitions(part) if source.is_in(one.node, loop) and not isinstance(one.node, ast.comprehension)]
+    return bool(made) and not _grows(source, part, loop)
 
 
 def _grows(source: Definitions, name: ast.Name, loop: Loop) -> bool:

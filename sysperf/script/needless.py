@@ -14,7 +14,7 @@ from sysperf.script.source import Unreadable
 from sysperf.script.syntax import Function, parse
 from sysperf.startup import lazy
 
-MAX_CHARS = 1 << 18
+MAX_CHARS = 1 << 17
 """Of a longer file nothing is said: following it takes longer than it is worth."""
 MAX_ROUNDS = 12
 """How often a value may be handed on, against the order of the lines."""

@@ -7,6 +7,7 @@ The standard library's `ast`, not libcst: on 100,000 lines of PyTorch's own code
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import warnings
 from collections.abc import Iterator
@@ -112,6 +113,15 @@ class Tree:
         """Find the place of each statement once: a block may have 60,000."""
         blocks = (getattr(node, name, ()) for node in (self.module, *self.parents) for name in ("body", "orelse", "finalbody"))
         return {statement: (block, place) for block in blocks if isinstance(block, list) for place, statement in enumerate(block)}
+
+
+@functools.lru_cache(maxsize=4)
+def asked_again(text: str) -> Tree | None:
+    """The tree of a text about which several things are asked; None where it is unreadable."""
+    try:
+        return Tree(text)
+    except Unreadable:
+        return None
 
 
 def children_of(node: ast.AST) -> Iterator[ast.AST]:

@@ -9,8 +9,7 @@ import ast
 from collections.abc import Iterable
 
 from sysperf.script.needless import MAX_CHARS
-from sysperf.script.source import Unreadable
-from sysperf.script.syntax import Function, Tree
+from sysperf.script.syntax import Function, Tree, asked_again
 from sysperf.startup import lazy
 
 _OPTIMIZER = lazy(r"^(?:SGD|ASGD|Adam\w*|NAdam|RAdam|Adagrad|Adadelta|Adafactor|RMSprop|Rprop|LBFGS|Lion|Muon|\w*Optimizer)$")
@@ -22,10 +21,7 @@ _FREEZES = lazy(r"requires_grad_\(|\brequires_grad *= *(?!True)|freez|frozen")
 
 def calls_unoptimized(text: str, line: int) -> bool:
     """Whether gradients are computed of weights at a line that nobody updates."""
-    try:
-        tree = Tree(text) if len(text) <= MAX_CHARS and not _FREEZES.search(text) else None
-    except Unreadable:
-        tree = None
+    tree = asked_again(text) if len(text) <= MAX_CHARS and not _FREEZES.search(text) else None
     if tree is None:
         return False
     names = [node for node in ast.walk(tree.module) if isinstance(node, ast.Name)]

@@ -539,6 +539,17 @@ def test_libraries_that_python_calls_are_told_from_those_of_pytorch_and_the_syst
     assert native_shares.extensions == 0.4
 
 
+def test_sorting_by_pytorch_is_a_kernel_and_sums_of_float32_are_no_float64() -> None:
+    """A sort was dispatch of tiny operators; a deviation sums float32 in float64."""
+    welford = "at::native::std_var_all<WelfordOps<float, double, int>>"
+    native_shares = machine_code(
+        ("std::__introsort_loop", f"{TORCH}/lib/libtorch_cpu.so", 40), (welford, f"{TORCH}/lib/libtorch_cpu.so", 40),
+        ("at::native::cat", f"{TORCH}/lib/libtorch_cpu.so", 20),
+    )  # fmt: skip
+
+    assert (native_shares.math, native_shares.double) == (0.4, 0.0)
+
+
 def test_few_kernels_say_nothing_of_the_type() -> None:
     """Seven samples are no evidence; nor are nineteen of a thread that hardly ran."""
     interpreter = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", 13)

@@ -190,6 +190,31 @@ def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, c
         assert [cause.gain.middle for cause in verdict.causes] == [60.0, 10.0]
 
 
+@pytest.mark.parametrize(
+    ("cure", "statement", "own", "named"),
+    [
+        ("fixed", 0.6, {}, "program.repeats-work"),
+        ("reported", 0.6, {"converting": 0.6}, "program.repeats-work"),
+        ("weights", 0.5, {"checkpoint": 0.5}, "program.checkpoint-in-step"),
+        ("data", 0.6, {}, "program.statement-in-step"),
+        ("data", 0.6, {"preparing": 0.5}, "program.prepares-data"),
+        ("data", 0.8, {"preparing": 0.2}, "program.statement-in-step"),
+    ],
+)
+def test_a_statement_that_is_proven_stands_before_what_its_line_looks_like(
+    cure: str, statement: float, own: dict[str, float], named: str
+) -> None:
+    """What a cause knows better stays; what is told by the words of a line does not, nor what follows from it."""
+    stacks = Stacks(samples=300, forward=0.1, backward=0.1, python=statement, statement=statement, statement_own=statement, cure=cure)
+    stacks = msgspec.structs.replace(stacks, **own)
+    faults = {"per_s": 90000.0, "share": 0.2}
+    native = Native(samples=300, python=0.35, extensions=0.25, torch=0.2, math=0.1, openmp=0.0, double=0.9)
+    verdict = judged(program(stacks=stacks, native=native, faults=faults))
+
+    assert [cause.rule for cause in verdict.causes][:1] == [named]
+    assert "program.python-bound" not in {cause.rule for cause in verdict.causes}
+
+
 @pytest.mark.parametrize(("interpreter", "dispatch", "named"), [(0.45, 0.5, "program.tiny-operators"), (0.5, 0.46, "program.python-bound")])
 def test_of_two_causes_that_share_their_time_the_larger_is_named(interpreter: float, dispatch: float, named: str) -> None:
     """A loop that calls tiny operators is Python, too; how many signals each of the two has does not decide."""

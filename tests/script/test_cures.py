@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 T = 4000
 table = torch.randn(40000, 64)
 moving = torch.zeros(3)
-kept, shown = {{}}, {{}}
+kept, listed, shown = {{}}, {{}}, {{}}
 
 def betas(steps):
     made = []
@@ -35,6 +35,10 @@ def drawn(size):
     for _ in range(9):
         pen.line((random.randint(0, size), 0, 9, 9))
     return np.asarray(image)
+
+def white(rows):
+    values, vectors = torch.linalg.eigh(rows.T @ rows)
+    return vectors @ torch.diag(values.clamp(min=1e-5).rsqrt())
 
 def masks(model, part):
     return [p.abs() > part for p in model.parameters()]
@@ -71,9 +75,12 @@ def train(loader, sampler):
 
 def hook(module, inputs, output):
     kept["a"] = output.abs().kthvalue(9)
+    listed["c"] = output.abs().kthvalue(9)
     shown["b"] = output.abs().kthvalue(9)
 
 print(kept)
+for name in sorted(listed):
+    print(name, listed[name])
 act(shown)
 """
 
@@ -89,6 +96,8 @@ def of(statement: str) -> str:
         ("result = (table - table.mean(0)) / table.std(0)", "fixed"),
         ("result = betas(T)", "fixed"),
         ("result = betas(T).cumsum()", "fixed"),
+        ("result = white(table)", "fixed"),
+        ("result = nn.Linear(3, 3)", ""),
         ("result = torch.tril(torch.ones(size, size))", "fixed"),
         ("result = early @ early.T", "fixed"),
         ("result = noise(T)", "data"),
@@ -125,6 +134,10 @@ for t in range(900):
 @pytest.mark.parametrize(
     ("before", "line", "after", "grows"),
     [
+        ("ids, m = zeros(1), encode(x)", "logits = net.decode(ids, m)[:, -1]", "ids = torch.cat((ids, pick(logits)), 1)", True),
+        ("keys = torch.zeros(1, 1)", "out = attend(t, keys)", "keys = torch.cat([keys, out], 1)", False),
+        ("kept = []", "new = not any(alike(t, other) for other in kept)", "kept.append(new)", False),
+        ("ids = torch.zeros(1, 1)", "ids = torch.cat([ids, pick(t)], 1)", "pass", False),
         ("ids = torch.zeros(1, 1)", "logits = model(ids)", "ids = torch.cat([ids, pick(logits)], 1)", True),
         ("ids = []", "text = decode(ids)", "ids.append(t)", True),
         ("ids = []", "mean = note(sum(ids) / len(ids))", "ids.append(t)", True),
@@ -173,6 +186,8 @@ class Net(nn.Module):
         ("y = self.head(x)", "return y[:, 0, :]", True),
         ("return self.out(x)[:, -1]", "pass", True),
         ("y = self.out(x)", "return y[:, 0]", False),
+        ("y = self.out(x)", "return y[masked]", True),
+        ("y = self.out(x)", "return y[masked], y[others]", False),
         ("y = self.one(x)", "return y[:, -1]", False),
         ("y = self.body(x)", "return y[:, -1]", False),
         ("y = self.out(x)", "return y[:, -1], y.mean()", False),
@@ -206,6 +221,7 @@ def test_what_a_hook_keeps_for_reports() -> None:
     lines = text.splitlines()
 
     assert cures.cure(text, 1 + lines.index('    kept["a"] = output.abs().kthvalue(9)')) == "reported"
+    assert cures.cure(text, 1 + lines.index('    listed["c"] = output.abs().kthvalue(9)')) == "reported"
     assert cures.cure(text, 1 + lines.index('    shown["b"] = output.abs().kthvalue(9)')) == ""
 
 
@@ -215,6 +231,14 @@ def test_a_model_that_never_trains_stays_the_same() -> None:
 
     assert cures.cure(text, 4) == "fixed"
     assert cures.cure(f"{text}    optimizer.step()\n", 4) != "fixed"
+
+
+def test_what_a_program_that_never_trains_prints_is_its_result() -> None:
+    """A service's answers are no reports on training."""
+    text = "for x in y:\n    best = (table * 3).argmax()\n    print(best)\n"
+
+    assert cures.cure(text, 2) != "reported"
+    assert cures.cure(f"{text}    loss.backward()\n", 2) == "reported"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def _explains(cause: Finding, other: Finding, rules: Mapping[str, Rule]) -> bool
 
 def _share(cause: Finding, rules: Mapping[str, Rule]) -> float | None:
     """How much of the step it takes, where acting on it gains less than that."""
-    return cause.cost_pct if rules[cause.rule].saves else cause.gain.middle
+    return cause.cost_pct if rules[cause.rule].saves or cause.rule == GENERAL else cause.gain.middle
 
 
 def _rest(cause: Finding, parts: Sequence[Finding]) -> Finding:
