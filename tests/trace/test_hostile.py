@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from sysperf.cli import main
 from sysperf.engine.analyze import analyze
 from sysperf.model.errors import TraceError
+from sysperf.report.analysis import render
 from sysperf.trace import account, read
 from sysperf.trace.reading import kineto, part
 from sysperf.trace.reading.scan import last_cut
@@ -503,6 +504,16 @@ def test_steps_whose_kernels_a_cut_file_lost_are_not_idle(tmp_path: Path, host_m
 
     assert (facts.verdict, facts.steps.count) == (verdict, 4)
     assert "breaks off" in facts.trust.truncated
+
+
+def test_a_file_that_is_cut_before_its_kernels_does_not_blame_the_profiler(tmp_path: Path) -> None:
+    """The host's side of eight steps, and nothing else."""
+    events = [event for event in good(8)["traceEvents"] if event["cat"] != "kernel"]
+    result = analyze([written(tmp_path, json.dumps({"schemaVersion": 1, "traceEvents": events})[:-40])], rules()).analysis
+
+    assert "the file is cut before what that did" in result.trace.why
+    assert {finding.rule for finding in result.findings} == {"trust.file-damaged"}
+    assert "wait until the file is written" in render(result)
 
 
 def test_a_file_without_a_possible_duration_is_not_said_to_hold_nothing_known(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sysperf.trace.accounting.window import DEVICE_STEPS
 from sysperf.trace.declared import LAUNCHES
 from sysperf.trace.device_facts import Figures
-from sysperf.trace.facts import Rank
+from sysperf.trace.facts import Rank, Trust
 from sysperf.trace.host_facts import Cpu, HostWork
 
 MIN_EXPOSED_PCT = 15.0
@@ -62,7 +62,7 @@ def _without_device(rank: Rank) -> Verdict:
     """The verdict where nothing is known of a device: the host's own work can decide it all the same."""
     if rank.trust.calls_recorded and (rank.host.operator_pct or 0.0) >= MIN_OWN_PCT:
         return "host-bound", f"{_computes(rank)}; what the device does is not in the file"
-    missing = _missing(rank.trust.device_use, is_call=rank.trust.calls_recorded)
+    missing = _missing(rank.trust)
     if (rank.host.system_call_pct or 0.0) >= MIN_EXPOSED_PCT:
         missing += f"; the main thread is in `{rank.host.system_call}` {rank.host.system_call_pct:.0f} % of the time"
     return _cannot(missing)
@@ -71,7 +71,7 @@ def _without_device(rank: Rank) -> Verdict:
 def without_window(rank: Rank, calls: int) -> str:
     """Why a file without anything that lasts tells nothing."""
     if rank.trust.device_missing:
-        return _missing(rank.trust.device_use, is_call=rank.trust.calls_recorded)
+        return _missing(rank.trust)
     if calls:
         return f"the host made {_number(calls, 'call')} and launched nothing: no step ran while this was recorded"
     if rank.trust.damaged_events or rank.trust.bad_durations or rank.trust.truncated:
@@ -83,12 +83,14 @@ def _computes(rank: Rank) -> str:
     return f"the CPU computes `{rank.host.operator}` {rank.host.operator_pct or 0.0:.0f} % of the time"
 
 
-def _missing(use: str, *, is_call: bool) -> str:
+def _missing(trust: Trust) -> str:
     """Why nothing is known of a device."""
-    if use and is_call:
-        return f"`{use}` was recorded, and nothing that the device did: the profiler could not observe it"
-    if use:
-        return f"`{use}` works on a device, and the file has no kernels of it: profile with its activity, too"
+    if trust.device_use and trust.truncated:
+        return f"`{trust.device_use}` works on a device, and the file is cut before what that did: a profiler writes it down last"
+    if trust.device_use and trust.calls_recorded:
+        return f"`{trust.device_use}` was recorded, and nothing that the device did: the profiler could not observe it"
+    if trust.device_use:
+        return f"`{trust.device_use}` works on a device, and the file has no kernels of it: profile with its activity, too"
     return "the file has no table of kernels, so whether a device worked is unknown: record it, too (nsys profile --trace cuda,nvtx)"
 
 
