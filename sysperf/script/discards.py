@@ -27,7 +27,7 @@ def discards(source: Definitions, statement: ast.stmt) -> bool:
             and len(taken) == len(loads)
             and len({ast.unparse(node) for node in taken}) == 1
             and isinstance(statement.value, ast.Call)
-            and _takes_one(taken[0], source, statement.value)
+            and (_takes_one(taken[0], source, statement.value) or _takes_one_of_many(taken[0], statement.value))
         )
     return not hasattr(statement, "body") and any(
         isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and _takes_one(node, source, node.value)
@@ -50,6 +50,21 @@ def _takes_one(part: ast.Subscript, source: Definitions, call: ast.Call) -> bool
     if len(more) == 1 and isinstance(more[0], ast.Slice):
         return isinstance(place, _OF_ONE)
     return not more and isinstance(place, ast.UnaryOp) and isinstance(place.op, ast.USub) and not _has_one_output(source, call)
+
+
+def _takes_one_of_many(part: ast.Subscript, call: ast.Call) -> bool:
+    """Whether each of several layers computes all rows, and of each row the result of one is taken: `all[torch.arange(n), which]`."""
+    several = [node for node in ast.walk(call) if isinstance(node, ast.ListComp | ast.GeneratorExp)]
+    return any(
+        isinstance(made.elt, ast.Call)
+        and isinstance(made.elt.func, ast.Name)
+        and made.elt.func.id == ast.unparse(made.generators[0].target)
+        for made in several
+    ) and (
+        isinstance(part.slice, ast.Tuple)
+        and len(part.slice.elts) > 1
+        and all(isinstance(index, ast.Name | ast.Attribute | ast.Call) for index in part.slice.elts)
+    )
 
 
 def _layer(source: Definitions, call: ast.Call) -> ast.Call | None:

@@ -190,6 +190,17 @@ def test_a_cause_hides_another_only_if_it_explains_most_of_it(fetching: float, c
         assert [cause.gain.middle for cause in verdict.causes] == [60.0, 10.0]
 
 
+def test_a_statement_that_no_cause_is_about_is_shown_all_the_same() -> None:
+    """A search is what its program is for: nothing is wrong with it, and its line is told."""
+    place = Place("/srv/find.py", 17, "<module>", "found = search(encode(x))", "statement", 0.8)
+    stacks = Stacks(samples=300, forward=0.2, other=0.8, statement=0.8, statement_own=0.8, cure="outputs", lines=(place,))
+    native = Native(samples=300, python=0.01, extensions=0.0, torch=0.95, math=0.9, openmp=0.0)
+    verdict = judged(program(stacks=stacks, native=native))
+
+    assert (verdict.word, verdict.causes) == ("healthy", ())
+    assert "its largest statement beside the model takes 80% of its time, at /srv/find.py:17" in verdict.sentence
+
+
 @pytest.mark.parametrize(
     ("cure", "statement", "own", "named"),
     [

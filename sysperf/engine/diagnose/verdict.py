@@ -26,6 +26,8 @@ MIN_STARTING = 0.1
 """Share of its samples in imports from which a program still starts: the window before them was all of it start-up."""
 MOSTLY = 0.9
 BESIDE_SHARE = 0.3
+STATEMENT_SHARE = 0.15
+"""Of the time of a program of which no cause is said, how much its largest statement takes that is shown."""
 OWN_SHARE = 0.2
 """Of the CPU time of a program, how much its main thread takes that computes itself, perhaps with a team."""
 MIN_TRIALS = 0.3
@@ -122,16 +124,18 @@ def _busiest(candidates: Sequence[Program]) -> Program:
 
 
 def _beside(program: Program) -> str:
-    """Name the place outside of forward, backward and optimizer where a program that trains spends much of its time."""
+    """Name the statement, or the place outside of forward, backward and optimizer, where a program spends much of its time."""
     taken = program.stacks
+    if taken is not None and taken.statement >= STATEMENT_SHARE:
+        return f"; its largest statement beside the model takes {taken.statement:.0%} of its time{_most_at(taken, 'statement', ', ')}"
     if taken is None or taken.other < BESIDE_SHARE or taken.backward + taken.optimizer < MIN_STARTING:
         return ""
     return f"; {taken.other:.0%} of its time is outside of forward, backward and optimizer{_most_at(taken, 'other')}"
 
 
-def _most_at(taken: Stacks, kind: str) -> str:
+def _most_at(taken: Stacks, kind: str, before: str = ", most of it ") -> str:
     """The line with most of a phase or an activity, as a part of a sentence."""
-    return next((f", most of it at {place.file}:{place.line} ({place.function})" for place in taken.lines if place.what == kind), "")
+    return next((f"{before}at {place.file}:{place.line} ({place.function})" for place in taken.lines if place.what == kind), "")
 
 
 def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
