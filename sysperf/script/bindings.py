@@ -6,7 +6,7 @@ import ast
 from typing import NamedTuple
 
 from sysperf.script.nodes import dotted, item_name, last_name
-from sysperf.script.syntax import Function, Tree
+from sysperf.script.syntax import Function, Tree, is_bound
 from sysperf.script.through import called_through, completed
 
 MAX_BINDINGS = 12
@@ -280,10 +280,9 @@ class Bindings:
 
     def _given(self, function: Function, index: int) -> list[ast.expr]:
         name = [*function.args.posonlyargs, *function.args.args][index].arg if index >= 0 else ""
-        is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
         given = []
         for call in self.call_sites(function):
-            place = index - is_method  # also where its class is called, or it was handed over
+            place = index - is_bound(function)  # also where its class is called, or it was handed over
             if 0 <= place < len(call.args) and not any(isinstance(argument, ast.Starred) for argument in call.args[: place + 1]):
                 given.append(call.args[place])
             given += [keyword.value for keyword in call.keywords if keyword.arg == name and name]

@@ -16,11 +16,12 @@ from sysperf.script.loops import EVALUATION_HOOKS, SAMPLE_METHODS
 from sysperf.script.modules import Modules, Ref
 from sysperf.script.nodes import dotted, is_open, last_name
 from sysperf.script.outside import Elsewhere
+from sysperf.script.parts import is_abstract, returns
 from sysperf.script.source import Source, Unreadable
 from sysperf.script.steps import STEP_HOOKS
 from sysperf.script.syncs import is_moved
 from sysperf.script.syntax import Function, Tree, within
-from sysperf.script.values import Value, is_abstract, returns
+from sysperf.script.values import Value
 from sysperf.script.waiting import FORWARD, MAKERS, WORD, by_function, waiting
 
 MAX_KINDS = 4

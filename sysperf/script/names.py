@@ -12,7 +12,7 @@ from sysperf.script.modules import Modules
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.options import Constant, defaults
 from sysperf.script.outside import NO_MODULES, NOTHING, Outside
-from sysperf.script.syntax import Function, Tree
+from sysperf.script.syntax import Function, Tree, is_bound
 from sysperf.startup import lazy
 
 _OPTIONS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
@@ -157,8 +157,7 @@ class Names(Bindings):
     def leaves_out(self, call: ast.Call, function: Function, index: int, present: bool = True, depth: int = 3) -> bool:
         """Whether a call gives None or False for a parameter, or nothing where that is the default; or True, for what runs without it."""
         name = [*function.args.posonlyargs, *function.args.args][index].arg
-        is_method = bool(function.args.args) and function.args.args[0].arg in ("self", "cls")
-        given = argument(call, name, index - is_method)
+        given = argument(call, name, index - is_bound(function))
         if given is None and is_open(call):
             return False
         value = given if given is not None else default_of((function, index))

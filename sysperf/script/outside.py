@@ -9,7 +9,7 @@ from sysperf.script.bindings import Binding, Bindings, default_of, whole
 from sysperf.script.links import Called, Class, Kinds, News, Result, Use
 from sysperf.script.modules import Modules, Ref, referred
 from sysperf.script.nodes import dotted, last_name
-from sysperf.script.syntax import Function, Tree
+from sysperf.script.syntax import Function, Tree, is_bound
 
 MAX_DEPTH = 4
 NO_MODULES = Modules()
@@ -64,7 +64,7 @@ class Outside:
         """What others give to a parameter of a function of this file."""
         arguments = [*function.args.posonlyargs, *function.args.args]
         name = arguments[index].arg if index >= 0 else ""
-        place = index - _is_bound(function)
+        place = index - is_bound(function)
         return [
             call.given[place] if 0 <= place < len(call.given) else call.named[name]
             for call in self.calls(function)
@@ -74,7 +74,7 @@ class Outside:
     def leaves_out(self, call: Called, function: Function, index: int, present: bool = True) -> bool:
         """Whether a call gives None or False for a parameter, or nothing where that is the default; or True, for what runs without it."""
         name = [*function.args.posonlyargs, *function.args.args][index].arg
-        place = index - _is_bound(function)
+        place = index - is_bound(function)
         given = call.given[place] if 0 <= place < len(call.given) else call.named.get(name)
         if given is not None:
             return any(known.kind == ("none" if present else "true") for known in given)
@@ -198,8 +198,3 @@ def key(ref: Ref) -> str:
 
 def _is_made(binding: Binding) -> bool:
     return isinstance(binding.value, ast.Call | ast.Name | ast.Attribute) and not binding.path and not binding.element
-
-
-def _is_bound(function: Function) -> bool:
-    arguments = [*function.args.posonlyargs, *function.args.args]
-    return bool(arguments) and arguments[0].arg in ("self", "cls")

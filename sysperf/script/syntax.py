@@ -124,6 +124,12 @@ def asked_again(text: str) -> Tree | None:
         return None
 
 
+def is_bound(function: Function) -> bool:
+    """Whether what is called has its first argument already: a method of an object or of a class."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    return bool(arguments) and arguments[0].arg in ("self", "cls")
+
+
 def children_of(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of a node."""
     for name in node._fields:
