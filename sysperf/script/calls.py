@@ -11,6 +11,7 @@ from sysperf.script.kinds import FACTORIES
 from sysperf.script.masks import is_reduced
 from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.syntax import within
+from sysperf.script.transfers import is_written
 from sysperf.startup import lazy
 
 WATCHED = frozenset(
@@ -128,6 +129,7 @@ def calls(file: File) -> Iterator[Call]:
                 what=what,
                 keywords=file.keywords(call),
                 arguments=arguments,
+                constant=(is_written(file, call.args[0]) or None) if what == "torch.tensor" and call.args else None,
                 fallback=is_fallback(file, call),
                 reduced=is_reduced(file, call) if what.endswith("masked_select") else None,
                 around_steps=_around_steps(file, call),

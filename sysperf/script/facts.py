@@ -44,6 +44,7 @@ class Call(Site, kw_only=True):
     what: Annotated[str | None, fact("qualified name (`torch.cuda.empty_cache`), or a method with its dot (`.zero_grad`)")] = None
     keywords: Annotated[dict[str, str] | None, fact("keyword arguments as text, `…` where not constant; null with **keywords")] = None
     arguments: Annotated[tuple[str, ...] | None, fact("positional arguments as text, `…` where not constant")] = None
+    constant: Annotated[bool | None, fact("a tensor that is made there has no values of others; null: it may hold data of the host")] = None
     fallback: Annotated[bool | None, fact("in a branch for other versions, or where a newer name is missing")] = None
     reduced: Annotated[bool | None, fact("of what masked_select gives, only a loss, a sum or the like is made; null: not known")] = None
     around_steps: Annotated[bool | None, fact("a `with` whose body holds a training loop; null: no `with`")] = None

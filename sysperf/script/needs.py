@@ -19,6 +19,8 @@ _WRITES = lazy(
     r"(?i)_*((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
 )
 """Functions that write or show what they are given: it must leave the device."""
+_CHOOSING = frozenset(("masked_select", "nonzero", "argwhere", "boolean_mask"))
+"""Functions that choose elements by a mask, and wait for their number."""
 _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
 """Functions that take what the host has."""
 _COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
@@ -32,6 +34,8 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
         return None
     asked = file.tree.statement_of(node)
+    if _is_bound(file, asked) or _warns_of_a_batch(asked, of):
+        return None
     if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
         return None
     raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
@@ -63,9 +67,41 @@ def _counts(node: ast.expr) -> bool:
     return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
 
 
+def _is_bound(file: File, statement: ast.stmt) -> bool:
+    """Whether a value is read under a name to be the end of a range, an index or a part of a slice: Python needs the number."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    function = file.tree.function_of(statement)
+    if not isinstance(target, ast.Name) or function is None:
+        return False
+    uses = [part for part in within(function) if isinstance(part, ast.Name) and part.id == target.id and isinstance(part.ctx, ast.Load)]
+    return any(_is_place(file, use) for use in uses)
+
+
+def _is_place(file: File, use: ast.Name) -> bool:
+    """Whether a name is an index, a bound of a slice or of ``range``, itself or as a part of a sum."""
+    child: ast.AST = use
+    for parent in file.tree.ancestors(use):
+        if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Call) and last_name(parent.func) in ("range", "trange")):
+            return True
+        if isinstance(parent, ast.Subscript):
+            return parent.slice is child and not isinstance(child, ast.Constant)
+        if not isinstance(parent, ast.BinOp | ast.Tuple):
+            return False
+        child = parent
+    return False
+
+
+def _warns_of_a_batch(asked: ast.stmt, of: str) -> bool:
+    """``if torch.isnan(x).any(): warnings.warn(…)``: a check of an input."""
+    last = asked.body[-1] if isinstance(asked, ast.If) and of == "batch" and not asked.orelse else None
+    return isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and last_name(last.value.func) in ("warn", "warning")
+
+
 def _chooses(asked: ast.If) -> bool:
     """``if mask.any(): x[mask]``: choosing the elements waits anyway."""
     names = {part.id for part in within(asked.test) if isinstance(part, ast.Name)}
+    if any(isinstance(part, ast.Call) and last_name(part.func) in _CHOOSING for statement in asked.body for part in within(statement)):
+        return True
     indices = (part.slice for statement in asked.body for part in within(statement) if isinstance(part, ast.Subscript))
     return any(isinstance(part, ast.Name) and part.id in names for index in indices for part in within(index))
 

@@ -117,7 +117,7 @@ def _is_no_grad(node: ast.expr) -> bool:
     called = node.func if isinstance(node, ast.Call) else node
     if last_name(called) == "set_grad_enabled" and isinstance(node, ast.Call):
         return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
-    return any(name in last_name(called) for name in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad"))
+    return any(name in last_name(called).lower() for name in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad"))
 
 
 def _models_without(file: File, loop: Loop) -> bool:

@@ -84,16 +84,26 @@ def transfers(file: File) -> Iterator[Transfer]:
 def _is_constant(file: File, made: ast.Call | None) -> bool | None:
     """Whether a tensor is made of sizes, of values that are written here, or of an attribute; None where others give its values."""
     copies = made is not None and last_name(made.func) in _COPYING and bool(made.args)
-    return None if copies and made is not None and not _is_written(file, made.args[0]) else True
+    return None if copies and made is not None and not is_written(file, made.args[0]) else True
 
 
-def _is_written(file: File, node: ast.expr) -> bool:
+def _stands_for_written(file: File, name: ast.Name) -> bool:
+    """Whether a name was given a list that is written out, before it becomes a tensor under the same name."""
+    statement = file.tree.statement_of(name)
+    bound = [each for each in file.names.lookup(name, name.id) if each.value is not getattr(statement, "value", None)]
+    lists = [each.value for each in bound if isinstance(each.value, ast.List | ast.Tuple) and each.value.elts and not each.path]
+    return bool(bound) and len(lists) == len(bound)
+
+
+def is_written(file: File, node: ast.expr) -> bool:
     """``3``, ``[0, n]``, ``self.weights``, ``args.weights``, ``len(x) / 2``: no data that were read for this step."""
     if isinstance(node, ast.BinOp):
         sides = (node.left, node.right)
-        return any(isinstance(side, ast.List) for side in sides) or all(_is_written(file, side) for side in sides)
+        return any(isinstance(side, ast.List) for side in sides) or all(is_written(file, side) for side in sides)
     if isinstance(node, ast.Call):
         return last_name(node.func) not in _OF_ARRAYS
+    if isinstance(node, ast.Name) and _stands_for_written(file, node):
+        return True
     owner = dotted(node).rpartition(".")[0]
     return isinstance(node, _WRITTEN) or owner == "self" or bool(SETTINGS.fullmatch(owner)) or file.values.kinds(node) == {"number"}
 

@@ -540,3 +540,57 @@ def test_a_function_that_is_handed_over_is_followed_to_few_calls() -> None:
     calls = "".join(f"def use_{number}(hook):\n    hook({number})\n\nuse_{number}(show)\n" for number in range(2 * MAX_CALLS))
     names = File(Source("train.py", f"import torch\ndef show(x):\n    print(x)\n{calls}".encode())).names
     assert len(names.call_sites(names.functions["show"][0])) == MAX_CALLS
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("torch.tensor(0.0, device=x.device)", True),
+        ("torch.tensor([1, 2], device=x.device)", True),
+        ("torch.tensor([h, w], device=x.device)", True),
+        ("torch.tensor(lengths, device=x.device)", False),
+        ("torch.tensor(self.mask(x), device=x.device)", True),
+    ],
+)
+def test_a_tensor_of_what_a_caller_gives_must_be_copied(made: str, shown: bool) -> None:
+    """A constant may be kept on the device."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x, lengths):\n        return x * {made}\n"
+    assert ("transfer.tensor-from-python" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("used", "shown"),
+    [
+        ("for i in range(n):\n        seen.append(i)", False),
+        ("part = x[:n]", False),
+        ("part = x[:, start + n]", False),
+        ("seen.append(n)", True),
+        ("total = total + n", True),
+    ],
+)
+def test_a_number_that_python_needs(used: str, shown: bool) -> None:
+    """The end of a range and a part of an index are no tensors."""
+    text = f"import torch\ndef train(loader):\n    for x in loader:\n        x = x.cuda()\n    {STEP.replace(chr(10), chr(10) + '    ').rstrip()}\n"
+    text += f"        n = (x > 0).sum().item()\n        {used.replace(chr(10), chr(10) + '    ')}\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("if torch.isnan(x).any():\n        warnings.warn('no number')", False),
+        ("if mask.sum() > 0:\n        kept = torch.masked_select(x, mask)", False),
+        ("if torch.isnan(loss):\n        continue", True),
+    ],
+)
+def test_conditions_that_a_program_needs(asked: str, shown: bool) -> None:
+    """A check of an input, and a choice that waits for its number anyway."""
+    text = f"import torch, warnings\nfor x, y in loader:\n    x = x.cuda()\n    mask = model(x) > 0\n{STEP}    {asked}\n"
+    assert ("sync.branch-on-loss" in hits(text)) == shown
+
+
+def test_gradients_that_are_off_by_another_name() -> None:
+    """A name that says what it stands for."""
+    text = "import torch\nclass Net:\n    def predict(self, loader):\n        off = imported('torch.no_grad')\n        torchNo_grad = off\n        self.model.eval()\n"
+    text += "        with torchNo_grad():\n            for x in loader:\n                self.kept.append(self.model(x.cuda()))\n"
+    assert "program.gradients-in-evaluation" not in hits(text)
