@@ -22,7 +22,7 @@ _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
-_HOOKS = frozenset(("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader"))
+_HOOKS = frozenset(("train_dataloader", "val_dataloader"))
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 

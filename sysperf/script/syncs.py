@@ -170,7 +170,7 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         chain.add(name)
         owner = owner.func.value
     chain |= {last_name(part.func) for part in within(owner) if isinstance(part, ast.Call)}
-    if (how == "numpy" and "cpu" not in chain and not call.keywords) or is_copied_back(file, owner):
+    if ("numpy" in chain and "cpu" not in chain and not call.keywords) or is_copied_back(file, owner):
         return ""  # of a tensor on a device `numpy` raises: this one lies in the host's memory
     kinds = {value.kind for value in _values(file, owner)}
     if of := _tensor(file, owner):

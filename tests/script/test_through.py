@@ -153,6 +153,7 @@ def test_a_loss_of_a_dictionary() -> None:
             True,
         ),
         ("def train_dataloader(self):\n        return DataLoader(self.data, num_workers=4, pin_memory=True)", False),
+        ("def test_dataloader(self):\n        return DataLoader(self.data, num_workers=4)", False),  # once
         ("def setup(self, stage):\n        self.first = DataLoader(self.data, num_workers=4)", False),
     ],
 )
@@ -187,7 +188,14 @@ def test_a_method_of_what_a_class_of_the_file_makes(made: str, found: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("copied", "found"), [("out.to('cpu').numpy()", True), ("out.to('cpu')", True), ("out.to(device)", False), ("x.to(torch.int)", False)]
+    ("copied", "found"),
+    [
+        ("out.to('cpu').numpy()", True),
+        ("out.to('cpu')", True),
+        ("loss.detach().numpy().item()", False),
+        ("out.to(device)", False),
+        ("x.to(torch.int)", False),
+    ],
 )
 def test_a_copy_by_the_name_of_the_host(copied: str, found: bool) -> None:
     """``to("cpu")`` waits as ``cpu()`` does, and is told once with what follows."""
