@@ -22,7 +22,7 @@ _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
-_HOOKS = frozenset(("train_dataloader", "val_dataloader"))
+_HOOKS = frozenset(("train_dataloader", "val_dataloader", "get_train_dataloader", "get_eval_dataloader"))
 _DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
@@ -78,9 +78,9 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
 
 
 def _is_asked_for(file: File, call: ast.Call) -> bool:
-    """Whether a hook of Lightning gives a loader, itself or by a method that it calls: the framework copies its batches."""
+    """Whether a hook of Lightning or of a Trainer gives a loader, itself or by a method that it calls: who asks for it copies its batches."""
     function, owner = file.tree.function_of(call), file.tree.class_of(call)
-    if function is None or owner is None or file.values.base_of(owner) not in ("lightning", "datamodule"):
+    if function is None or owner is None or file.values.base_of(owner) not in ("lightning", "datamodule", "hf-trainer"):
         return False
     callers = [file.tree.function_of(site) for site in file.names.call_sites(function)]
     return any(each is not None and each.name in _HOOKS for each in (function, *callers))

@@ -236,7 +236,10 @@ class Loops(Steps):
         tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
         if any(_fills(statement, container) for test in tests if (container := _absent(test))):
             return True
-        missing = {name for name in map(_missing, tests) if name.startswith("self.")}
+        asked = [name for name in map(_missing, tests) if name]
+        if any(_fills(statement, kept) for name in asked for kept in self._looked_up_in(statement, name)):
+            return True
+        missing = {name for name in asked if name.startswith("self.")}
         if not missing:
             return False
         parts = [part for one in statement.body for part in within(one)]
@@ -244,6 +247,12 @@ class Loops(Steps):
         methods = [method for call in called for method in self._names.functions.get(last_name(call.func), ())]
         parts += [part for method in methods for part in within(method)]
         return any(dotted(target) in missing for part in parts if isinstance(part, ast.Assign) for target in part.targets)
+
+    def _looked_up_in(self, node: ast.AST, name: str) -> list[str]:
+        """The containers in which it was looked for what a name stands for: ``made = known.get(key)``."""
+        calls = (binding.value for binding in self._names.lookup(node, name) if isinstance(binding.value, ast.Call))
+        gets = [call.func for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "get"]
+        return [dotted(get.value) for get in gets if dotted(get.value)]
 
     def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
         """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""

@@ -594,3 +594,11 @@ def test_gradients_that_are_off_by_another_name() -> None:
     text = "import torch\nclass Net:\n    def predict(self, loader):\n        off = imported('torch.no_grad')\n        torchNo_grad = off\n        self.model.eval()\n"
     text += "        with torchNo_grad():\n            for x in loader:\n                self.kept.append(self.model(x.cuda()))\n"
     assert "program.gradients-in-evaluation" not in hits(text)
+
+
+@pytest.mark.parametrize(("kept", "shown"), [("known[x.device] = made", False), ("other = made", True)])
+def test_what_is_looked_up_before_it_is_made(kept: str, shown: bool) -> None:
+    """It is made once a device."""
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        made = known.get(x.device)\n        if made is None:\n"
+    text += f"            made = torch.tensor(1.0, device=x.device)\n            {kept}\n        return x * made\n"
+    assert ("transfer.tensor-from-python" in hits(text)) == shown

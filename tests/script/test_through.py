@@ -223,3 +223,13 @@ def test_batches_that_are_pinned_where_there_is_a_gpu(pinned: str, found: bool) 
 def test_an_heir_of_data_parallel(base: str, found: bool) -> None:
     """It does the same, whatever attributes it gives besides."""
     assert bool(lines(f"{HEAD}class Several({base}):\n    pass\nmodel = Several(net)\n{LOOP}", "ddp.dataparallel")) == found
+
+
+@pytest.mark.parametrize(
+    ("pinned", "found"), [("", True), (", pin_memory=True", False), (", pin_memory=self.args.dataloader_pin_memory", False)]
+)
+def test_a_loader_that_a_trainer_goes_through(pinned: str, found: bool) -> None:
+    """It copies the batches itself, too."""
+    text = "from transformers import Trainer\nfrom torch.utils.data import DataLoader\nclass Fit(Trainer):\n    def get_train_dataloader(self):\n"
+    text += f"        return DataLoader(self.train_dataset, num_workers=4{pinned})\n    def run(self, x):\n        return x.cuda()\n"
+    assert bool(lines(text, "dataloader.pin-memory-off")) == found
