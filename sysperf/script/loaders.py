@@ -78,7 +78,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
 
 
 def _is_asked_for(file: File, call: ast.Call) -> bool:
-    """Whether a hook of Lightning or of a Trainer gives a loader, itself or by a method that it calls: who asks for it copies its batches."""
+    """Whether a hook of Lightning or of a Trainer gives a loader, itself or by a method that it calls: its asker copies the batches."""
     function, owner = file.tree.function_of(call), file.tree.class_of(call)
     if function is None or owner is None or file.values.base_of(owner) not in ("lightning", "datamodule", "hf-trainer"):
         return False
