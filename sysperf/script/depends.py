@@ -100,13 +100,12 @@ class Depends(Definitions):
         return any(isinstance(statement, ast.Assign | ast.AnnAssign) and self.makes_layer(statement.value) for statement in statements)
 
     def _of_name(self, name: ast.Name, depth: int) -> On:
-        if name.id in self.modules or name.id in self.functions or name.id in needless.BUILTINS:
-            return NOTHING
         if self.is_model(name):
             return frozenset((WEIGHTS,))
         definitions = self.definitions(name)
         if not definitions:
-            return NOTHING if name.id in self.classes or name.id in self.foreign or name.id in self.given else frozenset((UNKNOWN,))
+            stays = self.modules | self.foreign | self.given | needless.BUILTINS
+            return NOTHING if name.id in stays or name.id in self.functions or name.id in self.classes else frozenset((UNKNOWN,))
         home = self.scope_of(definitions[0].node)
         if (home, name.id) in self._busy:  # it is made of itself
             return frozenset((DATA,))
@@ -201,7 +200,7 @@ class Depends(Definitions):
         if name in OF_WEIGHTS:
             return frozenset((WEIGHTS,))
         root = root_of(call.func)
-        if isinstance(root, ast.Name) and root.id in self.modules | self.foreign and not self.by_scope.get((self.tree.module, root.id)):
+        if isinstance(root, ast.Name) and root.id in self.modules | self.foreign and not self.definitions(root):
             return arguments | chance | self._of_library(root.id, ast.unparse(call.func), name)
         return self._of_method(call.func, arguments | chance, depth)
 
@@ -240,11 +239,11 @@ class Depends(Definitions):
         )
 
     def _of_function(self, name: ast.Name, depth: int) -> On:  # noqa: PLR0911 - one answer for each kind of name
-        if (function := self.functions.get(name.id)) is not None:
-            return self._of_body(function, depth)
-        if name.id in self.classes:
-            return frozenset((EFFECT,))
         definitions = self.definitions(name)
+        if not definitions and (function := self.functions.get(name.id)) is not None:
+            return self._of_body(function, depth)
+        if not definitions and name.id in self.classes:
+            return frozenset((EFFECT,))
         if definitions and all(isinstance(one.value, ast.Lambda) for one in definitions):
             return NOTHING.union(*(self._of(one.value.body, depth + 1) for one in definitions if isinstance(one.value, ast.Lambda)))
         if definitions or self.is_model(name):

@@ -237,6 +237,22 @@ def test_a_model_that_never_trains_stays_the_same() -> None:
     assert cures.cure(f"{text}    optimizer.step()\n", 4) != "fixed"
 
 
+def test_a_value_may_have_the_name_of_a_function_or_a_module() -> None:
+    """A method of the file, or an import, that a name of the function hides."""
+    lines = [
+        "import math, torch",
+        "class A:",
+        "    def go(self):",
+        "        pass",
+        "for x in loader:",
+        "    go = model(x)",
+        "    math = x + 1",
+    ]
+    text = "\n".join((*lines, "    one = go.abs().sum()", "    two = math.abs().sum()", "    loss.backward()", "    use(one, two)"))
+
+    assert (cures.cure(text, 8), cures.cure(text, 9)) == ("", "data")
+
+
 def test_what_a_program_that_never_trains_prints_is_its_result() -> None:
     """A service's answers are no reports on training."""
     text = "for x in y:\n    best = (table * 3).argmax()\n    print(best)\n"
