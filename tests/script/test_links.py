@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -504,6 +505,9 @@ def test_an_heir_of_a_data_set_of_another_file_may_decode(tmp_path: Path, own: b
         ("import data", "data.advance", "data.py", True),
         ("from helpers.data import advance", "advance", "helpers/data.py", True),
         ("from helpers import data", "data.advance", "helpers/data.py", True),
+        ("from helpers import data as d", "d.advance", "helpers/data.py", True),
+        ("import math, data as d", "d.advance", "data.py", True),
+        ("from helpers import (\n    cut,  # (of a, b)\n    data,\n)", "data.advance", "helpers/data.py", True),
         ("from other import data", "data.advance", "helpers/data.py", False),
     ],
 )
@@ -534,3 +538,29 @@ def test_only_what_lies_beside_a_file_is_read_with_it(tmp_path: Path) -> None:
     alone = tmp_path / "site/plain/run.py"
     alone.parent.mkdir()
     assert beside.imported([(str(alone), b"import above\nfrom .. import above\nfrom ..above import x\n")]) == []
+
+
+def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
+    """By number, by size, by name and, of lines that were made to be long, by time."""
+    names = [f"m{number:02}" for number in range(40)]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("import torch\n")
+    script = str(tmp_path / "train.py")
+    text = "".join(f"import {name}\n" for name in names).encode()
+    assert beside.imported([(script, text)]) == [str(tmp_path / f"{name}.py") for name in names[: beside.MAX_FILES]]
+
+    (tmp_path / "m01.py").write_text("#" * (beside.MAX_BYTES - 5))
+    assert beside.imported([(script, b"import m01, m02")]) == [str(tmp_path / "m01.py")]
+    (tmp_path / "sub").mkdir()
+    assert beside.imported([(str(tmp_path / "sub/train.py"), f"import ../m04, {tmp_path}/m04\nfrom . import m04\n".encode())]) == []
+
+    start = time.process_time()
+    for line in (
+        b"from " + b"." * 300_000,
+        b"from" + b" " * 300_000,
+        b"from a import (" * 20_000,
+        b"from a import (\n" * 20_000,
+        b"import a," * 30_000,
+    ):
+        assert beside.imported([(script, line)]) == []
+    assert time.process_time() - start < 3
