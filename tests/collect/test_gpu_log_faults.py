@@ -128,6 +128,8 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: GPU0 _issueRpcAndWait: rpcRecvPoll timedout for fn 76!", "firmware"),
         ("nvidia-modeset: ERROR: GPU:0: Idling display engine timed out: 0x0000c57e:0:0:0x00000002", "hung"),
         ("nvidia_peermem: disagrees about version of symbol nvidia_p2p_get_pages", "module"),
+        ("nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client", "peer"),
+        ("nvidia_peermem: Unknown symbol ib_unregister_peer_memory_client (err 0)", "peer"),
         ("nvidia-nvswitch: probe of 0000:c4:00.0 failed with error -1", "probe"),
         ("NVRM: This is a 64-bit BAR mapped above 4GB by the system", "region"),
         ("NVRM: Fatal Error while attempting to resize PCIe BARs.", "region"),

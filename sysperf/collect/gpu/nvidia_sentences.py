@@ -13,7 +13,7 @@ NVIDIA = {
     "interrupt": r"[Cc]an't find an IRQ for your NVIDIA card|No interrupts of any type are available|Tried to get IRQ [0-9]{1,5}, but"
     r"|request_irq\(\) failed|Going over RM unhandled interrupt threshold|Stuck interrupt detected|Interrupt is stuck\. Bailing"
     r"|No supported interrupt mechanism was found|Interrupts disabled to avoid a storm|failed to get IRQ",
-    "module": r"version magic '.{1,80}' should be|disagrees about version of symbol|Unknown symbol \S"
+    "module": r"version magic '.{1,80}' should be|(?:disagrees about version of|Unknown) symbol (?!ib_|rdma_)\S"
     r"|Version mismatch: nvidia(?:-modeset)?\.ko",
     "mismatch": r"API mismatch: the client|Version mismatch, kernel version",
     "taken": r"probe routine was not called|request_mem_region failed|is already bound to",
@@ -69,7 +69,8 @@ NVIDIA = {
     r"|error message from FSP|waiting for FSP command queue",
     "uvm": r"Encountered a global fatal error",
     "uvm-reboot": r"requiring os reboot to recover",
-    "peer": r"while calling nvidia_p2p_\w{3,20}\(\)|error while registering (?:traditional|nc) client",
+    "peer": r"while calling nvidia_p2p_\w{3,20}\(\)|error while registering (?:traditional|nc) client"
+    r"|(?:disagrees about version of|Unknown) symbol (?:ib|rdma)_",
     "hung": r"RC watchdog: GPU is probably locked|Failed to query display engine channel state|Error while waiting for GPU progress"
     r"|Idling display engine timed out|[Tt]imed [Oo]ut waiting for (?:core channel idle|CE semaphore|bar[12] binding)"
     r"|Watchdog detected a hang",
