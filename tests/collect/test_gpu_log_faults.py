@@ -476,6 +476,30 @@ def test_a_crash_of_the_kernel_is_of_the_driver_in_whose_code_it_is(place: str, 
     assert fault.text.startswith(text)
 
 
+NOWHERE = (*CRASH, "RIP: 0010:0x0", "Code: Unable to access opcode bytes at 0xffffffffffffffd6.", "Call Trace:", " <TASK>")
+
+
+def test_a_jump_to_where_no_code_is_was_made_by_the_nearest_module() -> None:
+    stack = (" ? nv_open_q+0x1/0x2 [nvidia]", " process_one_work+0x17f/0x330", " uvm_va_range_destroy+0x1a5/0x560 [nvidia_uvm]")
+
+    (fault,) = read(*NOWHERE, *stack, " nvidia_ioctl+0x10/0x20 [nvidia]", "RIP: 0033:0x7f0b8d")
+
+    assert fault.kind == "crash"
+    assert fault.text.startswith("nvidia_uvm crashed in uvm_va_range_destroy")
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        (" ext4_find_entry+0x10/0x20 [ext4]", " nvidia_ioctl+0x10/0x20 [nvidia]"),
+        (" process_one_work+0x17f/0x330", "RIP: 0033:0x7f0b8d", " nvidia_ioctl+0x10/0x20 [nvidia]"),
+        (" process_one_work+0x17f/0x330", "---[ end trace 0000000000000000 ]---", " nvidia_ioctl+0x10/0x20 [nvidia]"),
+    ],
+)
+def test_a_jump_by_another_module_or_before_another_stack_is_not_the_drivers(stack: tuple[str, ...]) -> None:
+    assert read(*NOWHERE, *stack) == []
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [

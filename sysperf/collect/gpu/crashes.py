@@ -44,24 +44,28 @@ _OF_PROGRAM = lazy(
 def crashes(log: str) -> Iterator[Fault]:
     """Each crash whose place, which the kernel prints some lines behind its reason, is in the driver of a GPU. A warning is none.
 
-    Of a program that crashed the kernel prints one line, with the file.
+    A jump to where no code is has no place: the stack's nearest module made it. Of a program that crashed the kernel prints one line,
+    with the file.
     """
     if not any(words in log for words in (*BEGINNINGS, "segfault at", "trap invalid opcode")):
         return
-    began = None
+    began, nowhere = None, False
     for line in log.splitlines():
         if ".so" in line and (of_program := _OF_PROGRAM.match(line)):
             text = neutral(f"{of_program[2]} crashed in {of_program[3]}", MAX_TEXT)
             yield Fault(of_program[3], text, "library", None, 1, neutral(of_program[1], 40))
-        elif "WARNING: " in line or "traps: " in line:
-            began = None
+        elif "WARNING: " in line or "traps: " in line or "---[ end trace" in line:
+            began, nowhere = None, False
         elif began is None:
             began = _BEGAN.match(line) if any(words in line for words in BEGINNINGS) else None
-        elif where := _WHERE.search(line):
-            if where[2] and _DRIVER.fullmatch(where[2]):
-                text = neutral(f"{where[2]} crashed in {where[1]}: {began[2].strip()}", MAX_TEXT)
+        elif place := (nowhere and _FRAME.search(line)) or _WHERE.search(line):
+            if place[1] is None and not nowhere:
+                nowhere = True
+                continue
+            if place[2] and _DRIVER.fullmatch(place[2]):
+                text = neutral(f"{place[2]} crashed in {place[1]}: {began[2].strip()}", MAX_TEXT)
                 yield Fault("a GPU", text, "crash", None, 1, neutral(began[1], 40))
-            began = None
+            began, nowhere = None, False
 
 
 def stories(log: str) -> Iterator[Fault]:
