@@ -506,14 +506,16 @@ def test_steps_whose_kernels_a_cut_file_lost_are_not_idle(tmp_path: Path, host_m
     assert "breaks off" in facts.trust.truncated
 
 
-def test_a_file_that_is_cut_before_its_kernels_does_not_blame_the_profiler(tmp_path: Path) -> None:
-    """The host's side of eight steps, and nothing else."""
+@pytest.mark.parametrize(("is_cut", "why"), [(True, "it breaks off within the events"), (False, "another trace follows")])
+def test_a_file_that_is_not_whole_and_has_no_kernels_does_not_blame_the_profiler(tmp_path: Path, is_cut: bool, why: str) -> None:
+    """The host's side of eight steps, and nothing else: what is lost may be all that the device did."""
     events = [event for event in good(8)["traceEvents"] if event["cat"] != "kernel"]
-    result = analyze([written(tmp_path, json.dumps({"schemaVersion": 1, "traceEvents": events})[:-40])], rules()).analysis
+    whole = json.dumps({"schemaVersion": 1, "traceEvents": events})
+    result = analyze([written(tmp_path, whole[:-40] if is_cut else whole + whole)], rules()).analysis
 
-    assert "the file is cut before what that did" in result.trace.why
+    assert f"what that did is not in the file, which is not whole: {why}" in result.trace.why
     assert {finding.rule for finding in result.findings} == {"trust.file-damaged"}
-    assert "wait until the file is written" in render(result)
+    assert "into a file of its own, and wait until it is written" in " ".join(render(result).split())
 
 
 def test_a_file_without_a_possible_duration_is_not_said_to_hold_nothing_known(tmp_path: Path) -> None:

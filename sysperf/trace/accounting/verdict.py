@@ -86,7 +86,7 @@ def _computes(rank: Rank) -> str:
 def _missing(trust: Trust) -> str:
     """Why nothing is known of a device."""
     if trust.device_use and trust.truncated:
-        return f"`{trust.device_use}` works on a device, and the file is cut before what that did: a profiler writes it down last"
+        return f"`{trust.device_use}` works on a device, and what that did is not in the file, which is not whole: {trust.truncated}"
     if trust.device_use and trust.calls_recorded:
         return f"`{trust.device_use}` was recorded, and nothing that the device did: the profiler could not observe it"
     if trust.device_use:
