@@ -525,6 +525,8 @@ def test_a_file_that_is_named_alone_is_read_with_what_it_imports(
     places = [(place.file, place.line) for hit in lint.hypotheses if hit.rule == "sync.per-step" for place in hit.places]
     assert (lint.files, {file for file, _ in places}) == (1, {str(train)} if found else set())
     assert beside.imported([(str(train), None)]) == ([str(made)] if found else [])
+    left_out = engine.Choice(least="medium", exclude=(made.name,))
+    assert not [hit for hit in engine.lint([str(tmp_path)], shipped(), choice=left_out).hypotheses if hit.rule == "sync.per-step"]
 
 
 def test_only_what_lies_beside_a_file_is_read_with_it(tmp_path: Path) -> None:

@@ -34,6 +34,11 @@ def test_a_function_is_called_by_what_it_is_given_to(call: str) -> None:
     assert not lines(f"{HEAD}def read(value):\n    return value.item()\n{LOOP}{call}\n")
 
 
+def test_a_method_that_is_called_map_is_another() -> None:
+    """``pool.map(read, names)`` gives the work to other processes."""
+    assert not lines(f"{HEAD}def read(value):\n    return (value * 2).cpu()\n{LOOP}    pool.map(read, [loss])\n")
+
+
 @pytest.mark.parametrize(("given", "shown"), [("model, optimizer", True), ("model, optimizer, criterion", True)])
 def test_a_function_some_of_whose_arguments_are_kept(given: str, shown: bool) -> None:
     """The rest is given where it is called."""
@@ -56,6 +61,7 @@ def test_a_function_some_of_whose_arguments_are_kept(given: str, shown: bool) ->
         ("log.info(f'{out}')", False),  # a model may give a text
         ("if i % 100 == 0:\n        bar.set_postfix(loss=loss)", False),
         ("if torch.max(out) > 1.0:\n        log.info(f'{torch.max(out)}')", False),
+        ("if torch.min(out) < -1.0:\n        log.info(f'{torch.min(out)}')", False),
     ],
 )
 def test_a_value_that_is_shown(shown: str, found: bool) -> None:
@@ -127,6 +133,7 @@ def test_batches_of_several_loaders_beside_each_other() -> None:
         ("best = out['score'].max().item()", False),
         ("best = max(scores)", False),
         ("best = 1.0", False),
+        ("best = limits[0]\n    if i:\n        best = out['score'].max()", False),
     ],
 )
 def test_a_branch_on_what_was_computed(bound: str, found: bool) -> None:
