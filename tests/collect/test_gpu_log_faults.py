@@ -529,10 +529,28 @@ def test_a_crash_of_a_program_is_of_the_library_in_which_it_was(line: str, text:
         "plasmashell[2196]: segfault at 10 ip 00007f2338eba517 sp 00007ffe298400c0 error 4 in libc.so.6[ba517,7f2338e24000+1ad000]",
         "python3[1902]: segfault at 18 ip 00007f2c8a1b09df sp 00007ffc3a1fa850 error 4 in libtorch_python.so[2b09df,7f2c89f23000+481000]",
         "python3[1902]: loaded libcuda.so.1[10]",
+        "gnome-shell[1234]: segfault at 0 ip 00007f sp 00007f error 4 in libnvidia-glcore.so.580.95.05[7f,7f+1000]",
+        "Xorg[1234]: segfault at 0 ip 00007f sp 00007f error 4 in libnvidia-eglcore.so.580.95.05[7f,7f+1000]",
     ],
 )
 def test_a_crash_in_another_library_is_not_the_gpus(line: str) -> None:
     assert read(line, line) == []
+
+
+def test_crashes_in_two_libraries_are_counted_apart() -> None:
+    line = "python3[7]: segfault at 0 ip 00007f sp 00007f error 4 in {}[7f,7f+1000]"
+    once, twice = line.format("libcuda.so.580.95.05"), line.format("libnvidia-ptxjitcompiler.so.580.95.05")
+
+    assert [(fault.name, fault.count) for fault in read(once, twice, twice)] == [
+        ("libcuda.so.580.95.05", 1),
+        ("libnvidia-ptxjitcompiler.so.580.95.05", 2),
+    ]
+
+
+def test_each_parameter_that_a_driver_does_not_know_is_told() -> None:
+    first, second = "nvidia_drm: unknown parameter 'fbdev' ignored", "amdgpu: unknown parameter 'gtt_size' ignored"
+
+    assert [(fault.text, fault.count) for fault in read(first, second, first)] == [(first, 2), (second, 1)]
 
 
 def test_a_crash_of_a_program_hides_no_crash_of_the_driver() -> None:
@@ -625,6 +643,8 @@ def test_memory_that_a_driver_does_not_get_is_told_of_the_program_that_asked() -
         ("full", "train_process: page allocation failure in os_lock_user_pages of nvidia")
     ]
     assert read(line, *stack[:-1], " ext4_mb_load+0x8d/0x1a0 [ext4]") == []
+    (fault,) = read(line.replace("train_process", "kworker/0:1"), *stack)
+    assert fault.text.startswith("kworker/0:1: page")
 
 
 def test_a_cpu_that_stands_in_a_driver_is_told_whatever_watches_it() -> None:

@@ -28,7 +28,7 @@ _BEGAN = lazy(
 _WHERE = lazy(r"\b(?:RIP:|EIP:|IP:|pc :|NIP) .{0,60}?(?:\b(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(\w{1,30}))?|$)")
 _STORY = lazy(
     r"^(\S{1,40}) .{0,120}?(?:\bINFO: (?P<hung>task .{1,40} blocked for more than [0-9]{1,9} seconds)"
-    r"|(?<![^\s])(?P<full>[^\s:]{1,16}: page allocation failure): order:)"
+    r"|(?<![^\s])(?P<full>[^\s]{1,16}: page allocation failure): order:)"
 )
 _FRAME = lazy(r" (?<!\? )(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(\w{1,30})")
 _PASSES_ON = ("drm", "drm_kms_helper", "drm_ttm_helper", "ttm", "gpu_sched")
@@ -36,7 +36,7 @@ _DRIVER = lazy(r"nvidia(?:_(?!fs)\w{2,12})?|amdgpu|xe|i915")
 _OF_PROGRAM = lazy(
     r"^(\S{1,40}) .{0,80}?(?:traps: )?([\w.:/+-]{1,40})\[[0-9]{1,10}\]:? "
     r"(?:segfault at|general protection|trap invalid opcode) .{0,120}? in "
-    r"(lib(?:amdhip|hsa-runtime|hsakmt|rocblas|hipblas|MIOpen|rccl|ze_|ze-|igc|igdfcl|sycl|ur_|cuda\.|cublas|cudnn|nccl|nvidia)[\w.+-]{0,40})\["
+    r"(lib(?:amdhip|hsa-runtime|hsakmt|rocblas|hipblas|MIOpen|rccl|ze_|ze-|igc|igdfcl|sycl|ur_|cuda\.|cublas|cudnn|nccl|nvidia-(?!e?gl|vulkan|rtcore|tls))[\w.+-]{0,40})\["
 )
 """What the kernel prints of a program that ends by a signal, with the file in which it was."""
 

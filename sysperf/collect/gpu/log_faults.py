@@ -99,7 +99,7 @@ _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.
 class Fault(Record):
     """What the log says of a GPU that could not be started, was lost, or hung, and that is no Xid."""
 
-    name: Annotated[str, fact("the GPU where the line names it", "run:dmesg")]
+    name: Annotated[str, fact("the GPU where the line names it; else the library or the parameter", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
     kind: Annotated[
         str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus', 'crash', 'library')))}", "run:dmesg")
@@ -124,7 +124,8 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
             text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
             bus_id = _place(match[2])
-            return Fault(bus_id or "a GPU", text, str(said.lastgroup).replace("_", "-"), bus_id, 1, neutral(match[1], 40))
+            kind = str(said.lastgroup).replace("_", "-")
+            return Fault(bus_id or (text if kind == "parameter" else "a GPU"), text, kind, bus_id, 1, neutral(match[1], 40))
     return None
 
 
@@ -146,8 +147,8 @@ def _pattern(*kinds: tuple[str, str]) -> re.Pattern[str]:
 
 
 def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
-    """One entry a GPU and kind: the first text, which is nearest to the cause, and the newest time."""
-    key = fault.bus_id, fault.kind
+    """One entry a GPU, library or parameter, and kind: the first text, which is nearest to the cause, and the newest time."""
+    key = fault.name, fault.kind
     first = found.get(key, fault)
     if key in found or len(found) < MAX_ENTRIES:
         found[key] = Fault(first.name, first.text, first.kind, first.bus_id, first.count + (key in found), fault.last)
