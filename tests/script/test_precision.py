@@ -550,11 +550,14 @@ def test_a_function_that_is_handed_over_is_followed_to_few_calls() -> None:
         ("torch.tensor([h, w], device=x.device)", True),
         ("torch.tensor(lengths, device=x.device)", False),
         ("torch.tensor(self.mask(x), device=x.device)", True),
+        ("torch.tensor(sizes, device=x.device)", True),
+        ("torch.tensor(either, device=x.device)", False),
     ],
 )
 def test_a_tensor_of_what_a_caller_gives_must_be_copied(made: str, shown: bool) -> None:
     """A constant may be kept on the device."""
-    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x, lengths):\n        return x * {made}\n"
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x, lengths):\n        sizes = either = [1, 2]\n"
+    text += f"        if self.ragged:\n            either = lengths\n        return x * {made}\n"
     assert ("transfer.tensor-from-python" in hits(text)) == shown
 
 
@@ -579,7 +582,8 @@ def test_a_number_that_python_needs(used: str, shown: bool) -> None:
     ("asked", "shown"),
     [
         ("if torch.isnan(x).any():\n        warnings.warn('no number')", False),
-        ("if mask.sum() > 0:\n        kept = torch.masked_select(x, mask)", False),
+        ("if model(x).max() > 0:\n        kept = torch.masked_select(x, mask)", False),
+        ("if model(x).max() > 0:\n        kept = x", True),
         ("if torch.isnan(loss):\n        continue", True),
     ],
 )
