@@ -128,10 +128,6 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
 
 def _skew(page: Page, analysis: Analysis) -> None:
     skew = analysis.trace.skew
-    if skew.doubles:
-        numbers = ", ".join(map(str, skew.doubles))
-        text = f"Several files say that they are rank {numbers}, so none is compared: name each rank once; `--against` compares two runs."
-        page.paragraph(text, "warning", indent="  ")
     if skew.late and skew.lost_pct is not None:
         page.paragraph(f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for {skew.who}.", "dim", indent="  ")
 
