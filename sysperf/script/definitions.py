@@ -43,6 +43,11 @@ class Definitions:
         self._models: set[str] = set()
         self.given: set[str] = set()
         """The names of what lambdas are given."""
+        self._declared = {
+            (self.scope_of(node), name): node
+            for node in tree.of(ast.Global, ast.Nonlocal)
+            for name in node.names  # type: ignore[attr-defined]
+        }
         self._collect()
         self.trains = any(name in self.calls for name in ("backward", "step", "load_state_dict", "fit"))
 
@@ -84,6 +89,8 @@ class Definitions:
         """Whether an expression makes a model, a layer or a weight."""
         if not isinstance(value, ast.Call):
             return False
+        if any(word.arg == "requires_grad" and isinstance(word.value, ast.Constant) and word.value.value for word in value.keywords):
+            return True
         if isinstance(value.func, ast.Name) and value.func.id in self.classes:
             return any(_MODULE.search(ast.unparse(base)) for base in self.classes[value.func.id].bases)
         if isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "cpu", "eval", "train", "half", "float", "double"):
@@ -118,7 +125,35 @@ class Definitions:
             if isinstance(node.ctx, ast.Store | ast.Del):  # type: ignore[attr-defined]
                 self._change(node if isinstance(node, ast.Attribute) else node.value, node)  # type: ignore[attr-defined]
 
+        self._note_given()
         self._note_aliases()
+
+    def _home_of(self, name: ast.Name) -> ast.AST:
+        """The scope in which a name that is stored is: another one than its function after `global` and `nonlocal`."""
+        scope = self.scope_of(name)
+        declared = self._declared.get((scope, name.id))
+        if declared is None:
+            return scope
+        return self.tree.module if isinstance(declared, ast.Global) else self.scope_of(scope)
+
+    def _note_given(self) -> None:
+        """What a function of the file changes of what it is given is changed where it is called."""
+        for name, function in self.functions.items():
+            named = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+            own = {(function, argument) for argument in named}
+            sums = {
+                (function, node.target.id)
+                for node in self.tree.of(ast.AugAssign)
+                if isinstance(node.target, ast.Name) and self.scope_of(node) is function
+            }
+            changed = {key for key in own if any(self.scope_of(node) is function for node in self._changes.get(key[1], ()))} | own & sums
+            if not changed:
+                continue
+            for call in self.calls.get(name, ()):
+                skipped = named[isinstance(call.func, ast.Attribute) and named[:1] == ["self"] :]
+                for argument, value in zip(skipped, call.args, strict=False):
+                    if (function, argument) in changed:
+                        self._change(value, call)
 
     def _note_aliases(self) -> None:
         """What is changed by another name of it, or by an object that was made for it, as `ImageDraw.Draw(image)` is, is changed, too."""
@@ -148,7 +183,10 @@ class Definitions:
             value = node.iter
         elif isinstance(node, ast.withitem):
             value = node.context_expr
-        self.by_scope.setdefault((self.scope_of(name), name.id), []).append(Definition(node, value))
+        home = self._home_of(name)
+        self.by_scope.setdefault((home, name.id), []).append(Definition(node, value))
+        if home is not self.scope_of(name):
+            self._change(name, name)
 
     def _note_change(self, call: ast.Call) -> None:
         """A method that changes its object, or a function that changes what it gets."""
@@ -159,9 +197,16 @@ class Definitions:
             root = root_of(call.func)
             if not needless.is_pure(name) and not (isinstance(root, ast.Name) and root.id in self.modules | self.foreign):
                 self._change(call.func.value, call)
-        if needless.changes(name):
+        if needless.changes(name) or self._only_changes(call, name):
             for argument in call.args:
                 self._change(argument, call)
+
+    def _only_changes(self, call: ast.Call, name: str) -> bool:
+        """Whether a function of another file is called for what it does to what it gets, as `heappush(heap, row)` is."""
+        root = root_of(call.func)
+        if name in self.functions or needless.reports(name) or not isinstance(self.tree.parents.get(call), ast.Expr):
+            return False
+        return isinstance(call.func, ast.Name) or (isinstance(root, ast.Name) and root.id in self.modules | self.foreign)
 
     def _change(self, target: ast.AST, node: ast.AST) -> None:
         while isinstance(target, ast.Subscript):

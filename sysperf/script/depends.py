@@ -25,7 +25,7 @@ MAX_DEPTH = 24
 _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
 _LEARNED = frozenset(("weight", "bias"))
 _RANDOM = lazy(
-    r"rand|shuffle|^sample$|choice|multinomial|bernoulli|poisson|^normal_?$|uniform|dropout|exponential_|time|perf_counter|^now$|uuid"
+    r"rand|shuffle|permut|^integers$|^r?sample$|choice|multinomial|bernoulli|poisson|^normal_?$|uniform|dropout|exponential_|time|perf_counter|^now$|uuid"
 )
 _READS = lazy(r"^(?:open|load\w*|read\w*|recv|get|input|popen|run|check_output|urlopen|listdir|glob|stat|exists)$")
 
@@ -155,13 +155,20 @@ class Depends(Definitions):
         """What is changed in place changes from step to step, unless that was done before the loop, or when its own function made it."""
         changes = [node for node in self.changed(name.id) if self.definitions_at(node, name.id) is self.by_scope.get((home, name.id))]
         if self._loop is not None and home is self.scope_of(self._loop):
-            changes = [node for node in changes if self.is_in(node, self._loop)]
+            changes = [node for node in changes if self.is_in(node, self._loop) or self.scope_of(node) is not home]
             made_there = all(self.is_in(one.node, self._loop) and one.node is not self._loop for one in self.definitions(name))
-            return NOTHING if made_there or not changes else frozenset((DATA,))
+            return NOTHING if made_there else self._by_change(changes)
         if home is self.tree.module:
             changes = [node for node in changes if self.scope_of(node) is not home or self.loop_of(node) is not None]
-            return frozenset((DATA,)) if changes else NOTHING
+            return self._by_change(changes)
         return NOTHING
+
+    @staticmethod
+    def _by_change(changes: Sequence[ast.AST]) -> On:
+        """What draws random numbers needs no step before it; what is written from step to step needs them all, in their order."""
+        methods = [node.func.attr for node in changes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        drawn = len(methods) == len(changes) and all(_RANDOM.search(name) for name in methods)
+        return NOTHING if not changes else frozenset((DATA,)) if drawn else frozenset((DATA, UNKNOWN))
 
     def _of_parameter(self, argument: ast.arg, home: ast.AST, depth: int) -> On:
         """What the calls in this file hand over."""
@@ -199,6 +206,8 @@ class Depends(Definitions):
             return NOTHING
         if name in OF_WEIGHTS:
             return frozenset((WEIGHTS,))
+        if name == "get" and not call.args:  # a queue's: a dictionary's has a key
+            return arguments | {EFFECT, UNKNOWN}
         root = root_of(call.func)
         if isinstance(root, ast.Name) and root.id in self.modules | self.foreign and not self.definitions(root):
             return arguments | chance | self._of_library(root.id, ast.unparse(call.func), name)

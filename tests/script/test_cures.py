@@ -100,8 +100,8 @@ def of(statement: str) -> str:
         ("result = nn.Linear(3, 3)", ""),
         ("result = torch.tril(torch.ones(size, size))", "fixed"),
         ("result = early @ early.T", "fixed"),
-        ("result = noise(T)", "data"),
-        ("result = moving.sum() * table", "data"),
+        ("result = noise(T)", ""),
+        ("result = moving.sum() * table", ""),
         ("result = torch.rand(9)", "data"),
         ("result = drawn(64)", "data"),
         ("result = betas(y)", "data"),
@@ -118,8 +118,68 @@ def of(statement: str) -> str:
     ],
 )
 def test_what_a_statement_depends_on_tells_its_cure(statement: str, cure: str) -> None:
-    """A seed that is drawn, a container that is put into, and an object that is drawn on change from step to step."""
+    """A seed that is drawn, and an object that is drawn on, change from step to step. What steps write needs the ones before it."""
     assert of(statement) == cure
+
+
+WRITTEN = """\
+import heapq, queue
+import numpy as np
+import torch
+kept, scale, asked = list(range(9)), 1.0, queue.Queue()
+weights = torch.randn(9, 9, requires_grad=True)
+
+def bump(rows, other=None):
+    rows += 1
+
+class Work:
+    def fill(self, rows):
+        rows[0] = 1
+
+def anneal():
+    global scale
+    scale *= 0.9
+
+def train(model, optimizer, work, loader):
+    rows, part = np.zeros(9), 1.0
+    def shrink():
+        nonlocal part
+        part *= 0.9
+    for x, y in loader:
+        {change}
+        result = {made}
+        loss = (model(x) * result).sum()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "made"),
+    [
+        ("bump(rows)", "np.sort(rows)"),
+        ("work.fill(rows)", "np.sort(rows)"),
+        ("np.copyto(rows, x)", "np.sort(rows)"),
+        ("heapq.heapreplace(kept, x)", "sorted(kept)"),
+        ("setattr(work, 'rows', x)", "np.sort(work.rows)"),
+        ("anneal()", "np.sqrt(np.arange(9) * scale)"),
+        ("shrink()", "np.sqrt(np.arange(9) * part)"),
+        ("pass", "sorted(asked.get())"),
+        ("pass", "torch.linalg.svd(weights)[0]"),
+    ],
+)
+def test_what_is_written_elsewhere_is_not_the_same_in_each_step(change: str, made: str) -> None:
+    """By a function that is given it, by `global` and `nonlocal`, by an optimizer, or by who fills a queue."""
+    text = WRITTEN.format(change=change, made=made)
+
+    assert cures.cure(text, 1 + text.splitlines().index(f"        result = {made}")) == ""
+
+
+@pytest.mark.parametrize("change", ["pass", "print(rows, kept, part)", "bump(y, rows)", "anneal()"])
+def test_what_is_only_shown_or_handed_to_who_leaves_it_is_the_same(change: str) -> None:
+    for made in ("np.sort(rows)", "sorted(kept)", "np.sqrt(np.arange(9) * part)"):
+        text = WRITTEN.format(change=change, made=made).replace("shrink():", "unused():").replace("part *= 0.9", "pass")
+        assert cures.cure(text, 1 + text.splitlines().index(f"        result = {made}")) == "fixed", made
 
 
 GROWS = """\
