@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sysperf.script import needless
@@ -38,7 +38,8 @@ class Definitions:
             for alias in node.names  # type: ignore[attr-defined]
         } - self.modules
         self.by_scope: dict[tuple[ast.AST, str], list[Definition]] = {}
-        self._changes: dict[str, list[ast.AST]] = {}
+        self._changes: dict[str, dict[ast.AST, None]] = {}
+        """Each place once, however many other names lead there."""
         self.calls: dict[str, list[ast.Call]] = {}
         self._models: set[str] = set()
         self.given: set[str] = set()
@@ -77,7 +78,7 @@ class Definitions:
         """Whether a node is a loop, or within it."""
         return node is loop or any(parent is loop for parent in self.tree.ancestors(node))
 
-    def changed(self, key: str) -> Sequence[ast.AST]:
+    def changed(self, key: str) -> Collection[ast.AST]:
         """Return where something of this name is changed in place: `.name` is an attribute of any object."""
         return self._changes.get(key, ())
 
@@ -138,14 +139,13 @@ class Definitions:
 
     def _note_given(self) -> None:
         """What a function of the file changes of what it is given is changed where it is called."""
+        sums: set[tuple[ast.AST, str]] = set()
+        for node in self.tree.of(ast.AugAssign):
+            if isinstance(node.target, ast.Name):
+                sums.add((self.scope_of(node), node.target.id))
         for name, function in self.functions.items():
             named = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
             own = {(function, argument) for argument in named}
-            sums = {
-                (function, node.target.id)
-                for node in self.tree.of(ast.AugAssign)
-                if isinstance(node.target, ast.Name) and self.scope_of(node) is function
-            }
             changed = {key for key in own if any(self.scope_of(node) is function for node in self._changes.get(key[1], ()))} | own & sums
             if not changed:
                 continue
@@ -158,14 +158,17 @@ class Definitions:
     def _note_aliases(self) -> None:
         """What is changed by another name of it, or by an object that was made for it, as `ImageDraw.Draw(image)` is, is changed, too."""
         for (scope, name), several in list(self.by_scope.items()):
+            linked: dict[str, ast.expr] = {}
             for one in several if name in self._changes else ():
                 value = one.value
                 made_for = value.args if isinstance(value, ast.Call) and called(value)[:1].isupper() else [value]
                 for part in made_for:
                     if isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and isinstance(one.node, ast.Assign):
-                        for node in list(self._changes[name]):
-                            if self.scope_of(node) is scope:
-                                self._change(part, node)
+                        linked.setdefault(_key_of(part), part)
+            for part in linked.values():
+                for node in list(self._changes[name]):
+                    if self.scope_of(node) is scope:
+                        self._change(part, node)
 
     def _define(self, name: ast.Name) -> None:
         node: ast.AST = name
@@ -209,12 +212,15 @@ class Definitions:
         return isinstance(call.func, ast.Name) or (isinstance(root, ast.Name) and root.id in self.modules | self.foreign)
 
     def _change(self, target: ast.AST, node: ast.AST) -> None:
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            self._changes.setdefault(target.id, []).append(node)
-        elif isinstance(target, ast.Attribute):
-            self._changes.setdefault(f".{target.attr}", []).append(node)
+        if key := _key_of(target):
+            self._changes.setdefault(key, {})[node] = None
+
+
+def _key_of(target: ast.AST) -> str:
+    """The name by which changes of it are kept: `.name` of an attribute; empty where it has no name."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else f".{target.attr}" if isinstance(target, ast.Attribute) else ""
 
 
 def called(call: ast.Call) -> str:

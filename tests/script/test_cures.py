@@ -338,3 +338,12 @@ def test_a_source_that_was_made_to_tangle(text: str) -> None:
         cures.of_call(text, line)
 
     assert time.process_time() - start < 4
+
+
+@pytest.mark.parametrize("line", ["    kept = kept", "    kept = other\n    other = kept"])
+def test_names_of_each_other_take_no_time_that_doubles_with_each_line(line: str) -> None:
+    text = "for x in y:\n" + f"{line}\n" * 200 + "    kept[0] = 1\n    result = kept * 2\n"
+
+    begun = time.process_time()
+    assert cures.cure(text, len(text.splitlines())) == "data"
+    assert time.process_time() - begun < 2
