@@ -16,7 +16,7 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script import discards, grows, needless
+from sysperf.script import discards, grows, needless, stays
 from sysperf.script.definitions import called, root_of
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.syntax import Function, asked_again, children_of
@@ -68,7 +68,7 @@ def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  #
     on = frozenset[str]().union(*(source.on(part, statement) for part in work))
     on -= frozenset[str]() if source.trains else {WEIGHTS}
     if on <= {EARLIER} and _gives_a_value(statement):
-        return "fixed"
+        return "fixed" if not _is_changed_later(source, statement) and stays.stays(source, statement, work) else ""
     if WEIGHTS in on and on <= {WEIGHTS, EFFECT} and not _is_of_training(source, statement):
         return "weights"
     if DATA in on and on <= {DATA, EFFECT} and _gives_a_value(statement):
@@ -84,7 +84,8 @@ def _statement(source: Depends, line: int) -> ast.stmt | None:
     block: list[ast.stmt] = source.tree.module.body
     while (inner := next((node for node in block if node.lineno <= line <= (node.end_lineno or node.lineno)), None)) is not None:
         found = inner
-        block = [part for part in children_of(inner) if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case)]  # type: ignore[misc]
+        parts = inner.cases if isinstance(inner, ast.Match) else [inner]  # a case has no line of its own
+        block = [part for one in parts for part in children_of(one) if isinstance(part, ast.stmt | ast.ExceptHandler)]  # type: ignore[misc]
     return found if isinstance(found, ast.stmt) and not isinstance(found, Function | ast.ClassDef) and line <= _last_line(found) else None
 
 
@@ -108,6 +109,24 @@ def _gives_a_value(statement: ast.stmt) -> bool:
         return True
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else []
     return bool(targets) and all(isinstance(part, ast.Name) for target in targets for part in _flat(target))
+
+
+def _is_changed_later(source: Depends, statement: ast.stmt) -> bool:
+    """Whether what a statement makes is seen to be changed in place, as a list that is filled is: a new one is needed each time."""
+    for name in (node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+        places = [node for node in source.changed(name.id) if source.scope_of(node) is source.scope_of(name)]
+        if any(isinstance(one.node, ast.AugAssign) for one in source.definitions_at(name, name.id)):
+            return True
+        if any(not isinstance(node, ast.Call) or _fills(source, node) for node in places):
+            return True
+    return False
+
+
+def _fills(source: Depends, call: ast.Call) -> bool:
+    """Whether a call changes what it is a method of, or what it is given."""
+    return (
+        called(call) in source.functions or called(call) in ("extend", "fill", "sort", "reverse", "line") or needless.changes(called(call))
+    )
 
 
 def _flat(target: ast.expr) -> Iterable[ast.expr]:

@@ -112,6 +112,7 @@ class Definitions:
         for name in self.tree.of(ast.Name):
             if isinstance(name.ctx, ast.Store):
                 self._define(name)
+        self._note_captures()
         for function in self.tree.functions:
             arguments = function.args
             for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
@@ -128,6 +129,12 @@ class Definitions:
 
         self._note_given()
         self._note_aliases()
+
+    def _note_captures(self) -> None:
+        """Names of patterns and of exceptions, which are no nodes of their own."""
+        for part in self.tree.of(ast.MatchAs, ast.MatchStar, ast.ExceptHandler):
+            if part.name is not None:  # type: ignore[attr-defined]
+                self.by_scope.setdefault((self.scope_of(part), part.name), []).append(Definition(part, None))  # type: ignore[attr-defined]
 
     def _home_of(self, name: ast.Name) -> ast.AST:
         """The scope in which a name that is stored is: another one than its function after `global` and `nonlocal`."""
@@ -200,7 +207,8 @@ class Definitions:
             root = root_of(call.func)
             if not needless.is_pure(name) and not (isinstance(root, ast.Name) and root.id in self.modules | self.foreign):
                 self._change(call.func.value, call)
-        if needless.changes(name) or self._only_changes(call, name):
+        is_builtin = isinstance(call.func, ast.Name) and name in needless.BUILTINS  # set(rows) changes nothing
+        if (needless.changes(name) and not is_builtin) or self._only_changes(call, name):
             for argument in call.args:
                 self._change(argument, call)
 

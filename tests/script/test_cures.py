@@ -175,6 +175,125 @@ def test_what_is_written_elsewhere_is_not_the_same_in_each_step(change: str, mad
     assert cures.cure(text, 1 + text.splitlines().index(f"        result = {made}")) == ""
 
 
+HELPERS = """\
+import copy, functools, heapq, itertools, random
+import numpy as np
+import torch
+from torch import nn
+
+def bump(rows):
+    rows += 1
+
+def outer(rows):
+    bump(rows)
+
+def later(rows):
+    last(rows)
+
+def last(rows):
+    part = rows[2:]
+    part[0] = 1
+
+def each(several):
+    for one in several:
+        one += 1
+
+def any_of(*several):
+    several[0][1] = 1
+
+def remembers(seen=[0]):
+    seen[0] += 1
+    return seen[0]
+
+def weight():
+    return nn.Parameter(torch.zeros(9))
+
+class Work:
+    count = 0
+    def __call__(self):
+        self.count += 1
+    def __getitem__(self, index):
+        self.count += 1
+        return self.count
+    @property
+    def now(self):
+        self.count += 1
+        return self.count
+    def fill(self, rows):
+        rows[0] = 1
+
+def train(model, optimizer, loader):
+    {before}
+    for x, y in loader:
+        {change}
+        result = {made}
+        loss = (model(x) * result).sum()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "made"),
+    [
+        ("rows = np.zeros(9)", "bump(rows=rows)", "np.sort(rows)"),
+        ("rows = np.zeros(9)", "bump(*[rows])", "np.sort(rows)"),
+        ("rows = np.zeros(9)", "outer(rows)", "np.sort(rows)"),
+        ("rows = np.zeros(9)", "later(rows)", "np.sort(rows)"),
+        ("rows = np.zeros(9)", "each([rows])", "np.sort(rows)"),
+        ("rows = np.zeros(9)", "any_of(rows)", "np.sort(rows)"),
+        ("rows = np.zeros(9)", "Work.fill(None, rows)", "np.sort(rows)"),
+        ("rows = np.zeros(9); part = rows[2:]", "part += 1", "np.sort(rows)"),
+        ("rows = torch.zeros(9); flat = rows.view(-1)", "flat.add_(1)", "rows.sort()"),
+        ("rows = np.zeros(9); same = torch.from_numpy(rows)", "rows += 1", "same.sort()"),
+        ("rows = np.zeros(9)", "rows.T[0] = 4", "np.sort(rows)"),
+        ("parts = [np.zeros(9)]", "for one in parts: one += 1", "np.sort(parts[0])"),
+        ("rows = torch.zeros(9)", "torch._foreach_add_([rows], 1)", "rows.sort()"),
+        ("kept = []; put = kept.append", "put(x)", "np.sort(kept)"),
+        ("kept = []; put = functools.partial(heapq.heappush, kept)", "put(x)", "sorted(kept)"),
+        ("kept = []; model.register_forward_hook(kept.append)", "pass", "np.sort(kept)"),
+        ("w = torch.zeros(9).requires_grad_()", "pass", "w.sort()"),
+        ("w = torch.zeros(9); w.requires_grad = True", "pass", "w.sort()"),
+        ("w = torch.zeros(9); other = torch.optim.SGD([w])", "other.step()", "w.sort()"),
+        ("w = weight()", "pass", "torch.sort(w)"),
+        ("w = [nn.Parameter(torch.zeros(9))]", "pass", "torch.sort(w[0])"),
+        ("w = list(model.parameters())", "pass", "torch.cat([one.flatten() for one in w])"),
+        ("w = nn.Embedding(9, 9).weight", "pass", "torch.sort(w)"),
+        ("work = Work()", "work()", "np.arange(9) * work.count"),
+        ("work = Work()", "pass", "np.arange(9) * work.now"),
+        ("work = Work()", "pass", "np.arange(9) * work[0]"),
+        ("pass", "Work.count += 1", "np.arange(9) * Work.count"),
+        ("pass", "pass", "np.arange(9) * remembers()"),
+        ("left = itertools.count()", "pass", "sum(itertools.islice(left, 3)) * 2"),
+        ("left = iter(range(99))", "pass", "np.array([one for one, _ in zip(left, range(3))])"),
+        ("part = 1", "exec('part = 2')", "np.arange(9) * part"),
+        ("part = 1", "match x:\n            case [part, *_]: pass", "np.arange(9) * part"),
+        ("pass", "pass", "np.random.beta(0.2, 0.2, 99) * 2"),
+        ("rows = torch.ones(9)", "pass", "nn.functional.gumbel_softmax(rows)"),
+        ("rows = np.memmap('rows')", "pass", "np.sort(rows)"),
+    ],
+)
+def test_what_may_be_changed_by_another_name_or_function_is_not_the_same_in_each_step(before: str, change: str, made: str) -> None:
+    text = HELPERS.format(before=before, change=change, made=made)
+
+    assert cures.cure(text, 1 + text.splitlines().index(f"        result = {made}")) != "fixed"
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "made"),
+    [
+        ("rows = np.zeros(9); part = rows[2:]", "print(part)", "np.sort(rows)"),
+        ("rows = np.zeros(9); part = rows[2:] * 2", "part += 1", "np.sort(rows)"),
+        ("rows = torch.zeros(9); flat = rows.view(-1)", "flat.sum()", "torch.sort(rows)"),
+        ("rows = [[2, 1], [3]]", "for one in rows: print(one)", "torch.tensor([len(set(one)) for one in rows])"),
+    ],
+)
+def test_what_its_other_names_only_read_is_the_same_in_each_step(before: str, change: str, made: str) -> None:
+    text = HELPERS.format(before=before, change=change, made=made)
+
+    assert cures.cure(text, 1 + text.splitlines().index(f"        result = {made}")) == "fixed"
+
+
 @pytest.mark.parametrize("change", ["pass", "print(rows, kept, part)", "bump(y, rows)", "anneal()"])
 def test_what_is_only_shown_or_handed_to_who_leaves_it_is_the_same(change: str) -> None:
     for made in ("np.sort(rows)", "sorted(kept)", "np.sqrt(np.arange(9) * part)"):
@@ -287,6 +406,20 @@ def test_what_a_hook_keeps_for_reports() -> None:
     assert cures.cure(text, 1 + lines.index('    kept["a"] = output.abs().kthvalue(9)')) == "reported"
     assert cures.cure(text, 1 + lines.index('    listed["c"] = output.abs().kthvalue(9)')) == "reported"
     assert cures.cure(text, 1 + lines.index('    shown["b"] = output.abs().kthvalue(9)')) == ""
+
+
+@pytest.mark.parametrize("change", ["result[0] = x", "result += x", "result.fill_(1)", "bump(result)"])
+def test_what_is_filled_afterwards_is_needed_anew(change: str) -> None:
+    made = "torch.zeros(9) * 2"
+    text = HELPERS.format(before="pass", change="pass", made=made).replace(f"result = {made}", f"result = {made}\n        {change}")
+
+    assert cures.cure(text, 1 + text.splitlines().index(f"        result = {made}")) != "fixed"
+
+
+def test_lines_in_the_cases_of_a_match_have_answers() -> None:
+    text = "match x:\n    case [a]:\n        b = a\n        for _ in y:\n            c = [1, 2] * 3\n    case _:\n        pass\n"
+
+    assert [cures.cure(text, line) for line in range(1, 8)] == ["", "", "", "", "fixed", "", ""]
 
 
 def test_a_model_that_never_trains_stays_the_same() -> None:
