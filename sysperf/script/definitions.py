@@ -41,7 +41,11 @@ class Definitions:
         self._changes: dict[str, dict[ast.AST, None]] = {}
         """Each place once, however many other names lead there."""
         self.calls: dict[str, list[ast.Call]] = {}
+        self._assigned: dict[ast.Assign, dict[ast.AST, ast.expr]] = {}
+        """What the assignment that was asked about last gives its targets."""
         self._models: set[str] = set()
+        self._are_models: dict[int, bool] = {}
+        """By the list of definitions, each of which lives as long as this."""
         self.given: set[str] = set()
         """The names of what lambdas are given."""
         self._declared = {
@@ -84,7 +88,13 @@ class Definitions:
 
     def is_model(self, name: ast.Name) -> bool:
         """Whether a name is that of a model, or of an optimizer: by what is called of it, or by what made it."""
-        return name.id in self._models or any(self.makes_layer(found.value) for found in self.definitions(name))
+        if name.id in self._models:
+            return True
+        definitions = self.definitions(name)
+        if (known := self._are_models.get(id(definitions))) is None:
+            known = any(self.makes_layer(found.value) for found in definitions)
+            self._are_models[id(definitions)] = known
+        return known
 
     def makes_layer(self, value: ast.expr | None) -> bool:
         """Whether an expression makes a model, a layer or a weight."""
@@ -185,8 +195,7 @@ class Definitions:
                 break
         value: ast.expr | None = None
         if isinstance(node, ast.Assign):
-            pairs = [pair for target in node.targets for pair in needless.pairs(target, node.value)]
-            value = next((made for target, made in pairs if any(part is name for part in ast.walk(target))), node.value)
+            value = self._given_to(node).get(name, node.value)
         elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
             value = node.value
         elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
@@ -197,6 +206,13 @@ class Definitions:
         self.by_scope.setdefault((home, name.id), []).append(Definition(node, value))
         if home is not self.scope_of(name):
             self._change(name, name)
+
+    def _given_to(self, node: ast.Assign) -> dict[ast.AST, ast.expr]:
+        """What each target of an assignment is given: worked out once, as one may have 40,000."""
+        if node not in self._assigned:
+            pairs = [pair for target in node.targets for pair in needless.pairs(target, node.value)]
+            self._assigned = {node: {part: value for target, value in reversed(pairs) for part in ast.walk(target)}}
+        return self._assigned[node]
 
     def _note_change(self, call: ast.Call) -> None:
         """A method that changes its object, or a function that changes what it gets."""
