@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -159,20 +160,38 @@ class Schema:
             self.roots[name] = self.roots[name]()
         return self.roots[name]
 
+    def _where_to_look(self, annotation: TypeForm, path: str) -> str:
+        """Return the command that lists the facts of an area: of a name that a rule has given itself, the area that has such records."""
+        root = re.split(r"[.\[]", path)[0]
+        areas = list(self.roots) if root in self._bound or root in self.reads else [root]
+        area = next((name for name in areas if name not in self.reads and _holds(self.root(name), annotation)), "")
+        return f"`sysperf facts --describe {area}` lists the facts of this area" if area else "`sysperf facts --describe` lists all facts"
+
     def step(self, annotation: TypeForm, name: str, path: str) -> Field:
         """The field `name` of what `path` is. Raises RuleError with a suggestion."""
         if is_record(annotation):
             known = field(annotation, name)
             if known is None:
-                area = path.partition(".")[0]
-                raise RuleError(
-                    f"`{path}.{name}` is no fact{suggest(name, fields(annotation), path)}",
-                    f"`sysperf facts --describe {area}` lists the facts of this area",
-                )
+                said = f"`{path}.{name}` is no fact{suggest(name, fields(annotation), path)}"
+                raise RuleError(said, self._where_to_look(annotation, path))
             return known
         if origin_of(annotation) is dict or annotation is ANYTHING:
             return Field(element(annotation) if annotation is not ANYTHING else ANYTHING)
         raise RuleError(f"`{path}` is {_article(kind(annotation))} and has no `{name}`")
+
+
+def _holds(annotation: TypeForm, wanted: TypeForm) -> bool:
+    """Whether a record has such records somewhere in it."""
+    seen, left = set[str](), [annotation]
+    while left:
+        one = left.pop()
+        one = one if is_record(one) or element(one) is ANYTHING else element(one)
+        if one is wanted:
+            return True
+        if is_record(one) and repr(one) not in seen:
+            seen.add(repr(one))
+            left += [known.type for name in fields(one) if (known := field(one, name)) is not None]
+    return False
 
 
 def suggest(name: str, known: Iterable[str], path: str = "") -> str:

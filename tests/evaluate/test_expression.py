@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sysperf.evaluate.expression import compile_expression
 from sysperf.evaluate.functions import Unknown
+from sysperf.evaluate.schema import Schema
 from sysperf.evaluate.scope import MAX_STEPS, Scope
 from sysperf.evaluate.syntax import names_in
 from sysperf.model.cpuset import CpuSet
@@ -165,6 +166,25 @@ def test_a_wrong_name_or_type_is_refused_when_loaded(text: str, says: str) -> No
         return
     with pytest.raises(RuleError, match=says.replace("?", r"\?").replace("`", "`")):
         compile_expression(text, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "area"),
+    [
+        ("box.swapiness > 1", "box"),
+        ("box.disks[0].nam == 'x'", "box"),
+        ("len(d.nam for d in box.disks)", "box"),
+        ("disks[0].nam == 'x'", "box"),
+    ],
+)
+def test_a_wrong_name_has_a_hint_that_names_an_area(text: str, area: str) -> None:
+    """Behind a name that the rule itself has given, or that of an area's list, no area is named so: its records tell the area."""
+    schema = Schema({"odd": int, **SCHEMA.roots, "disks": tuple[Disk, ...]}, {"disks": ()})
+
+    with pytest.raises(RuleError, match="is no fact") as caught:
+        compile_expression(text, schema)
+
+    assert f"--describe {area}`" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
