@@ -506,6 +506,113 @@ def test_steps_whose_kernels_a_cut_file_lost_are_not_idle(tmp_path: Path, host_m
     assert "breaks off" in facts.trust.truncated
 
 
+def marked(mark: str) -> list[dict[str, Any]]:
+    """The events of eight iterations of 100 kernels each, whose ranges have such names."""
+    machine = Machine()
+    for number in range(8):
+        start = machine.now
+        machine.load(50) if mark == "loader" else None
+        for _ in range(100):
+            machine.kernel(100)
+        machine.synchronize("cudaStreamSynchronize")
+        end = machine.now
+        machine.think(5)
+        machine.range(mark.format(number), end if mark.startswith("Optimizer") else start) if mark != "loader" else None
+    return machine.events
+
+
+def with_kernels(events: list[dict[str, Any]], count: int, **more: object) -> dict[str, Any]:
+    """A file of the host's side of all of it, and of so many kernels."""
+    kernels = [event for event in events if event["cat"] == "kernel"]
+    return {"schemaVersion": 1, **more, "traceEvents": [event for event in events if event["cat"] != "kernel"] + kernels[:count]}
+
+
+@pytest.mark.parametrize(
+    ("mark", "by", "count", "of_whole"),
+    [
+        ("Optimizer.step#AdamW.step", "optimizer", 3, 6),
+        ("loader", "loader", 4, 6),
+        ("train_step {}", "NVTX", 5, 7),
+        ("work", "NVTX", 5, 7),
+    ],
+)
+def test_iterations_whose_kernels_a_cut_file_lost_are_none(tmp_path: Path, mark: str, by: str, count: int, of_whole: int) -> None:
+    """As of marked steps: those after the first whose kernels are not all there do not count, however they were found."""
+    events = marked(mark)
+    cut = account(read(written(tmp_path, json.dumps(with_kernels(events, 550))[:-40])))
+    whole = account(read(written(tmp_path, json.dumps(with_kernels(events, 800)))))
+
+    assert (cut.steps.by, cut.steps.count) == (by, count)
+    assert (whole.steps.by, whole.steps.count) == (by, of_whole)
+    assert (cut.figures.gpu_busy_pct_mean or 0) > 98
+
+
+@pytest.mark.parametrize(
+    ("more", "cut", "count"),
+    [
+        ({}, 0, 7),
+        ({}, 1, 7),
+        ({"WARNING": "12 records dropped"}, 0, 6),
+        ({}, 40, 6),
+    ],
+)
+def test_a_last_launch_without_its_kernel_is_a_loss_where_events_are_lost(
+    tmp_path: Path, more: dict[str, Any], cut: int, count: int
+) -> None:
+    """A whole file may have one that did not run, and one that breaks off behind its events has all of them."""
+    text = json.dumps(with_kernels(marked("ProfilerStep#{}"), 799, **more))
+
+    assert account(read(written(tmp_path, text[: len(text) - cut]))).steps.count == count
+
+
+def test_launches_of_which_none_has_a_kernel_tell_nothing_of_a_cut_file(tmp_path: Path) -> None:
+    """The writer did not number them: all steps count but the first."""
+    trace = with_kernels(marked("ProfilerStep#{}"), 800)
+    for event in trace["traceEvents"]:
+        if event["cat"] == "kernel":
+            del event["args"]["correlation"]
+
+    assert account(read(written(tmp_path, json.dumps(trace)[:-40]))).steps.count == 7
+
+
+def test_of_a_cut_file_of_the_cpu_alone_all_steps_count(tmp_path: Path) -> None:
+    """There is no device whose work could be lost: what the host did is in the order of time."""
+    machine = Machine()
+    for number in range(8):
+        begun = machine.now
+        for _ in range(40):
+            start = machine.now
+            machine.think(500)
+            machine.range("aten::mm", start, "cpu_op")
+        machine.range(f"ProfilerStep#{number}", begun)
+
+    facts = account(read(written(tmp_path, json.dumps(machine.trace())[:-40])))
+
+    assert (facts.verdict, facts.steps.count, facts.has_device) == ("compute-bound", 6, False)
+    assert "breaks off" in facts.trust.truncated
+
+
+def test_of_two_devices_a_cut_file_counts_the_steps_that_both_have_done(tmp_path: Path) -> None:
+    """One thread launches on both in turn, and their kernels are written down as they end."""
+    machines = [Machine(device=number) for number in range(2)]
+    for number in range(8):
+        start = machines[0].now
+        for _ in range(100):
+            for machine in machines:
+                machine.kernel(100)
+        for machine in machines:
+            machine.synchronize("cudaStreamSynchronize")
+        machines[0].range(f"ProfilerStep#{number}", start)
+    for event in machines[1].events:
+        event["args"]["correlation"] += 1_000_000
+    both = sorted(machines[0].events + machines[1].events, key=lambda event: event["ts"] + event["dur"])
+
+    facts = account(read(written(tmp_path, json.dumps(with_kernels(both, 1_100))[:-40])))
+
+    assert (facts.verdict, facts.steps.count, len(facts.devices)) == ("healthy", 4, 2)
+    assert min(device.busy_pct or 0 for device in facts.devices) > 95
+
+
 @pytest.mark.parametrize(("is_cut", "why"), [(True, "it breaks off within the events"), (False, "another trace follows")])
 def test_a_file_that_is_not_whole_and_has_no_kernels_does_not_blame_the_profiler(tmp_path: Path, is_cut: bool, why: str) -> None:
     """The host's side of eight steps, and nothing else: what is lost may be all that the device did."""
@@ -531,6 +638,21 @@ def test_a_file_without_a_possible_duration_is_not_said_to_hold_nothing_known(tm
     assert facts.verdict == "cannot-tell"
     assert facts.trust.bad_durations == 200
     assert "the file is damaged" in facts.why
+
+
+@pytest.mark.parametrize(
+    ("events", "cut"), [('{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": "x", "dur": []}, ', 0), ("", 30)]
+)
+def test_a_damaged_file_without_anything_that_lasts_says_that_it_is_damaged(tmp_path: Path, events: str, cut: int) -> None:
+    """An event that cannot be read, or an end that is lost; of a whole file no damage is told."""
+    moment = '{"ph": "i", "cat": "cpu_instant_event", "name": "x", "pid": 1, "tid": 1, "ts": 1.0, "s": "t"}'
+
+    def why(more: str, end: int) -> str:
+        text = '{"schemaVersion": 1, "traceEvents": [%s%s, %s]}' % (more, moment, moment)  # noqa: UP031 - braces are the text's own
+        return account(read(written(tmp_path, text[: len(text) - end]))).why
+
+    assert "the file is damaged" in why(events, cut)
+    assert "of a kind that sysperf knows" in why("", 0)
 
 
 def test_a_long_text_in_an_event_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

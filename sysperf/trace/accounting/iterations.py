@@ -12,7 +12,7 @@ from operator import eq
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.passes import are_layers, is_layer, is_step, outermost_modules, outermost_operators, passes_of_training
-from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_thread, loader_calls
+from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_thread, loader_calls, lost_from, recorded
 from sysperf.trace.host_facts import Steps
 from sysperf.trace.intervals import Interval, length, median
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Spans, Timeline
@@ -34,16 +34,19 @@ _PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_para
 """Ranges that PyTorch has several of in a step, such as one a layer."""
 _NUMBERS = lazy(r"\d+")
 _OPTIMIZER = lazy(r"Optimizer\.step#")
+_OF_DEVICE = frozenset(("kernels", "operations", "pauses"))
+"""Iterations as devices do them: what is lost is in none of them."""
 
 
 def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, the model's calls, what repeats."""
     if window.rule in ("steady", "all_steps"):
         return "ProfilerStep", list(window.steps)
-    optimizer_steps = _between(timeline.ranges.spans_of(_optimizer_marks(timeline)))
+    lost = lost_from(timeline)
+    optimizer_steps = recorded(_between(timeline.ranges.spans_of(_optimizer_marks(timeline))), lost)
     if len(optimizer_steps) >= MIN_REPEATS:
         return "optimizer", _of_window(optimizer_steps, window) if window.rule == "loader" else optimizer_steps[1:]
-    loader_steps = _between(loader_calls(timeline).spans)
+    loader_steps = recorded(_between(loader_calls(timeline).spans), lost)
     if len(loader_steps) >= MIN_REPEATS:
         return "loader", loader_steps[1:]
     others: dict[str, Callable[[Timeline], list[Interval]]] = {
@@ -55,12 +58,12 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         "pauses": lambda timeline: _pauses(timeline, window),
         "passes": lambda timeline: _between(passes_of_training(timeline)),
     }
-    launching = _launching(timeline, window)
-    named = _without_long_start(_annotations(timeline, is_step))
+    launching = _launching(timeline, window, lost)
+    named = recorded(_without_long_start(_annotations(timeline, is_step)), lost)
     if len(named) >= MIN_NAMED and _cover(named, launching) and not are_layers(timeline, window, len(named)):
         return "NVTX", named
     for by, candidates_of in others.items():
-        candidates = candidates_of(timeline)
+        candidates = recorded(candidates_of(timeline), None if by in _OF_DEVICE else lost)
         if is_regular(candidates, launching if by in ("NVTX", "modules", "passes") else window) and not are_layers(
             timeline, window, len(candidates)
         ):
@@ -70,11 +73,12 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     return "", []
 
 
-def _launching(timeline: Timeline, window: Window) -> Window:
+def _launching(timeline: Timeline, window: Window, lost: int | None) -> Window:
     """Return when the host launches what the devices do in the window, maybe far ahead of them; the window, where no launch is known."""
+    until = window.end if lost is None else min(lost, window.end)
     calls, texts = timeline.calls, timeline.names.texts
     launches = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
-    launched = [start for start, name in zip(calls.start, calls.name, strict=True) if name in launches and start < window.end]
+    launched = [start for start, name in zip(calls.start, calls.name, strict=True) if name in launches and start < until]
     return window._replace(start=min(launched), end=max(launched)) if launched else window
 
 

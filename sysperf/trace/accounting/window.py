@@ -126,8 +126,8 @@ def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list
 def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
     marked, loads = (_kept(spans, timeline.cut) for spans in (_recorded_steps(timeline), loader_calls(timeline).spans))
-    if (lost := _lost_from(timeline)) is not None:
-        marked, loads = ([span for span in spans if span[1] <= lost] for spans in (marked, loads))
+    lost = lost_from(timeline)
+    marked, loads = recorded(marked, lost), recorded(loads, lost)
     window = _of_steps(marked)
     return _without_tail(window, timeline) if window else _of_loader(loads) or extent(timeline)
 
@@ -170,13 +170,13 @@ def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:
     return steps_in_order if cut is None else [step for step in steps_in_order if step[1] <= cut][:-1]
 
 
-def _lost_from(timeline: Timeline) -> int | None:
+def lost_from(timeline: Timeline) -> int | None:
     """Return when the host made the first of those last launches of a damaged file whose operations are not in it; None: there are none.
 
     A profiler writes down last what devices did. Of a file that is cut, they seem to have done nothing in the last steps.
     """
     damage, calls, texts = timeline.damage, timeline.calls, timeline.names.texts
-    if not timeline.operations or not (damage.truncated or damage.is_open or damage.dropped):
+    if not timeline.operations or not (damage.truncated or damage.dropped):
         return None
     launches = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
     done = set(timeline.operations.correlation)
@@ -185,6 +185,11 @@ def _lost_from(timeline: Timeline) -> int | None:
     )
     lost = list(itertools.takewhile(lambda launch: not launch[1], reversed(made)))
     return lost[-1][0] if 0 < len(lost) < len(made) else None
+
+
+def recorded(spans: list[Interval], lost: int | None) -> list[Interval]:
+    """Leave out times of the host that end after `lost_from`."""
+    return spans if lost is None else [span for span in spans if span[1] <= lost]
 
 
 def _of_steps(iterations: list[Interval]) -> Window | None:
