@@ -245,11 +245,14 @@ def _amdgpu_version(host: Host) -> str | None:
 
 
 def _amdgpu_held_back(host: Host) -> tuple[str, ...] | None:
+    """Return None where none that was read does harm, and one was not: only root may read `vramlimit`."""
     there = host.exists(AMDGPU_PARAMETERS)
     if not there:
         return () if there is False else None
-    values = {name: host.number(f"{AMDGPU_PARAMETERS}/{name}") for name in HOLD_BACK if host.exists(f"{AMDGPU_PARAMETERS}/{name}")}
-    return tuple(f"{name}={value}" for name, value in values.items() if value is not None and _does_harm(value, HOLD_BACK[name]))
+    paths = {name: f"{AMDGPU_PARAMETERS}/{name}" for name in HOLD_BACK}
+    values = {name: host.number(path) for name, path in paths.items() if host.exists(path) is not False}
+    told = tuple(f"{name}={value}" for name, value in values.items() if value is not None and _does_harm(value, HOLD_BACK[name]))
+    return None if not told and None in values.values() else told
 
 
 def _does_harm(value: int, harm: str) -> bool:
@@ -258,10 +261,14 @@ def _does_harm(value: int, harm: str) -> bool:
 
 def _amdgpu_unbuilt(host: Host) -> str | None:
     """DKMS keeps a folder for each version, and in it one for each kernel for which it was built."""
-    versions = [name for name in host.names(DKMS) or () if name[:1].isdigit()][:8] if host.exists(DKMS) else []
+    there = host.exists(DKMS)
+    names = host.names(DKMS) if there else None
+    if names is None:
+        return "" if there is False else None
+    versions = [name for name in names if name[:1].isdigit()][:8]
     release = (host.uname() or ("",))[0] if versions else ""
-    if not versions or not release:
-        return "" if host.exists(DKMS) is False or not versions else None
+    if not release:
+        return None if versions else ""
     built = [host.exists(f"{DKMS}/{version}/{release}") for version in versions]
     return "" if any(built) else None if None in built else neutral(versions[-1], 40)
 

@@ -321,6 +321,7 @@ def test_a_batch_system_keeps_the_nodes_of_other_jobs_closed(
 
 
 RELEASE = "6.11.0-26-generic"
+CLOSED = OSError(13, "Permission denied")
 
 
 @pytest.mark.parametrize(
@@ -331,9 +332,10 @@ RELEASE = "6.11.0-26-generic"
         ({"/var/lib/dkms/amdgpu/6.7.0-1.22.04/source": "", f"/var/lib/dkms/amdgpu/6.8.5-1.22.04/{RELEASE}/x86_64/x": ""}, ""),
         ({"/var/lib/dkms/amdgpu/original_module/x": ""}, ""),
         ({}, ""),
+        ({"/var/lib/dkms/amdgpu": OSError(13, "Permission denied")}, None),
     ],
 )
-def test_a_module_of_amds_that_was_built_for_other_kernels_only_is_told(files: Files, told: str) -> None:
+def test_a_module_of_amds_that_was_built_for_other_kernels_only_is_told(files: Files, told: str | None) -> None:
     host = make_machine({**NOTHING, "/var/lib/x": "", **files}, {}, {"uname": [RELEASE, "x86_64"]})
 
     assert collect(host).amdgpu_unbuilt == told
@@ -346,9 +348,12 @@ def test_a_module_of_amds_that_was_built_for_other_kernels_only_is_told(files: F
         ({"dpm": "0", "msi": "-1", "vramlimit": "0"}, ("dpm=0",)),
         ({"msi": "0", "vramlimit": "8192"}, ("msi=0", "vramlimit=8192")),
         ({"dpm": "1", "msi": "1"}, ()),
+        ({"dpm": "-1", "msi": "-1", "vramlimit": CLOSED}, None),
+        ({"dpm": "0", "msi": "-1", "vramlimit": CLOSED}, ("dpm=0",)),
     ],
 )
-def test_parameters_that_hold_gpus_of_amd_back_are_told(values: dict[str, str], told: tuple[str, ...]) -> None:
-    files: Files = {f"/sys/module/amdgpu/parameters/{name}": f"{value}\n" for name, value in values.items()}
+def test_parameters_that_hold_gpus_of_amd_back_are_told(values: Files, told: tuple[str, ...] | None) -> None:
+    """One that only root may read is unknown, and keeps none of the others from being told."""
+    files: Files = {f"/sys/module/amdgpu/parameters/{name}": value for name, value in values.items()}
 
     assert collect(make_machine({**NOTHING, **files}, {}, {})).amdgpu_held_back == told
