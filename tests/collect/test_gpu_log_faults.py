@@ -147,7 +147,7 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
         ("NVRM: GPU memory zone movable auto onlining failed!", "memory-node"),
         ("NVRM: Hotplugged GPU memory NUMA node: 2 not set in current->mems_allowed!", "memory-node"),
         ("NVRM: ignoring the legacy GPU 0000:01:00.0", "unsupported"),
-        ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.", "unsupported"),
+        ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.", "closed-module"),
         ("NVRM: GPU0 kgspValidateBuildVersion: gsp_ga10x.bin version mismatch: got version 535.54.03, expected version 535.86.05", "firmware-file"),
         ("NVRM: kgspInitRm_IMPL: need firmware to initialize GSP", "firmware-file"),
         ("NVRM: confComputeConstructEngine_IMPL: CPU does not support confidential compute.", "confidential"),
@@ -632,6 +632,22 @@ def test_a_gpu_that_wants_another_module_is_named_in_each_form_of_the_log(betwee
     (fault,) = read(refused, f"NVRM: GPU {PLACE}: RmInitAdapter failed! (0x22:0x56:897)")
 
     assert (fault.kind, fault.bus_id) == ("open-module", PLACE)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.", "closed-module"),
+        ("NVRM: installed in this system requires use of the NVIDIA open kernel modules.", "open-module"),
+    ],
+)
+def test_a_wrong_module_is_told_alone_where_its_line_names_no_gpu(line: str, kind: str) -> None:
+    """The starts that fail by it have another cure; a line behind another that ends in a bracket is none of its rest."""
+    starts = [f"NVRM: GPU 0000:{bus}:00.0: RmInitAdapter failed! (0x22:0x56:897)" for bus in ("01", "41")]
+
+    assert [fault.kind for fault in read(line, *starts)] == [kind]
+    assert [fault.kind for fault in read(starts[0], line)] == [kind]
+    assert [fault.kind for fault in read(line, "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.")] == [kind, "lost"]
 
 
 def test_memory_that_a_driver_does_not_get_is_told_of_the_program_that_asked() -> None:

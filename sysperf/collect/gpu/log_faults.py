@@ -32,6 +32,8 @@ FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
 """Kinds that follow from others, and how far they are from the cause."""
 BEFORE_START = ("reset", "boot", "firmware-file", "rom", "confidential", "vgpu", "interrupt", "lost", "firmware", "room")
 """Kinds whose lines name no GPU, or its number only, before the line that its start failed."""
+WRONG_MODULE = ("open-module", "closed-module")
+"""Kinds whose line may name no GPU, and that explain each start that failed."""
 FALLEN, FIRMWARE, RECOVERY = 79, (119, 120), 154
 """Xids that say what the kinds `lost` and `firmware` say, and that the GPU needs a reset."""
 ALL = {
@@ -179,5 +181,6 @@ def _explains(cause: Fault, fault: Fault) -> bool:
     """Whether a line says more than another of its kind, or is nearer to the cause of a GPU that did not start."""
     if cause.kind == fault.kind:
         return fault.bus_id is None and cause.bus_id is not None
-    one = cause.bus_id == fault.bus_id or fault.bus_id is None or (cause.bus_id is None and fault.kind == "probe")
+    of_all = cause.bus_id is None and (fault.kind == "probe" or cause.kind in WRONG_MODULE)
+    one = cause.bus_id == fault.bus_id or fault.bus_id is None or of_all
     return one and cause.kind not in GOES_ON and FOLLOWS.get(cause.kind, 0) < FOLLOWS.get(fault.kind, 0)

@@ -24,9 +24,9 @@ NVIDIA = {
     "memory-node": r"Failing GPU memory onlining|auto onlining failed|Hotplugged GPU memory NUMA node|: Memory add failed"
     r"|numa memblock size of zero",
     "open-module": r"requires use of the NVIDIA open kernel modules",
-    "closed-module": r"not supported by open\b",
+    "closed-module": r"not supported by open\b|only ready for use on Data Center GPUs",
     "unsupported": r"installed in this system is not supported by the\b|supported through the NVIDIA .{1,40} Legacy drivers"
-    r"|ignoring the legacy GPU|not supported through the\b|only ready for use on Data Center GPUs",
+    r"|ignoring the legacy GPU|not supported through the\b",
     "firmware-file": r"Direct firmware load for nvidia/\S{1,60} failed|version mismatch: got version \S{1,40}, expected"
     r"|need firmware to initialize GSP|No firmware image found|Cannot find correct ucode archive",
     "confidential": r"ConfCompute ?: (?:Failed|Fatal)|[CG]PU does not support confidential compute|compute capability is not enabled"
