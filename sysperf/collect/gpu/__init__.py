@@ -97,13 +97,13 @@ class Gpu(Record):
 
 def collect(host: Host) -> Gpu:
     """Ask NVML about each GPU; without it, list what the PCI bus shows."""
-    functions = nvidia_functions(host)
+    functions, strange = nvidia_functions(host), _others(host)
     problem = nvml_problem(host)
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     if count is None:
         devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
         devices = _with_others(host, devices or tegra.devices(host) or devices)
-        log = _log(host, devices, functions, nvidia=bool(functions))
+        log = _log(host, devices, functions, any_gpu=bool(functions or devices or strange), nvidia=bool(functions))
         return Gpu(
             devices,
             nvml=False,
@@ -111,7 +111,7 @@ def collect(host: Host) -> Gpu:
             graphics_targets=(targets := _graphics_targets(host)),
             graphics_memory_bytes=_graphics_memory(host, targets),
             kfd_gpus=_kfd_gpus(host),
-            others=_others(host),
+            others=strange,
             xids=log.xids,
             sxids=log.sxids,
             faults=log.faults,
@@ -124,7 +124,7 @@ def collect(host: Host) -> Gpu:
     devices = tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
     nvidia = len(devices)
     every = _with_others(host, devices)
-    log = _log(host, every, functions, nvidia=True)
+    log = _log(host, every, functions, any_gpu=True, nvidia=True)
     return Gpu(
         devices=every,
         nvml=True,
@@ -136,7 +136,7 @@ def collect(host: Host) -> Gpu:
         graphics_targets=(targets := _graphics_targets(host)),
         graphics_memory_bytes=_graphics_memory(host, targets),
         kfd_gpus=_kfd_gpus(host),
-        others=_others(host),
+        others=strange,
         xids=log.xids,
         sxids=log.sxids,
         faults=log.faults,
@@ -238,13 +238,13 @@ def _ready(host: Host) -> bool | None:
     return None if state is None else state == 1
 
 
-def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, nvidia: bool) -> Log:
+def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, any_gpu: bool, nvidia: bool) -> Log:
     """The drivers' errors. Reading the kernel log takes --deep and often root.
 
     Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen,
     unless ROCm, or Intel's driver for computing, is installed for it.
     """
-    any_gpu = nvidia or bool(devices or functions or _others(host)) or host.exists(ROCM) is True or _intel_computes(host)
+    any_gpu = any_gpu or host.exists(ROCM) is True or _intel_computes(host)
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
