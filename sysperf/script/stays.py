@@ -185,7 +185,7 @@ class _Stays:
 
     def _call(self, call: ast.Call) -> bool:
         name = called(call)
-        if _DRAWS.search(name) or name.startswith("__") or (isinstance(call.func, ast.Attribute) and "random" in ast.unparse(call.func)):
+        if _DRAWS.search(name) or (isinstance(call.func, ast.Attribute) and "random" in ast.unparse(call.func)):
             return False
         if name in self._named:
             return all(self._function(function) for function in self._named[name])
@@ -197,12 +197,7 @@ class _Stays:
         if function in self._seen:
             return True
         self._seen.add(function)
-        defaults = [*function.args.defaults, *(value for value in function.args.kw_defaults if value is not None)]
-        if any(not isinstance(value, ast.Constant) for value in defaults):
-            return False
         for node in (part for statement in function.body for part in self._walk(statement)):
-            if isinstance(node, ast.Global | ast.Nonlocal):
-                return False
             local = isinstance(node, ast.Name) and (function, node.id) in self.source.by_scope
             if not local and not self._part(node):
                 return False

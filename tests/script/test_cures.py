@@ -177,6 +177,7 @@ def test_what_is_written_elsewhere_is_not_the_same_in_each_step(change: str, mad
 
 HELPERS = """\
 import copy, functools, heapq, itertools, random
+import settings
 import numpy as np
 import torch
 from torch import nn
@@ -244,17 +245,17 @@ def train(model, optimizer, loader):
         ("rows = np.zeros(9)", "any_of(rows)", "np.sort(rows)"),
         ("rows = np.zeros(9)", "Work.fill(None, rows)", "np.sort(rows)"),
         ("rows = np.zeros(9); part = rows[2:]", "part += 1", "np.sort(rows)"),
-        ("rows = torch.zeros(9); flat = rows.view(-1)", "flat.add_(1)", "rows.sort()"),
-        ("rows = np.zeros(9); same = torch.from_numpy(rows)", "rows += 1", "same.sort()"),
+        ("rows = torch.zeros(9); flat = rows.view(-1)", "flat.add_(1)", "torch.sort(rows)"),
+        ("rows = np.zeros(9); same = torch.from_numpy(rows)", "rows += 1", "torch.sort(same)"),
         ("rows = np.zeros(9)", "rows.T[0] = 4", "np.sort(rows)"),
         ("parts = [np.zeros(9)]", "for one in parts: one += 1", "np.sort(parts[0])"),
-        ("rows = torch.zeros(9)", "torch._foreach_add_([rows], 1)", "rows.sort()"),
+        ("rows = torch.zeros(9)", "torch._foreach_add_([rows], 1)", "torch.sort(rows)"),
         ("kept = []; put = kept.append", "put(x)", "np.sort(kept)"),
         ("kept = []; put = functools.partial(heapq.heappush, kept)", "put(x)", "sorted(kept)"),
         ("kept = []; model.register_forward_hook(kept.append)", "pass", "np.sort(kept)"),
-        ("w = torch.zeros(9).requires_grad_()", "pass", "w.sort()"),
-        ("w = torch.zeros(9); w.requires_grad = True", "pass", "w.sort()"),
-        ("w = torch.zeros(9); other = torch.optim.SGD([w])", "other.step()", "w.sort()"),
+        ("w = torch.zeros(9).requires_grad_()", "pass", "torch.sort(w)"),
+        ("w = torch.zeros(9); w.requires_grad = True", "pass", "torch.sort(w)"),
+        ("w = torch.zeros(9); other = torch.optim.SGD([w])", "other.step()", "torch.sort(w)"),
         ("w = weight()", "pass", "torch.sort(w)"),
         ("w = [nn.Parameter(torch.zeros(9))]", "pass", "torch.sort(w[0])"),
         ("w = list(model.parameters())", "pass", "torch.cat([one.flatten() for one in w])"),
@@ -271,6 +272,13 @@ def train(model, optimizer, loader):
         ("pass", "pass", "np.random.beta(0.2, 0.2, 99) * 2"),
         ("rows = torch.ones(9)", "pass", "nn.functional.gumbel_softmax(rows)"),
         ("rows = np.memmap('rows')", "pass", "np.sort(rows)"),
+        ("timer = torch.utils.benchmark.Timer(1)", "pass", "np.arange(9) * timer.total"),
+        ("w = model.state_dict()", "pass", "torch.sort(w['a'])"),
+        ("rows = torch.zeros(9); flat = rows.view(-1)", "other = nn.init.uniform_(flat)", "torch.sort(rows)"),
+        ("rows = torch.zeros(9); flat = rows.view(-1)", "other = torch.neg(flat, out=flat)", "torch.sort(rows)"),
+        ("rows = np.zeros(9); flat = rows.reshape(-1)", "np.copyto(flat, x)", "np.sort(rows)"),
+        ("kept = []", "got = len(list(map(kept.append, x)))", "np.sort(kept)"),
+        ("pass", "pass", "np.arange(9) * settings.scale"),
     ],
 )
 def test_what_may_be_changed_by_another_name_or_function_is_not_the_same_in_each_step(before: str, change: str, made: str) -> None:
@@ -285,6 +293,8 @@ def test_what_may_be_changed_by_another_name_or_function_is_not_the_same_in_each
         ("rows = np.zeros(9); part = rows[2:]", "print(part)", "np.sort(rows)"),
         ("rows = np.zeros(9); part = rows[2:] * 2", "part += 1", "np.sort(rows)"),
         ("rows = torch.zeros(9); flat = rows.view(-1)", "flat.sum()", "torch.sort(rows)"),
+        ("pass", "pass", "torch.ones(x.shape[1]) * 2"),
+        ("pass", "local = np.zeros(9); local[2:] = 1", "np.sort(local)"),
         ("rows = [[2, 1], [3]]", "for one in rows: print(one)", "torch.tensor([len(set(one)) for one in rows])"),
     ],
 )
@@ -406,6 +416,25 @@ def test_what_a_hook_keeps_for_reports() -> None:
     assert cures.cure(text, 1 + lines.index('    kept["a"] = output.abs().kthvalue(9)')) == "reported"
     assert cures.cure(text, 1 + lines.index('    listed["c"] = output.abs().kthvalue(9)')) == "reported"
     assert cures.cure(text, 1 + lines.index('    shown["b"] = output.abs().kthvalue(9)')) == ""
+
+
+def test_a_size_that_a_layer_is_given_beside_its_input_stays() -> None:
+    text = """\
+import torch
+from torch import nn
+class Attention(nn.Module):
+    def __init__(self, heads):
+        self.heads = heads
+        self.out = nn.Linear(8, 8)
+    def forward(self, x):
+        far = torch.arange(9 + self.heads).abs()
+        return self.out(x, self.heads) + far
+model = Attention(3)
+for x in y:
+    model(x).sum().backward()
+"""
+
+    assert cures.cure(text, 8) == "fixed"
 
 
 @pytest.mark.parametrize("change", ["result[0] = x", "result += x", "result.fill_(1)", "bump(result)"])
