@@ -17,6 +17,7 @@ from sysperf.trace.facts import Trace
 from sysperf.trace.host_facts import Cpu, Hole
 from sysperf.trace.rank_summary import Entry, RankSummary
 from sysperf.trace.ranks import compare
+from sysperf.trace.replay import fixes
 from sysperf.trace.replay.fixes import BY_NAME, CPU_WORDS, FIXES, STRAGGLER, Batches, Replayer, predict_cpu, together_cpu
 
 from .labelled import detected, rules
@@ -85,22 +86,68 @@ def test_a_copy_ahead_is_not_waited_for_by_the_host(tmp_path: Path, blocking: bo
     assert low == pytest.approx(high / 2, abs=2)
 
 
+def copies_that_hold_nothing_up(machine: Machine) -> None:
+    """One a step, which takes as long as the host takes for the launches meanwhile."""
+    machine.copy(350)
+    for _ in range(60):
+        machine.think(20)
+        machine.kernel(20)
+    machine.synchronize()
+
+
 def test_copies_that_hold_nothing_up_do_not_bound_a_program(tmp_path: Path) -> None:
     """They run alone a fifth of the time, and the host takes as long for its launches as the device for all of it."""
-
-    def step(machine: Machine) -> None:
-        machine.copy(350)
-        for _ in range(60):
-            machine.think(20)
-            machine.kernel(20)
-        machine.synchronize()
-
-    result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
+    result = analyzed(tmp_path, steps(Machine(), 8, copies_that_hold_nothing_up)).analysis
 
     assert result.trace.ranks[0].figures.h2d_exposed_pct == pytest.approx(22, abs=3)
     assert (result.trace.verdict, result.trace.ranks[0].verdict) == ("compute-bound", "compute-bound")
     assert "without copies that run alone it would gain" in result.trace.why
     assert "transfer.exposed" in {finding.rule for finding in result.findings}
+
+
+def test_a_replay_that_is_off_does_not_say_that_copies_hold_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same program, where the unchanged replay is not the measured time."""
+    monkeypatch.setattr(fixes, "MAX_ERROR_PCT", -1.0)
+    trace = analyzed(tmp_path, steps(Machine(), 8, copies_that_hold_nothing_up)).analysis.trace
+
+    assert not trace.ranks[0].replay.usable
+    assert trace.verdict == "copy-bound"
+
+
+def test_copies_that_the_host_makes_bound_a_program_that_waits_for_nothing_else(tmp_path: Path) -> None:
+    """From pageable memory the call returns when the last part is on its way, a moment before the copy ends: without it nobody waits."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        machine.copy(350, "Memcpy HtoD (Pageable -> Device)")
+        machine.events[-2]["dur"], machine.now = 345.0, start + 345
+        for _ in range(60):
+            machine.think(20)
+            machine.kernel(20)
+        machine.synchronize()
+
+    trace = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace
+
+    assert trace.ranks[0].figures.h2d_exposed_pct == pytest.approx(19, abs=2)
+    assert trace.verdict == "copy-bound"
+
+
+def test_a_call_that_copies_back_while_the_device_is_idle_is_what_the_host_waits_for(tmp_path: Path) -> None:
+    """3 of 7 ms a step, of which the copy itself takes 10 µs."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(40):
+            machine.kernel(100)
+        machine.synchronize()
+        start = machine.now
+        machine.copy(10, "Memcpy DtoH (Device -> Pageable)")
+        machine.events[-2]["dur"], machine.now = 3 * MS, start + 3 * MS
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.ranks
+
+    assert rank.figures.blocked_pct == pytest.approx(100 * 3 / 7, abs=1)
+    assert (rank.figures.sync_exposed_pct or 0) < 1
+    assert rank.verdict == "sync-bound"
 
 
 @pytest.mark.parametrize(
@@ -787,6 +834,7 @@ def test_files_of_one_rank_are_not_compared(tmp_path: Path) -> None:
     text = " ".join(render(result).split())
 
     assert (result.trace.skew.doubles, result.trace.skew.late, result.trace.skew.matched) == ((0,), (), 0)
+    assert {(rank.collectives.own_pct, rank.collectives.waiting_pct) for rank in result.trace.ranks} == {(None, None)}
     assert "Several files say that they are rank 0" in text
     found = {finding.rule for finding in result.findings}
     assert "trust.rank-twice" in found
@@ -817,12 +865,34 @@ def test_ranks_that_are_late_once_each_are_not_late_together(tmp_path: Path) -> 
     assert sorted(twice.skew.late) == [0, 1, 2, 3]
 
 
-def test_of_ranks_that_take_turns_the_report_says_so_where_it_costs_little(tmp_path: Path) -> None:
-    """Each is 0.25 ms late at every fourth collective of 2.4 ms."""
-    trace = ranks(tmp_path, lambda rank, count: 250.0 * (count % 4 == rank)).analysis.trace
+def test_ranks_without_known_steps_are_late_together_at_several_collectives() -> None:
+    """Two of four are so at all of eight; where each is at one of them, chance made them late."""
 
-    assert trace.skew.rotates
-    assert "for each other, for one and then for another" in trace.why
+    def late(is_late: Callable[[int, int], bool]) -> tuple[int, ...]:
+        times = [[(50 if is_late(number, at) else 60) * 1_000_000 for at in range(8)] for number in range(4)]
+        each = [
+            RankSummary(number, 10**9, [Entry(f"{at}#0", 0, took, [(0, took)]) for at, took in enumerate(of_rank)], {})
+            for number, of_rank in enumerate(times)
+        ]
+        return compare(each, [{} for _ in each]).late
+
+    assert late(lambda number, _: number < 2) == (0, 1)
+    assert late(lambda number, at: number < 2 and at == 3 + number) == ()
+
+
+def test_of_ranks_that_take_turns_the_report_says_so_where_it_costs_little(tmp_path: Path) -> None:
+    """Each is 0.25 or 0.06 ms late at every fourth collective of 2.4 ms: where the device computes otherwise, that bounds the job."""
+
+    def job(us: float) -> Trace:
+        return ranks(tmp_path, lambda rank, count: us * (count % 4 == rank)).analysis.trace
+
+    little, less = job(250.0), job(60.0)
+
+    assert little.skew.rotates
+    assert less.skew.rotates
+    assert "for each other, for one and then for another" in little.why
+    assert "for each other, for one and then for another" in less.why
+    assert (little.verdict, less.verdict) == ("comm-bound", "compute-bound")
 
 
 def test_ranks_that_take_turns_have_no_straggler_and_no_cause(tmp_path: Path) -> None:

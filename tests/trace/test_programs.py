@@ -688,6 +688,42 @@ def test_four_ranges_that_say_that_they_are_steps_are_enough(tmp_path: Path) -> 
     assert (other.verdict, other.steps.by) == ("cannot-tell", "")
 
 
+def test_a_start_leaves_too_few_of_four_ranges_that_say_that_they_are_steps(tmp_path: Path) -> None:
+    """The first one takes 20 times as long: two times from one to the next are left, and three are the fewest."""
+    machine = Machine()
+    for number in range(4):
+        start = machine.now
+        machine.think(0 if number else 200 * MS)
+        for _ in range(40):
+            machine.kernel(100)
+        machine.synchronize()
+        machine.think(6 * MS)
+        machine.range(f"train_step {number}", start)
+
+    found = rank(analyzed(tmp_path, machine.trace()))
+
+    assert (found.verdict, found.steps.by) == ("cannot-tell", "")
+
+
+def test_a_process_that_launches_for_the_one_with_steps_belongs_to_it(tmp_path: Path) -> None:
+    """A server computes what a process asks for that launches nothing itself: its device is the program's."""
+    asks, serves = Machine(), Machine(start=1e9 + 100)
+    for number in range(6):
+        start = asks.now
+        asks.load(2 * MS)
+        asks.think(5 * MS)
+        asks.range(f"ProfilerStep#{number}", start)
+        for _ in range(40):
+            serves.kernel(50)
+        serves.synchronize()
+        serves.think(5 * MS)
+    for event in serves.events:
+        event["pid"] = 2 if event["cat"] != "kernel" else event["pid"]
+    found = rank(analyzed(tmp_path, {**asks.trace(), "traceEvents": asks.events + serves.events}))
+
+    assert (found.other_programs, found.has_device, found.verdict) == (0, True, "host-bound")
+
+
 def test_a_process_without_steps_that_has_a_device_of_its_own_is_another_program(tmp_path: Path) -> None:
     """Its device is idle most of the time that the first one trains, and its helpers, which launch nothing, belong to the first one."""
 
@@ -705,8 +741,11 @@ def test_a_process_without_steps_that_has_a_device_of_its_own_is_another_program
         event["pid"] = 2 if event["cat"] != "kernel" else event["pid"]
         event["args"]["correlation"] += 1_000_000
     helper = {"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 3, "tid": 3, "ts": 1e9, "dur": 50, "args": {}}
+    asks = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGetDevice", "pid": 3, "tid": 3, "ts": 1e9 + 90, "dur": 1, "args": {}}
+    unlaunched = {**first["traceEvents"][2], "name": "set", "cat": "gpu_memset", "args": {"device": 0, "stream": 7}}
+    first["traceEvents"] += [unlaunched]
     alone = rank(analyzed(tmp_path, first))
-    both = rank(analyzed(tmp_path, {**first, "traceEvents": [*other.events, *first["traceEvents"], helper]}))
+    both = rank(analyzed(tmp_path, {**first, "traceEvents": [*other.events, *first["traceEvents"], helper, asks]}))
 
     assert (both.other_programs, len(both.devices)) == (1, 1)
     assert both.figures == alone.figures

@@ -129,10 +129,10 @@ FIXES = (
     *(_of_kind(name, flag) for name, flag in nodes.OF_KINDS.items()),
 )  # fmt: skip
 GONE = {
-    "collectives": Edit(beside=nodes.NCCL, speed=((nodes.NCCL, 0.0),)),
-    "copies": Edit(beside=nodes.H2D, no_waits=_COPYING, speed=((nodes.H2D, 0.0),)),
+    "collectives": Edit(speed=((nodes.NCCL, 0.0),)),
+    "copies": Edit(no_waits=_COPYING, speed=((nodes.H2D, 0.0),)),
 }
-"""What is there to see whether it holds a program up: it takes no time, and nothing waits for it."""
+"""What is there to see whether it holds a program up: it takes no time, and the host does not wait in copies."""
 BY_NAME = {fix.name: fix for fix in FIXES}
 
 
