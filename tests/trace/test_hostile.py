@@ -547,6 +547,24 @@ def test_iterations_whose_kernels_a_cut_file_lost_are_none(tmp_path: Path, mark:
     assert (cut.figures.gpu_busy_pct_mean or 0) > 98
 
 
+@pytest.mark.parametrize(("mark", "kernels", "by", "count"), [("train_step {}", 350, "NVTX", 2), ("", 550, "kernels", 5)])
+def test_a_cut_file_of_a_host_far_ahead_has_the_iterations_that_the_device_did(
+    tmp_path: Path, mark: str, kernels: int, by: str, count: int
+) -> None:
+    """All was launched before the device was done with a first step: launches that were lost are no part of what ranges must cover."""
+    machine = Machine()
+    for number in range(8):
+        start = machine.now
+        machine.kernel(100, "embedding")
+        for _ in range(99):
+            machine.kernel(100)
+        machine.range(mark.format(number), start) if mark else None
+
+    steps = account(read(written(tmp_path, json.dumps(with_kernels(machine.events, kernels))[:-40]))).steps
+
+    assert (steps.by, steps.count) == (by, count)
+
+
 @pytest.mark.parametrize(
     ("more", "cut", "count"),
     [
