@@ -295,9 +295,11 @@ def _power_daemon(host: Host) -> str | None:
     """Return None where systemd has no folder of services: nobody knows what runs then."""
     if not any(host.exists(folder) for folder in SERVICES):
         return None
-    if any(host.exists(f"{folder}/{POWER_UNIT}") for folder in SERVICES):
-        return "runs"
-    return "stopped" if any(host.exists(f"{folder}/{POWER_UNIT}") for folder in UNITS) else ""
+    runs = _any_exists(host, tuple(f"{folder}/{POWER_UNIT}" for folder in SERVICES))
+    if runs is not False:
+        return "runs" if runs else None
+    there = _any_exists(host, tuple(f"{folder}/{POWER_UNIT}" for folder in UNITS))
+    return None if there is None else "stopped" if there else ""
 
 
 def _render_access(host: Host) -> bool | None:

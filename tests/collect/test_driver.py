@@ -290,6 +290,7 @@ def _of_uvm(answer: object) -> object:
     return OSError(str(answer).replace("/dev/kfd", "/dev/nvidia-uvm")) if isinstance(answer, OSError) else answer
 
 
+CLOSED = OSError(13, "Permission denied")
 SLICE = {"/sys/fs/cgroup/system.slice/dbus.service/cgroup.procs": "900\n"}
 POWERD = {"/usr/lib/systemd/system/nvidia-powerd.service": "[Unit]\n"}
 
@@ -307,6 +308,11 @@ def test_the_daemon_of_laptops_is_known_by_its_control_group(tree: dict[str, str
     assert collect(make_machine({**NOTHING, **tree}, {}, {})).power_daemon == state
 
 
+@pytest.mark.parametrize("closed", ["/sys/fs/cgroup/system.slice/nvidia-powerd.service", "/usr/lib/systemd/system/nvidia-powerd.service"])
+def test_a_daemon_is_not_called_absent_where_a_folder_is_closed(closed: str) -> None:
+    assert collect(make_machine({**NOTHING, **SLICE}, {}, {f"exists:{closed}": CLOSED})).power_daemon is None
+
+
 @pytest.mark.parametrize(
     ("first", "second", "access"),
     [(True, True, True), (True, False, True), (False, True, True), (False, False, False), (False, None, None)],
@@ -321,7 +327,6 @@ def test_a_batch_system_keeps_the_nodes_of_other_jobs_closed(
 
 
 RELEASE = "6.11.0-26-generic"
-CLOSED = OSError(13, "Permission denied")
 
 
 @pytest.mark.parametrize(
