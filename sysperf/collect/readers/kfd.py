@@ -41,13 +41,10 @@ def nodes(host: Host) -> list[Node]:
 def withheld(host: Host) -> bool:
     """Whether a control group keeps GPUs of the machine from us, as batch systems and Kubernetes arrange it.
 
-    The kernel shows their nodes all the same, and does not permit to read them.
+    The kernel shows their nodes all the same, and does not permit to read them: `nodes` has asked.
     """
-    names = host.names(NODES) if host.exists(NODES) else ()
     return any(
-        host.text(f"{NODES}/{name}/properties") is None and host.sources[-1].error == FORBIDDEN
-        for name in (names or ())[:MAX_NODES]
-        if number(name) is not None
+        source.error == FORBIDDEN and source.path.startswith(f"{NODES}/") and source.path.endswith("/properties") for source in host.sources
     )
 
 
