@@ -529,17 +529,53 @@ def test_a_file_that_is_named_alone_is_read_with_what_it_imports(
     assert not [hit for hit in engine.lint([str(tmp_path)], shipped(), choice=left_out).hypotheses if hit.rule == "sync.per-step"]
 
 
+LISTENS = "loss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (f"from pkg import fit\n{LISTENS}", {"pkg/__init__.py", "pkg/fitting.py", "pkg/steps.py", "pkg/more.py"}),
+        (f"import pkg\n{LISTENS}", {"pkg/__init__.py", "pkg/fitting.py", "pkg/steps.py", "pkg/data.py", "pkg/more.py"}),
+        (f"from pkg import data\n{LISTENS}", {"pkg/data.py"}),
+        (f"from pkg import other\n{LISTENS}", {"pkg/__init__.py", "pkg/more.py"}),
+        (f"from pkg import other\nfrom pkg import fit\n{LISTENS}", {"pkg/__init__.py", "pkg/more.py", "pkg/fitting.py", "pkg/steps.py"}),
+        ("from pkg import fit\nclass AdamW(fit): ...\n", set()),
+    ],
+)
+def test_of_a_package_only_what_is_asked_of_it_is_read(text: str, read: set[str], tmp_path: Path) -> None:
+    """What its `__init__.py` imports besides costs nothing; and nothing is read for a script without steps, batches and loaders."""
+    (tmp_path / "pkg").mkdir()
+    for name in ("data", "steps", "more"):
+        (tmp_path / f"pkg/{name}.py").write_text("import torch\n")
+    (tmp_path / "pkg/fitting.py").write_text("from pkg import steps\n")
+    (tmp_path / "pkg/__init__.py").write_text(
+        "from .data import Data\nfrom .fitting import run as fit\nfrom .more import *\nfrom . import lost\n"
+    )
+    found = beside.imported([(str(tmp_path / "train.py"), text.encode())])
+    assert {os.path.relpath(each, tmp_path) for each in found} == read
+
+
+def test_a_file_of_pytorch_itself_is_read_without_the_rest_of_it(tmp_path: Path) -> None:
+    """What its own names are is known; what lies beside the file is read."""
+    for name in ("torch/__init__.py", "torch/_utils.py", "torch/optim/__init__.py", "torch/optim/optimizer.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    text = f"from torch import Tensor, _utils\nfrom .optimizer import Optimizer\n{LISTENS}"
+    assert beside.imported([(str(tmp_path / "torch/optim/swa.py"), text.encode())]) == [str(tmp_path / "torch/optim/optimizer.py")]
+
+
 def test_only_what_lies_beside_a_file_is_read_with_it(tmp_path: Path) -> None:
     """Of a package in a folder of packages, its own modules; above a script nothing."""
     for name in ("site/pkg/__init__.py", "site/pkg/sub/__init__.py", "site/pkg/data.py", "site/torch/__init__.py", "site/above.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("import torch\nfrom pkg.sub import more\n")
     script, site = tmp_path / "site/pkg/sub/train.py", tmp_path / "site"
-    script.write_text("import torch, above\nfrom ..data import x\nfrom .... import above\nfrom . import train\n")
+    script.write_text(f"import torch, above\nfrom ..data import x\nfrom .... import above\nfrom . import train\n{LISTENS}")
     assert set(beside.imported([(str(script), None)])) == {str(site / "pkg/data.py"), str(site / "pkg/sub/__init__.py")}
     alone = tmp_path / "site/plain/run.py"
     alone.parent.mkdir()
-    assert beside.imported([(str(alone), b"import above\nfrom .. import above\nfrom ..above import x\n")]) == []
+    assert beside.imported([(str(alone), f"import above\nfrom .. import above\nfrom ..above import x\n{LISTENS}".encode())]) == []
 
 
 def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
@@ -548,13 +584,15 @@ def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / f"{name}.py").write_text("import torch\n")
     script = str(tmp_path / "train.py")
-    text = "".join(f"import {name}\n" for name in names).encode()
+    text = (LISTENS + "".join(f"import {name}\n" for name in names)).encode()
     assert beside.imported([(script, text)]) == [str(tmp_path / f"{name}.py") for name in names[: beside.MAX_FILES]]
 
     (tmp_path / "m01.py").write_text("#" * (beside.MAX_BYTES - 5))
-    assert beside.imported([(script, b"import m01, m02")]) == [str(tmp_path / "m01.py")]
+    assert beside.imported([(script, f"{LISTENS}import m01, m02".encode())]) == [str(tmp_path / "m01.py")]
     (tmp_path / "sub").mkdir()
-    assert beside.imported([(str(tmp_path / "sub/train.py"), f"import ../m04, {tmp_path}/m04\nfrom . import m04\n".encode())]) == []
+    assert (
+        beside.imported([(str(tmp_path / "sub/train.py"), f"import ../m04, {tmp_path}/m04\nfrom . import m04\n{LISTENS}".encode())]) == []
+    )
 
     start = time.process_time()
     for line in (
@@ -564,5 +602,5 @@ def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
         b"from a import (\n" * 20_000,
         b"import a," * 30_000,
     ):
-        assert beside.imported([(script, line)]) == []
+        assert beside.imported([(script, LISTENS.encode() + line)]) == []
     assert time.process_time() - start < 3

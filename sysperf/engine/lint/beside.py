@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from sysperf.script.source import Unreadable, read_bytes
 from sysperf.startup import lazy
 
-MAX_FILES = 30
-MAX_BYTES = 1 << 20
-"""Of a longer script, the imports stand at the beginning; what it imports is no longer together."""
+MAX_FILES = 12
+MAX_BYTES = 96 << 10
+"""Of what is imported, together: it takes 0.1 to 0.2 s, as long as the program needs for a script alone."""
+MAX_SCRIPT_BYTES = 1 << 20
+"""Of a longer script, the imports stand at the beginning."""
+_LISTENS = lazy(rb"\bbackward\(|[lL]oader|\bepochs?\b|\.cuda\(|\.to\(|\w_step\b|Trainer|\.item\(")
+"""A script in which none of these stands has no steps, batches or loaders of which others could say anything."""
 _IMPORT = lazy(
     rb"(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(((?:[^)#]|#.*){0,2000})|([^\n#;(]{0,2000}))|import[ \t]+([^\n#;]{1,2000}))"
 )
 """No two neighbours of it fit the same text: a line that was made to be long costs its length."""
+_ALL = frozenset("*")
 
 
 def imported(scripts: Iterable[tuple[str, bytes | None]]) -> list[str]:
     """The files that scripts, by their paths and contents, import from beside them, and what those import; at most `MAX_FILES`."""
-    waiting = [*scripts]
-    seen = {os.path.realpath(path) for path, _ in waiting}
+    read = [(path, _text(path) if content is None else content) for path, content in scripts]
+    waiting = [(path, content[:MAX_SCRIPT_BYTES], _ALL) for path, content in read if _LISTENS.search(content)]
+    seen: dict[str, frozenset[str]] = {os.path.realpath(path): _ALL for path, _ in read}
     found: list[str] = []
     left = MAX_BYTES
     while waiting:
-        path, content = waiting.pop(0)
-        for each in _named(path, _text(path) if content is None else content[:MAX_BYTES]):
-            if len(found) == MAX_FILES:
-                return found
-            if (real := os.path.realpath(each)) not in seen:
-                seen.add(real)
-                if (size := _size(each)) <= left:
-                    left -= size
-                    found.append(each)
-                    waiting.append((each, None))
+        for each, names in _named(*waiting.pop(0)).items():
+            asked = names if os.path.basename(each) == "__init__.py" else _ALL
+            known = seen.get(real := os.path.realpath(each))
+            if known is None:
+                if len(found) == MAX_FILES:
+                    return found
+                if (size := _size(each)) > left:
+                    continue
+                left -= size
+                found.append(each)
+            if known is None or (_ALL.isdisjoint(known) and not asked <= known):
+                seen[real] = asked | (known or frozenset())
+                waiting.append((each, _text(each), asked))
     return found
 
 
@@ -46,22 +55,35 @@ def _size(path: str) -> int:
 
 def _text(path: str) -> bytes:
     try:
-        return read_bytes(path)[:MAX_BYTES]
+        return read_bytes(path)
     except Unreadable:
         return b""
 
 
-def _named(path: str, text: bytes) -> Iterator[str]:
-    """The files that imports of a text name: relative ones, those of its package, and of a script those in its folder."""
+def _named(path: str, text: bytes, asked: frozenset[str]) -> dict[str, frozenset[str]]:
+    """The files that imports of a text name, as far as they give what is asked of it, and what is asked of those.
+
+    Relative ones, those of its package, and of a script those in its folder.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     top, package = folder, ""
     while os.path.isfile(os.path.join(top, "__init__.py")) and top != os.path.dirname(top):
         top, package = os.path.split(top)
+    found: dict[str, frozenset[str]] = {}
     for source, bracketed, names, plain in _IMPORT.findall(text):
-        named = _listed(bracketed or names)
-        for module in [source.decode()] if source else _listed(plain):
-            if base := _base(module, folder, top, package):
-                yield from _at(os.path.join(base, *filter(None, module.split("."))), named)
+        given = _listed(bracketed or names)
+        if not source:
+            wanted = _ALL
+        elif "*" in (bracketed or names).decode("utf-8", "replace"):
+            given, wanted = {}, asked
+        else:
+            given = given if "*" in asked else {name: each for name, each in given.items() if name in asked}
+            wanted = frozenset(given.values())
+        for module in [source.decode()] if source else _listed(plain).values():
+            if wanted and (source or "*" in asked) and (base := _base(module, folder, top, package)):
+                for each in _at(os.path.join(base, *filter(None, module.split("."))), given.values()):
+                    found[each] = found.get(each, frozenset()) | wanted
+    return found
 
 
 def _base(module: str, folder: str, top: str, package: str) -> str:
@@ -72,18 +94,19 @@ def _base(module: str, folder: str, top: str, package: str) -> str:
             folder = os.path.dirname(folder)
         return folder if package and f"{folder}{os.sep}".startswith(f"{os.path.join(top, package)}{os.sep}") else ""
     if package:
-        return top if module.partition(".")[0] == package else ""
+        return top if module.partition(".")[0] == package != "torch" else ""  # what PyTorch's own names are is known
     return folder
 
 
-def _listed(names: bytes) -> list[str]:
-    """The names of ``a, b.c as d``, each once; nothing that is no name, and so no other folder."""
+def _listed(names: bytes) -> dict[str, str]:
+    """The names of ``a, b.c as d`` by what they are called here; nothing that is no name, and so no other folder."""
     words = (part.split() for line in names.decode("utf-8", "replace").splitlines() for part in line.partition("#")[0].split(","))
-    return [*dict.fromkeys(part[0] for part in words if part and part[0].replace(".", "").isidentifier())]
+    return {part[-1]: part[0] for part in words if part and part[0].replace(".", "").isidentifier()}
 
 
-def _at(place: str, names: Iterable[str]) -> Iterator[str]:
-    """The module or the package at a place, and modules of that package."""
-    for each in (f"{place}.py", os.path.join(place, "__init__.py"), *(os.path.join(place, f"{name}.py") for name in names)):
-        if os.path.isfile(each):
-            yield each
+def _at(place: str, names: Collection[str]) -> Iterator[str]:
+    """The module at a place, or modules of the package there, and the package itself where it is asked for something else."""
+    modules = [each for name in names if os.path.isfile(each := os.path.join(place, f"{name}.py"))]
+    own = (f"{place}.py", os.path.join(place, "__init__.py"))
+    yield from (each for each in own if not (names and len(modules) == len(names)) and os.path.isfile(each))
+    yield from modules
