@@ -20,7 +20,7 @@ from sysperf.model.knob import KNOBS
 from sysperf.report import FORMATS
 from tests import invoking
 
-HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo")
+HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo", "sysperf.collect.gpu.windows")
 
 
 def sysperf(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

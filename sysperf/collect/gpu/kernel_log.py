@@ -16,7 +16,6 @@ from msgspec import structs
 from sysperf.collect.gpu import log_faults
 from sysperf.collect.gpu.crashes import crashes, stories
 from sysperf.collect.gpu.log_faults import Fault
-from sysperf.collect.gpu.windows import unplaced
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -75,6 +74,8 @@ class Log(Record):
 
 def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], bool] = bool) -> Log:
     """Return errors of the GPUs at these places, of NVSwitches, and other lines about GPUs that count, each once a device and kind."""
+    from sysperf.collect.gpu.windows import unplaced  # noqa: PLC0415 - the log is read under --deep only
+
     xids: dict[tuple[str, int], Xid] = {}
     sxids: dict[tuple[str, int], Xid] = {}
     faults: dict[tuple[str | None, str], Fault] = {}
