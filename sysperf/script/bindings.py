@@ -162,7 +162,6 @@ class Bindings:
                     if not function.name.startswith("test_") and len(known := self._handed_over.setdefault(function, [])) < MAX_CALLS:
                         known.append(call)
                         self._arguments.pop(function, None)
-                        self._stood.clear()
 
     def _is_handed_over(self, called: ast.expr) -> bool:
         """Whether a name is given by a caller, or by a loop, itself or through an attribute."""

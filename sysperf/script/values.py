@@ -221,7 +221,7 @@ class Values:
         """What its annotation says of a parameter: ``loss: torch.Tensor``."""
         annotation = [*function.args.posonlyargs, *function.args.args][index].annotation if index >= 0 else None
         is_tensor = annotation is not None and self._names.qualified(annotation) in ("torch.Tensor", "Tensor")
-        return [Value("tensor")] if is_tensor and function.name != "forward" else []
+        return [Value("tensor")] if is_tensor else []
 
     def _of_namesake(self, function: Function, index: int) -> tuple[Value, ...]:
         """A loader that another function of the file makes under the name of a parameter that no call of the file gives."""

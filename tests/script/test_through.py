@@ -240,3 +240,10 @@ def test_a_loader_that_a_trainer_goes_through(pinned: str, found: bool) -> None:
     text = "from transformers import Trainer\nfrom torch.utils.data import DataLoader\nclass Fit(Trainer):\n    def get_train_dataloader(self):\n"
     text += f"        return DataLoader(self.train_dataset, num_workers=4{pinned})\n    def run(self, x):\n        return x.cuda()\n"
     assert bool(lines(text, "dataloader.pin-memory-off")) == found
+
+
+@pytest.mark.parametrize(("handed", "shown"), [("apply(score, x)", True), ("apply(other, x)", False)])
+def test_what_a_function_that_is_handed_over_is_given(handed: str, shown: bool) -> None:
+    """Also where it calls what it is given, and stands above who calls it."""
+    helpers = "def score(inner, given):\n    kept.append(float(inner(given)))\n\ndef apply(function, given):\n    function(network, given)\n\n"
+    assert bool(lines(f"{HEAD}{helpers}network = torch.nn.Linear(4, 1)\n{LOOP}    {handed}\n")) == shown
