@@ -109,6 +109,18 @@ class Program:
                         called.setdefault(file, {}).setdefault(name, {})[text] = bare
                         if call.often in ("step", "evaluation", "epoch"):
                             around[file] = _either(around.get(file, Surroundings()), links.around)
+            for file in self._without_device(path, links):
+                around[file] = _either(around.get(file, Surroundings()), links.around)
+        uses = self._uses(around)
+        found = {}
+        for path, links in self._files.items():
+            news = self._of_file(path, links, self._mattering(path, links, called.get(path, {})), uses.get(path, {}))
+            if news != News() or (self._lacks_device(path) and around.get(path, Surroundings()).device):
+                found[path] = msgspec.structs.replace(news, around=around.get(path, Surroundings()))
+        return found
+
+    def _uses(self, around: dict[str, Surroundings]) -> dict[str, dict[str, Use]]:
+        """What is done with the loaders of each file; who does so is around it."""
         uses = {path: dict(news.uses) for path, news in self._heard.items()}
         for links in self._files.values():
             for place, use in links.uses.items():
@@ -116,18 +128,21 @@ class Program:
                 known = uses.setdefault(file, {})
                 known[place] = _either(known.get(place, Use()), use)
                 around[file] = _either(around.get(file, Surroundings()), links.around)
-        found = {}
-        for path, links in self._files.items():
-            heard = {name: _told(calls.values()) for name, calls in called.get(path, {}).items()}
-            news = self._of_file(
-                path,
-                links,
-                {name: calls for name, calls in heard.items() if path in self._heard or self._matters(links, name, calls)},
-                uses.get(path, {}),
-            )
-            if news != News():
-                found[path] = msgspec.structs.replace(news, around=around.get(path, Surroundings()))
-        return found
+        return uses
+
+    def _mattering(self, path: str, links: Links, called: Mapping[str, Mapping[str, Called]]) -> dict[str, tuple[Called, ...]]:
+        """The calls of functions of a file of which something may be said."""
+        heard = {name: _told(calls.values()) for name, calls in called.items()}
+        return {name: calls for name, calls in heard.items() if path in self._heard or self._matters(links, name, calls)}
+
+    def _without_device(self, path: str, links: Links) -> set[str]:
+        """The other files of which one calls something, that train and name no device."""
+        found = [each for ref in links.asked if (each := self.definition(ref)) is not None] if links.around.device else []
+        return {file for file, _ in found if file != path and self._lacks_device(file)}
+
+    def _lacks_device(self, path: str) -> bool:
+        """Whether a file trains, and names no device: who calls it may."""
+        return self._files[path].steps and not self._files[path].around.device
 
     def _of_file(self, path: str, links: Links, called: dict[str, tuple[Called, ...]], uses: dict[str, Use]) -> News:
         """What a file hears, as far as anything may follow from it."""

@@ -604,3 +604,28 @@ def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
     ):
         assert beside.imported([(script, LISTENS.encode() + line)]) == []
     assert time.process_time() - start < 3
+
+
+AGENT = """\
+import torch
+
+class Agent:
+    def __init__(self, net):
+        self.net, self.optimizer = net, torch.optim.Adam(net.parameters())
+
+    def update(self, rollouts):
+        for batch in rollouts:
+            loss = self.net(batch).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.total += loss.item()
+"""
+
+
+@pytest.mark.parametrize(("device", "called", "shown"), [("cuda", "Agent", True), ("cpu", "Agent", False), ("cuda", "other.Agent", False)])
+def test_a_file_that_trains_hears_of_a_device_from_who_calls_it(device: str, called: str, shown: bool, tmp_path: Path) -> None:
+    """It names none itself; the loop above, in which it is called, need not be one of steps."""
+    main = f"import torch, other\nfrom pkg.agent import Agent\ndevice = torch.device('{device}')\nagent = {called}(net)\n"
+    found = hits(tmp_path, main=f"{main}for round in range(1000):\n    agent.update(rollouts)\n", pkg__agent=AGENT)
+    assert (("pkg/agent.py", 13, "sync.per-step") in found) == shown

@@ -245,5 +245,7 @@ def test_a_loader_that_a_trainer_goes_through(pinned: str, found: bool) -> None:
 @pytest.mark.parametrize(("handed", "shown"), [("apply(score, x)", True), ("apply(other, x)", False)])
 def test_what_a_function_that_is_handed_over_is_given(handed: str, shown: bool) -> None:
     """Also where it calls what it is given, and stands above who calls it."""
-    helpers = "def score(inner, given):\n    kept.append(float(inner(given)))\n\ndef apply(function, given):\n    function(network, given)\n\n"
+    helpers = (
+        "def score(inner, given):\n    kept.append(float(inner(given)))\n\ndef apply(function, given):\n    function(network, given)\n\n"
+    )
     assert bool(lines(f"{HEAD}{helpers}network = torch.nn.Linear(4, 1)\n{LOOP}    {handed}\n")) == shown
