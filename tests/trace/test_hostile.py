@@ -547,6 +547,16 @@ def test_iterations_whose_kernels_a_cut_file_lost_are_none(tmp_path: Path, mark:
     assert (cut.figures.gpu_busy_pct_mean or 0) > 98
 
 
+def test_steps_whose_launches_a_cut_file_lost_with_their_kernels_are_none(tmp_path: Path) -> None:
+    """PyTorch 1.9 wrote each call beside its kernel, behind all ranges: of eight steps, the file has launches of five and a half."""
+    events = sorted(marked("ProfilerStep#{}"), key=lambda event: event["cat"] != "user_annotation")
+    kept = events[: 8 + 5 * 201 + 100]
+
+    facts = account(read(written(tmp_path, json.dumps({"schemaVersion": 1, "traceEvents": kept})[:-40])))
+
+    assert (facts.verdict, facts.steps.count) == ("healthy", 4)
+
+
 @pytest.mark.parametrize(("mark", "kernels", "by", "count"), [("train_step {}", 350, "NVTX", 2), ("", 550, "kernels", 5)])
 def test_a_cut_file_of_a_host_far_ahead_has_the_iterations_that_the_device_did(
     tmp_path: Path, mark: str, kernels: int, by: str, count: int

@@ -174,6 +174,7 @@ def lost_from(timeline: Timeline) -> int | None:
     """Return when the host made the first of those last launches of a damaged file whose operations are not in it; None: there are none.
 
     A profiler writes down last what devices did. Of a file that is cut, they seem to have done nothing in the last steps.
+    Some write calls among the operations: what such a file has lost begins behind its last call.
     """
     damage, calls, texts = timeline.damage, timeline.calls, timeline.names.texts
     if not timeline.operations or not (damage.truncated or damage.dropped):
@@ -184,7 +185,9 @@ def lost_from(timeline: Timeline) -> int | None:
         (start, number in done) for start, number, name in zip(calls.start, calls.correlation, calls.name, strict=True) if name in launches
     )
     lost = list(itertools.takewhile(lambda launch: not launch[1], reversed(made)))
-    return lost[-1][0] if 0 < len(lost) < len(made) else None
+    if len(lost) == len(made):
+        return None
+    return lost[-1][0] if lost else max(calls.end) if damage.truncated else None
 
 
 def recorded(spans: list[Interval], lost: int | None) -> list[Interval]:
