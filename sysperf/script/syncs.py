@@ -24,6 +24,8 @@ _CHAINED = ("cpu", "detach", "float", "mean", "sum")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
 _ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
+_AS_NUMBERS = ("math.isnan", "math.isinf", "math.isfinite")
+"""Functions of Python that ask a number, and make one of a tensor."""
 _CONVERSIONS = ("float", "int", "bool", "print")
 _MOVES = lazy(r"(\w+_)?to_(device|cuda|gpu)|(move|send|put)_(batch|data|tensors?|to|inputs?)(_\w+)?|cuda_batch|batch_cuda")
 """Functions that copy batches to a device."""
@@ -52,6 +54,9 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
             host = isinstance(call.func.value, ast.Call) and file.names.qualified(call.func.value.func) == "torch.from_numpy"
             if not host and file.names.qualified(call.args[0]) in _HOST_TYPES and (of := _moved_tensor(file, call.func.value)):
                 yield call, "type", of
+        elif file.names.qualified(call.func) in _AS_NUMBERS and isinstance(file.tree.parents.get(call), ast.Assign):
+            if call.args and (of := _moved_tensor(file, call.args[0], sure=True)):
+                yield call, "float", of
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")
             given = [each for each in call.args if not _reads(each)]

@@ -249,3 +249,19 @@ def test_what_a_function_that_is_handed_over_is_given(handed: str, shown: bool) 
         "def score(inner, given):\n    kept.append(float(inner(given)))\n\ndef apply(function, given):\n    function(network, given)\n\n"
     )
     assert bool(lines(f"{HEAD}{helpers}network = torch.nn.Linear(4, 1)\n{LOOP}    {handed}\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("bad = math.isnan(norm)", True),
+        ("fine = math.isfinite(loss)", True),
+        ("bad = math.isnan(total)", False),
+        ("bad = torch.isnan(norm)", False),
+        ("if i % 100 == 0:\n        bad = math.isnan(norm)", False),
+    ],
+)
+def test_a_value_that_python_asks_for_no_number(asked: str, shown: bool) -> None:
+    """``math.isnan`` needs the value; ``torch.isnan`` asks on the device."""
+    clipped = "    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    assert bool(lines(f"{HEAD}import math\n{LOOP}{clipped}    {asked}\n")) == shown
