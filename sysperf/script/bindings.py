@@ -120,11 +120,12 @@ class Bindings:
             known.append(binding)
 
     def _read_calls(self) -> None:
+        keeps = any(last_name(call.func) == "partial" for call in self._tree.of(ast.Call))
         for call in self._tree.of(ast.Call):
             name = last_name(call.func)
             for called in (name, *self._aliases(call.func)):
                 self._called(called, call)
-            for run in (called_through(self._tree, call), *self._completed(call)):
+            for run in (called_through(self._tree, call), *(self._completed(call) if keeps else ())):
                 if run is not None:
                     self._called(last_name(run.func), run)
             if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
