@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sysperf.script import needless
+from sysperf.script.nodes import last_name
 from sysperf.script.syntax import Function, Loop, Tree
 from sysperf.startup import lazy
 
@@ -249,7 +250,7 @@ def _key_of(target: ast.AST) -> str:
 
 def called(call: ast.Call) -> str:
     """The last name of what is called."""
-    return call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return last_name(call.func)
 
 
 def root_of(node: ast.expr) -> ast.expr:

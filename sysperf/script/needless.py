@@ -10,6 +10,7 @@ import builtins
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
+from sysperf.script.nodes import last_name
 from sysperf.script.source import Unreadable
 from sysperf.script.syntax import Function, parse
 from sysperf.startup import lazy
@@ -164,7 +165,7 @@ class _Follower:
         return None if None in parts else set[str]().union(*(part for part in parts if part is not None))
 
     def _reported(self, call: ast.Call) -> set[str] | None:
-        name = _called(call)
+        name = last_name(call.func)
         if not all(self._changes_nothing(part) for part in (*call.args, *(word.value for word in call.keywords))):
             return None
         if (
@@ -184,7 +185,7 @@ class _Follower:
         return all(self._is_pure(node, frozenset()) for node in ast.walk(value) if isinstance(node, ast.Call))
 
     def _is_pure(self, call: ast.Call, local: frozenset[str]) -> bool:
-        name = _called(call)
+        name = last_name(call.func)
         if isinstance(call.func, ast.Name):
             function = self._functions.get(name)
             if function is not None:
@@ -276,7 +277,7 @@ def _makes(value: ast.expr) -> bool:
     """Whether a value is a new container or array."""
     if isinstance(value, ast.BinOp):
         return isinstance(value.op, ast.Mult) and (_makes(value.left) or _makes(value.right))
-    return isinstance(value, _CONTAINERS) or (isinstance(value, ast.Call) and _MAKES.match(_called(value)) is not None)
+    return isinstance(value, _CONTAINERS) or (isinstance(value, ast.Call) and _MAKES.match(last_name(value.func)) is not None)
 
 
 def _nested_names(own: Iterable[ast.AST]) -> set[str]:
@@ -315,10 +316,6 @@ def _flat(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
             yield from _flat(target.elts)
         else:
             yield target
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _root(node: ast.expr) -> ast.expr:
