@@ -629,3 +629,10 @@ def test_a_file_that_trains_hears_of_a_device_from_who_calls_it(device: str, cal
     main = f"import torch, other\nfrom pkg.agent import Agent\ndevice = torch.device('{device}')\nagent = {called}(net)\n"
     found = hits(tmp_path, main=f"{main}for round in range(1000):\n    agent.update(rollouts)\n", pkg__agent=AGENT)
     assert (("pkg/agent.py", 13, "sync.per-step") in found) == shown
+
+
+def test_a_notebook_is_read_alone(tmp_path: Path) -> None:
+    """Its cells stand in JSON, and where it runs is not known."""
+    (tmp_path / "data.py").write_text("import torch\n")
+    cells = b'{"cells": [{"cell_type": "code", "source": ["import data\\n", "loss.backward()\\n"]}], "nbformat": 4}'
+    assert beside.imported([(str(tmp_path / "train.ipynb"), cells)]) == []
