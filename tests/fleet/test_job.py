@@ -48,6 +48,12 @@ def told(rank: int, took_ms: float = 10.0, count: int = 40, size: int = 4, **fie
     return ranks.packed(plain, summary(rank, ends, [took_ms] * count), {"time in operators": 30.0 if took_ms < 5 else 20.0})
 
 
+def unclear(rank: int, ends_ms: Sequence[float], took_ms: Sequence[float]) -> RankRecord:
+    """A rank of four that is treated like the others."""
+    plain = RankRecord(rank=rank, pid=100 + rank, world_size=4, waits_pct=5.0, throttled_pct=0.0, nice=0)
+    return ranks.packed(plain, summary(rank, ends_ms, took_ms), {"time in operators": 20.0})
+
+
 def held(*each: RankRecord, name: str = "n1", findings: Sequence[dict[str, Any]] = ()) -> NodeRecord:
     return msgspec.structs.replace(record(name, findings=list(findings)), ranks=each, job="4242")
 
@@ -123,6 +129,20 @@ def test_nobody_is_late_where_all_wait_alike() -> None:
     found = verdict([seen(held(*map(told, range(4))))])
 
     assert (found.verdict, found.late) == ("nobody", None)
+
+
+def test_waiting_that_one_window_does_not_explain_leaves_it_open() -> None:
+    """Half of the waiting is for one rank once, the rest for two others: neither a late rank, nor turns."""
+    ends = [25.0 * number for number in range(1, 41)]
+    took = [[10.0] * 40 for _ in range(4)]
+    took[2][5], took[1][20], took[3][30] = 0.1, 4.0, 4.0
+    for rank in (0, 1, 3):
+        took[rank][5] = 300.0
+    found = verdict([seen(held(*(unclear(rank, ends, took[rank]) for rank in range(4))))])
+
+    assert (found.windows[0].late, found.windows[0].rotates, found.verdict) == (None, False, "cannot tell")
+    assert "this window tells neither for whom" in found.windows[0].unknown[0]
+    assert "this window tells neither for whom" in " ".join(report.render(found).split())
 
 
 def test_ranks_that_are_missing_leave_it_open() -> None:
