@@ -2,6 +2,7 @@
 
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/{bin,sbin}/nv-fabricmanager
+        /usr/bin/nvidia-{container-runtime,container-cli,ctk}
         /etc/nv_tegra_release  /proc/device-tree/compatible  /sys/class/dmi/id/product_name
         /sys/module/amdgpu/{version,parameters}  /var/lib/dkms/amdgpu  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
         NVML's System calls
@@ -44,6 +45,7 @@ KFD = "/dev/kfd"
 RENDER = "/dev/dri"
 MPS = "/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"  # noqa: S108 - where NVIDIA's daemon keeps it, read only
 MODPROBE = "/usr/bin/nvidia-modprobe"
+CONTAINER_TOOLKIT = ("/usr/bin/nvidia-container-runtime", "/usr/bin/nvidia-container-cli", "/usr/bin/nvidia-ctk")
 UVM = "/dev/nvidia-uvm"
 UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 POWER_UNIT = "nvidia-powerd.service"
@@ -144,6 +146,7 @@ class Driver(Record):
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
+    container_toolkit: Annotated[bool | None, fact("whether NVIDIA's toolkit for containers is installed", *CONTAINER_TOOLKIT)] = None
     tegra: Annotated[bool | None, fact("whether it is a Jetson, whose driver has versions of its own", *TEGRA)] = None
     wsl: Annotated[bool | None, fact("whether GPUs are Windows's, reached through /dev/dxg", WSL)] = None
     toolkits: Annotated[tuple[Toolkit, ...] | None, fact("CUDA toolkits of the system", "/usr/local")] = None
@@ -188,6 +191,7 @@ def collect(host: Host) -> Driver:
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
+        container_toolkit=_any_exists(host, CONTAINER_TOOLKIT),
         tegra=_tegra(host),
         wsl=wsl,
         toolkits=toolkits(host),

@@ -263,6 +263,16 @@ def test_the_newer_of_intels_tools_is_asked_in_its_own_words() -> None:
     assert (card.memory_used_bytes, card.ecc.uncorrected, card.ecc.corrected) == (86_444_605, 4, 7)
 
 
+def test_columns_of_intels_tool_of_2026_have_names_in_small_letters() -> None:
+    """It is asked by the numbers of the older ones, and writes plain comma-separated lines where nobody looks on."""
+    names = ("memory.used (MiB)", "ras.non_compute.errors.correctable", "ras.non_compute.errors.uncorrectable")
+    table = f"Timestamp,DeviceId,ras.cache.errors.correctable,ras.cache.errors.uncorrectable,{','.join(names)}\n15:44:36.481,0,N/A,1,82.44,7,3\n"
+    made: dict[str, object] = {"run:xpu-smi-list": DISCOVERED, "run:xpu-smi-dump-2": table}
+    (card,) = collect(make_machine(*intel(), made, deep=True)).devices or ()
+
+    assert (card.memory_used_bytes, card.ecc.uncorrected, card.ecc.corrected) == (86_444_605, 4, 7)
+
+
 @pytest.mark.parametrize(
     ("model", "place", "count"), [("46a0", "0000:00:02.3", 0), ("46a0", "0000:06:10.0", 0), ("e20b", "0000:00:02.0", 1)]
 )

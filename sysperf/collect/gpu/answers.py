@@ -69,8 +69,8 @@ class Answers:
         return values + [None] * (count - len(values))
 
     def troubles(self) -> tuple[str, ...]:
-        """What single answers say of an ill GPU: its own memory or its power in any call, no value at all of a sensor."""
-        values = (*_SENSORS, *_MEMORY)
+        """What single answers say of an ill GPU: its own memory or its power in any call, no value at all of a sensor, no name."""
+        values = (*_SENSORS, *_MEMORY, _NAME)
         grave = ((name, reason) for name, reason in self.failed.items() if reason in _ILL or (name in values and reason in _NO_VALUE))
         return tuple(f"{name.removeprefix('Device').removeprefix('Get')}: {reason}" for name, reason in grave)
 
@@ -93,6 +93,8 @@ class Answers:
 _IDENTITY = frozenset(("DeviceGetPciInfo", "DeviceGetUUID", "DeviceGetName"))
 _ILL = ("Insufficient External Power", "Interrupt Request Issue", "Corrupted infoROM", "GPU requires restart")
 _SENSORS = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo", "DeviceGetPowerUsage", "DeviceGetFanSpeed")
+_NAME = "DeviceGetName"
+"""A driver that is older than a GPU has no name for it."""
 _MEMORY = ("DeviceGetMemoryInfo", "DeviceGetRemappedRows", "DeviceGetTotalEccErrors")
 _NO_VALUE = ("Unknown Error", "Timeout")
 _VITAL = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetClockInfo")

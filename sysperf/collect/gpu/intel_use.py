@@ -17,9 +17,20 @@ AWAKE = "gpu:awake"
 LOOK_S = 0.1
 MIB = 1 << 20
 MAX_GPUS = 128
-_USED = "GPU Memory Used (MiB)"
-_CORRECTED = ("Cache Errors Correctable", "GPU Memory Errors Correctable")
-_UNCORRECTED = ("Cache Errors Uncorrectable", "GPU Memory Errors Uncorrectable")
+_USED = ("GPU Memory Used (MiB)", "memory.used (MiB)")
+_CORRECTED = (
+    "Cache Errors Correctable",
+    "GPU Memory Errors Correctable",
+    "ras.cache.errors.correctable",
+    "ras.non_compute.errors.correctable",
+)
+_UNCORRECTED = (
+    "Cache Errors Uncorrectable",
+    "GPU Memory Errors Uncorrectable",
+    "ras.cache.errors.uncorrectable",
+    "ras.non_compute.errors.uncorrectable",
+)
+"""Columns of 1.x and of the first 2.x; that of 2026 takes the same numbers and has the names in small letters."""
 
 
 class Told(Record):
@@ -61,14 +72,18 @@ def told(host: Host) -> dict[str, Told]:
 
 
 def _told(row: Mapping[str, str]) -> Told:
-    used = _number(row, _USED)
-    return Told(None if used is None else int(used * MIB), _sum(row, _CORRECTED), _sum(row, _UNCORRECTED))
+    used = _sum(row, _USED)
+    return Told(_whole(used, MIB), _whole(_sum(row, _CORRECTED)), _whole(_sum(row, _UNCORRECTED)))
 
 
-def _sum(row: Mapping[str, str], names: Sequence[str]) -> int | None:
+def _whole(value: float | None, unit: int = 1) -> int | None:
+    return None if value is None else int(value * unit)
+
+
+def _sum(row: Mapping[str, str], names: Sequence[str]) -> float | None:
     """What is counted in these columns; None where in none of them."""
     counts = [count for name in names if (count := _number(row, name)) is not None]
-    return int(sum(counts)) if counts else None
+    return sum(counts) if counts else None
 
 
 def _number(row: Mapping[str, str], name: str) -> float | None:
