@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sysperf.script import calls, evaluation, layers, loaders, patterns, syncs, training, transfers
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
+from sysperf.script.links import Surroundings
 from sysperf.script.nodes import keyword, last_name
 from sysperf.script.source import Source
 from sysperf.startup import lazy
@@ -39,19 +40,15 @@ def facts(file: File) -> Script:
     found_settings = tuple(calls.settings(file))
     frameworks = _frameworks(file)
     names = {call.what for call in found_calls}
-    around = file.names.outside.news.around
-    device = _device(file, frameworks) or around.device
-    moves = around.moves or any(
-        transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda")
-    )
+    around = surroundings(file)
     return Script(
         file=file.source.path,
         lines=len(file.source.starts),
         frameworks=frameworks,
-        device=device,
-        moves=moves,
-        gpu=bool(device) or moves or around.gpu or any(_DEVICE_WORDS.fullmatch(word) for word in _said(file)) or None,
-        trains=_trains(file),
+        device=around.device,
+        moves=around.moves,
+        gpu=around.gpu or None,
+        trains=around.trains,
         by_hand=bool(file.loops.steps) and file.loops.optimizes,
         precision=_precision(file),
         matmul_precision="torch.set_float32_matmul_precision" in names or _sets(found_settings, "allow_tf32", "fp32_precision"),
@@ -79,6 +76,22 @@ def facts(file: File) -> Script:
         settings=found_settings,
         patterns=(*patterns.patterns(file), *evaluation.patterns(file)),
     )
+
+
+def surroundings(file: File) -> Surroundings:
+    """Return where a file computes and whether it trains, by itself and by what others say of it."""
+    heard = file.names.outside.news.around
+    device = _device(file, _frameworks(file)) or heard.device
+    moves = heard.moves or any(
+        transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda")
+    )
+    gpu = bool(device) or moves or heard.gpu or any(_DEVICE_WORDS.fullmatch(word) for word in _said(file))
+    return Surroundings(device=device, gpu=gpu, moves=moves, trains=_trains(file))
+
+
+def as_surroundings(script: Script) -> Surroundings:
+    """Return the same of a file whose facts were gathered."""
+    return Surroundings(device=script.device or "", gpu=bool(script.gpu), moves=bool(script.moves), trains=bool(script.trains))
 
 
 def _frameworks(file: File) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ _HOOKS = STEP_HOOKS | EVALUATION_HOOKS | SAMPLE_METHODS
 _CONTAINED = ("loader", "loaders", "batch")
 
 
-def links(file: File, script: Script) -> Links:
-    """What a file tells the others."""
+def links(file: File, around: Surroundings, script: Script | None = None) -> Links:
+    """What a file tells the others. Without its facts nothing is said of it, and it hears only what it hands on."""
     outside = file.names.outside
     runs = _runs(file)
     calls = [(call, ref) for call in file.tree.of(ast.Call) if (ref := _called(file, call, runs=runs)) is not None]
@@ -61,7 +61,7 @@ def links(file: File, script: Script) -> Links:
         runs=runs,
         steps=bool(file.loops.steps),
         waits=waits,
-        around=Surroundings(device=script.device or "", gpu=bool(script.gpu), moves=bool(script.moves), trains=bool(script.trains)),
+        around=around,
     )
 
 

@@ -38,10 +38,14 @@ _WORDS = frozenset(
 _OF_FORWARD = ("torch.tensor", "torch.nonzero", ".nonzero", "torch.masked_select", ".masked_select", "torch.unique", "torch.argwhere")
 
 
-def waiting(file: File, script: Script, relays: Iterable[int]) -> dict[str, int]:
-    """The functions that others can call, by the most that stands in them; `relays` are lines with calls of other files."""
+def waiting(file: File, script: Script | None, relays: Iterable[int]) -> dict[str, int]:
+    """The functions that others can call, by the most that stands in them; `relays` are lines with calls of other files.
+
+    Where no facts are given, calls of other files are all that matters.
+    """
     functions = {name: function for function in file.tree.functions if (name := file.names.outside.name_of(function))}
-    facts = (*_facts(script), *((line, RELAY) for line in relays), *_words(file))
+    own = (*_facts(script), *_words(file)) if script is not None else ()
+    facts = (*own, *((line, RELAY) for line in relays))
     found = by_function(file.tree, functions, facts)
     return {name: what for name, what in found.items() if file.loops.of_function(functions[name]).often not in ("step", "evaluation")}
 

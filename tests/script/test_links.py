@@ -524,7 +524,7 @@ def test_a_file_that_is_named_alone_is_read_with_what_it_imports(
     lint = engine.lint([str(train)], shipped(), choice=engine.Choice(least="medium"))
     places = [(place.file, place.line) for hit in lint.hypotheses if hit.rule == "sync.per-step" for place in hit.places]
     assert (lint.files, {file for file, _ in places}) == (1, {str(train)} if found else set())
-    assert beside.imported([(str(train), None)]) == ([str(made)] if found else [])
+    assert [*beside.imported([(str(train), None)])] == ([str(made)] if found else [])
     left_out = engine.Choice(least="medium", exclude=(made.name,))
     assert not [hit for hit in engine.lint([str(tmp_path)], shipped(), choice=left_out).hypotheses if hit.rule == "sync.per-step"]
 
@@ -536,7 +536,11 @@ LISTENS = "loss.backward()\n"
     ("text", "read"),
     [
         (f"from pkg import fit\n{LISTENS}", {"pkg/__init__.py", "pkg/fitting.py", "pkg/steps.py", "pkg/more.py"}),
-        (f"import pkg\n{LISTENS}", {"pkg/__init__.py", "pkg/fitting.py", "pkg/steps.py", "pkg/data.py", "pkg/more.py"}),
+        (
+            f"import pkg\npkg.fit(pkg.Data())\n{LISTENS}",
+            {"pkg/__init__.py", "pkg/fitting.py", "pkg/steps.py", "pkg/data.py", "pkg/more.py"},
+        ),
+        (f"import pkg\npkg.Data()\n{LISTENS}", {"pkg/__init__.py", "pkg/data.py", "pkg/more.py"}),
         (f"from pkg import data\n{LISTENS}", {"pkg/data.py"}),
         (f"from pkg import other\n{LISTENS}", {"pkg/__init__.py", "pkg/more.py"}),
         (f"from pkg import other\nfrom pkg import fit\n{LISTENS}", {"pkg/__init__.py", "pkg/more.py", "pkg/fitting.py", "pkg/steps.py"}),
@@ -548,12 +552,76 @@ def test_of_a_package_only_what_is_asked_of_it_is_read(text: str, read: set[str]
     (tmp_path / "pkg").mkdir()
     for name in ("data", "steps", "more"):
         (tmp_path / f"pkg/{name}.py").write_text("import torch\n")
-    (tmp_path / "pkg/fitting.py").write_text("from pkg import steps\n")
+    (tmp_path / "pkg/fitting.py").write_text("from pkg import data, steps\ndef run(): steps.one()\n")
     (tmp_path / "pkg/__init__.py").write_text(
         "from .data import Data\nfrom .fitting import run as fit\nfrom .more import *\nfrom . import lost\n"
     )
     found = beside.imported([(str(tmp_path / "train.py"), text.encode())])
     assert {os.path.relpath(each, tmp_path) for each in found} == read
+
+
+OF_MANY = """\
+import torch
+from other import unused
+from steps import advance
+
+__all__ = ["fit", "Left"]
+
+
+@torch.no_grad()
+def left(
+    x,
+) -> None:
+    x.item()
+
+
+class Base:
+    def fit(self, step):
+        for batch in self.loader:
+            step(batch)
+            advance()
+
+
+class Heir(Base):
+    pass
+
+
+class Left(torch.nn.Module):
+    pass
+
+
+if __name__ == "__main__":
+    left(Left())
+"""
+
+
+def test_of_a_file_beside_only_what_is_asked_of_it_is_read(tmp_path: Path) -> None:
+    """With what that needs and what inherits from it, on the lines where they stand; and so of what it imports."""
+    for name in ("other", "steps"):
+        (tmp_path / f"{name}.py").write_text("import torch\n")
+    (tmp_path / "many.py").write_text(OF_MANY)
+    found = beside.imported([(str(tmp_path / "train.py"), f"from many import Base\n{LISTENS}".encode())])
+    assert [os.path.basename(each) for each in found] == ["many.py", "steps.py"]
+    whole, part = OF_MANY.splitlines(), found[str(tmp_path / "many.py")].decode().splitlines()
+    kept = [number for number, line in enumerate(part) if line]
+    assert [whole[number] for number in kept] == [part[number] for number in kept]
+    assert [part[number] for number in kept if part[number].startswith(("class", "def", "@", "_", "if"))] == [
+        "class Base:",
+        "class Heir(Base):",
+    ]
+
+
+def test_a_file_beside_that_cannot_be_cut_is_read_whole(tmp_path: Path) -> None:
+    """A text without indentation looks like statements of the module."""
+    (tmp_path / "data.py").write_text(
+        'import torch\ndef left():\n    """\ntext\n    """\ndef advance(loss):\n    loss.backward()\n    optimizer.step()\n'
+    )
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import torch\nfrom data import advance\nfor x in batches:\n    loss = model(x.cuda()).mean()\n    advance(loss)\n    loss.item()\n"
+    )
+    assert b"left" not in beside.imported([(str(train), None)])[str(tmp_path / "data.py")]
+    assert any(hit.rule == "sync.per-step" for hit in engine.lint([str(train)], shipped()).hypotheses)
 
 
 def test_a_file_of_pytorch_itself_is_read_without_the_rest_of_it(tmp_path: Path) -> None:
@@ -562,20 +630,20 @@ def test_a_file_of_pytorch_itself_is_read_without_the_rest_of_it(tmp_path: Path)
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     text = f"from torch import Tensor, _utils\nfrom .optimizer import Optimizer\n{LISTENS}"
-    assert beside.imported([(str(tmp_path / "torch/optim/swa.py"), text.encode())]) == [str(tmp_path / "torch/optim/optimizer.py")]
+    assert beside.imported([(str(tmp_path / "torch/optim/swa.py"), text.encode())]) == {str(tmp_path / "torch/optim/optimizer.py"): b""}
 
 
 def test_only_what_lies_beside_a_file_is_read_with_it(tmp_path: Path) -> None:
     """Of a package in a folder of packages, its own modules; above a script nothing."""
     for name in ("site/pkg/__init__.py", "site/pkg/sub/__init__.py", "site/pkg/data.py", "site/torch/__init__.py", "site/above.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("import torch\nfrom pkg.sub import more\n")
+        (tmp_path / name).write_text("import torch\nfrom pkg.sub import more\nx = more.x\n")
     script, site = tmp_path / "site/pkg/sub/train.py", tmp_path / "site"
     script.write_text(f"import torch, above\nfrom ..data import x\nfrom .... import above\nfrom . import train\n{LISTENS}")
     assert set(beside.imported([(str(script), None)])) == {str(site / "pkg/data.py"), str(site / "pkg/sub/__init__.py")}
     alone = tmp_path / "site/plain/run.py"
     alone.parent.mkdir()
-    assert beside.imported([(str(alone), f"import above\nfrom .. import above\nfrom ..above import x\n{LISTENS}".encode())]) == []
+    assert beside.imported([(str(alone), f"import above\nfrom .. import above\nfrom ..above import x\n{LISTENS}".encode())]) == {}
 
 
 def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
@@ -585,13 +653,13 @@ def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text("import torch\n")
     script = str(tmp_path / "train.py")
     text = (LISTENS + "".join(f"import {name}\n" for name in names)).encode()
-    assert beside.imported([(script, text)]) == [str(tmp_path / f"{name}.py") for name in names[: beside.MAX_FILES]]
+    assert beside.imported([(script, text)]) == {str(tmp_path / f"{name}.py"): b"import torch\n" for name in names[: beside.MAX_FILES]}
 
     (tmp_path / "m01.py").write_text("#" * (beside.MAX_BYTES - 5))
-    assert beside.imported([(script, f"{LISTENS}import m01, m02".encode())]) == [str(tmp_path / "m01.py")]
+    assert [*beside.imported([(script, f"{LISTENS}import m01, m02".encode())])] == [str(tmp_path / "m01.py")]
     (tmp_path / "sub").mkdir()
     assert (
-        beside.imported([(str(tmp_path / "sub/train.py"), f"import ../m04, {tmp_path}/m04\nfrom . import m04\n{LISTENS}".encode())]) == []
+        beside.imported([(str(tmp_path / "sub/train.py"), f"import ../m04, {tmp_path}/m04\nfrom . import m04\n{LISTENS}".encode())]) == {}
     )
 
     start = time.process_time()
@@ -602,7 +670,7 @@ def test_what_is_read_beside_a_file_is_bounded(tmp_path: Path) -> None:
         b"from a import (\n" * 20_000,
         b"import a," * 30_000,
     ):
-        assert beside.imported([(script, LISTENS.encode() + line)]) == []
+        assert beside.imported([(script, LISTENS.encode() + line)]) == {}
     assert time.process_time() - start < 3
 
 
@@ -635,4 +703,4 @@ def test_a_notebook_is_read_alone(tmp_path: Path) -> None:
     """Its cells stand in JSON, and where it runs is not known."""
     (tmp_path / "data.py").write_text("import torch\n")
     cells = b'{"cells": [{"cell_type": "code", "source": ["import data\\n", "loss.backward()\\n"]}], "nbformat": 4}'
-    assert beside.imported([(str(tmp_path / "train.ipynb"), cells)]) == []
+    assert beside.imported([(str(tmp_path / "train.ipynb"), cells)]) == {}

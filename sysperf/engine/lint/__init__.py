@@ -24,7 +24,7 @@ from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
 from sysperf.script.codemods import CODEMODS, changes
 from sysperf.script.comments import Acceptance, accepted, idle, short_names
-from sysperf.script.examine import facts, is_relevant
+from sysperf.script.examine import as_surroundings, facts, is_relevant, surroundings
 from sysperf.script.exports import links, outline
 from sysperf.script.facts import Script, Site
 from sysperf.script.file import File
@@ -48,11 +48,12 @@ MAX_HYPOTHESES = 5_000
 
 
 class Target(NamedTuple):
-    """A file to read, or its content; one that was named is read whatever stands in it."""
+    """A file to read, or its content; one that was named is read whatever stands in it, and of one `beside` nothing is said."""
 
     path: str
     named: bool
     content: bytes | None = None
+    beside: bool = False
 
 
 class Choice(NamedTuple):
@@ -92,7 +93,8 @@ def lint(
     skipped = Skipped()
     targets = [Target(path, named) for path, named in files(paths, choice.exclude, skipped)] + ([stdin] if stdin is not None else [])
     alone = targets if len(targets) <= FEW and all(target.named for target in targets) else []
-    beside = [Target(path, named=False) for path in imported((target.path, target.content) for target in alone)]
+    neighbours = imported((target.path, target.content) for target in alone)
+    beside = [Target(path, named=False, content=part, beside=True) for path, part in neighbours.items()]
     modules = Modules(target.path for target in (*targets, *beside))
 
     def examine(some: Sequence[Target], news: Mapping[str, News]) -> list[Examined]:
@@ -113,7 +115,11 @@ def _with_news(targets: Sequence[Target], examine: Callable[[Sequence[Target], M
     heard: Mapping[str, News] = {}
     for round_ in range(ROUNDS if len(targets) > 1 else 0):
         news = Program({file.file: file.links for file in examined if file.links is not None}, heard).news()
-        again = [number for number, target in enumerate(targets) if _is_new(news.get(target.path), heard.get(target.path), round_)]
+        again = [
+            number
+            for number, target in enumerate(targets)
+            if _is_new(news.get(target.path), heard.get(target.path), round_) and not (target.beside and round_ == ROUNDS - 1)
+        ]
         if not again:
             break
         for number, anew in zip(again, examine([targets[number] for number in again], news), strict=True):
@@ -191,8 +197,13 @@ def examine_file(
         source = open_source(target)
         if not target.named and news == NOTHING and not is_relevant(source):
             return Examined(file=target.path, lines=len(source.starts), links=outline(source, modules))
-        return judged(File(source, modules, news), ruleset, gpus, choice)
+        file = File(source, modules, news)
+        return (
+            judged(file, ruleset, gpus, choice) if not target.beside else Examined(file=target.path, links=links(file, surroundings(file)))
+        )
     except Unreadable as error:
+        if target.beside and target.content is not None:  # what was asked of it was cut out at a wrong place
+            return examine_file(target._replace(content=None), ruleset, gpus, choice, modules, news)
         return unread(target.path, error.reason, error.line)
 
 
@@ -217,7 +228,7 @@ def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice
         undecided=sum(answer.finding.state == "unknown" and answer.is_of_item for answer in answers),
         notes=tuple(_notes(source, comments, [(each.rule, lines) for each, lines in said], ruleset, choice)),
         unread=_left_out(source),
-        links=links(file, script) if file.names.outside.modules.several else None,
+        links=links(file, as_surroundings(script), script) if file.names.outside.modules.several else None,
     )
 
 

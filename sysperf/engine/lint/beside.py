@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from sysperf.script.source import Unreadable, read_bytes
 from sysperf.startup import lazy
 
 MAX_FILES = 12
 MAX_BYTES = 96 << 10
-"""Of what is imported, together: it takes 0.1 to 0.2 s, as long as the program needs for a script alone."""
+"""Of what is read of them, together: it takes 0.1 to 0.2 s, as long as the program needs for a script alone."""
 MAX_SCRIPT_BYTES = 1 << 20
 """Of a longer script, the imports stand at the beginning."""
 _LISTENS = lazy(rb"\bbackward\(|[lL]oader|\bepochs?\b|\.cuda\(|\.to\(|\w_step\b|Trainer|\.item\(")
@@ -19,38 +20,91 @@ _IMPORT = lazy(
     rb"(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(((?:[^)#]|#.*){0,2000})|([^\n#;(]{0,2000}))|import[ \t]+([^\n#;]{1,2000}))"
 )
 """No two neighbours of it fit the same text: a line that was made to be long costs its length."""
+_STATEMENT = lazy(rb"(?m)^(?=[^\s#)\]}])")
+"""Where a statement of the module begins. In a long text without indentation it may not; what is cut there cannot be parsed."""
+_DEFINITION = lazy(rb"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
+_UNASKED = lazy(rb"__all__\b|if[ \t]+__name__\b")
+_WORD = lazy(rb"[^\W\d]\w*")
 _ALL = frozenset("*")
 
 
-def imported(scripts: Iterable[tuple[str, bytes | None]]) -> list[str]:
-    """The files that scripts, by their paths and contents, import from beside them, and what those import; at most `MAX_FILES`."""
+def imported(scripts: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    """Find the files that scripts, by their paths and contents, import from beside them, and what those import; at most `MAX_FILES`.
+
+    Of each, the part that is asked of it, with all else as empty lines.
+    """
     read = [(path, _text(path) if content is None else content) for path, content in scripts]
     waiting = [(path, content[:MAX_SCRIPT_BYTES], _ALL) for path, content in read if _LISTENS.search(content)]
-    seen: dict[str, frozenset[str]] = {os.path.realpath(path): _ALL for path, _ in read}
-    found: list[str] = []
+    scripts_read = {os.path.realpath(path) for path, _ in read}
+    found: dict[str, _Neighbour] = {}
     left = MAX_BYTES
     while waiting:
         for each, names in _named(*waiting.pop(0)).items():
-            asked = names if os.path.basename(each) == "__init__.py" else _ALL
-            known = seen.get(real := os.path.realpath(each))
-            if known is None:
-                if len(found) == MAX_FILES:
-                    return found
-                if (size := _size(each)) > left:
-                    continue
-                left -= size
-                found.append(each)
-            if known is None or (_ALL.isdisjoint(known) and not asked <= known):
-                seen[real] = asked | (known or frozenset())
-                waiting.append((each, _text(each), asked))
-    return found
+            real = os.path.realpath(each)
+            known = found.get(real)
+            if real in scripts_read or (known is None and len(found) == MAX_FILES) or (known is not None and names <= known.asked):
+                continue
+            asked = names | (known.asked if known is not None else frozenset())
+            whole = known.whole if known is not None else _text(each)
+            part = _part(whole, asked)
+            more = len(part) - (len(known.part) if known is not None else 0)
+            if more > left:
+                continue
+            left -= more
+            found[real] = _Neighbour(known.path if known is not None else each, whole, asked, part)
+            waiting.append((each, part, asked))
+    return {each.path: each.part for each in found.values()}
 
 
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:  # it went away since it was seen
-        return 0
+class _Neighbour(NamedTuple):
+    """A file that is read with another: by its path, with what is asked of it."""
+
+    path: str
+    whole: bytes
+    asked: frozenset[str]
+    part: bytes
+
+
+def _part(text: bytes, asked: frozenset[str]) -> bytes:
+    """The statements of a module, and those definitions of it that are asked for, that these need, and that inherit from them."""
+    statements = _definitions(text)
+    needed = asked | _words(b"".join(each for name, each in statements if not name and not _UNASKED.match(each)))
+    waiting = {number: each for number, each in enumerate(statements) if each[0]}
+    kept: set[str] = set()
+    while True:
+        more = [number for number, (name, each) in waiting.items() if name in needed or (kept and not kept.isdisjoint(_bases(each)))]
+        if not more:
+            break
+        for number in more:
+            name, each = waiting.pop(number)
+            kept.add(name)
+            needed |= _words(each)
+    gone = {*waiting, *(number for number, (name, each) in enumerate(statements) if not name and _UNASKED.match(each))}
+    return b"".join(b"\n" * each.count(b"\n") if number in gone else each for number, (_, each) in enumerate(statements))
+
+
+def _definitions(text: bytes) -> list[tuple[str, bytes]]:
+    """The statements of a module, as far as indentation tells them, with the names of functions and classes."""
+    found: list[tuple[str, bytes]] = []
+    decorators = b""
+    for each in _STATEMENT.split(text):
+        definition = _DEFINITION.match(each)
+        if each.startswith(b"@"):
+            decorators += each
+        else:
+            found.append((definition[1].decode("utf-8", "replace") if definition else "", decorators + each))
+            decorators = b""
+    return [*found, ("", decorators)]
+
+
+def _words(text: bytes) -> frozenset[str]:
+    """The names in a text, besides those of its imports."""
+    return frozenset(word.decode("utf-8", "replace") for word in _WORD.findall(_IMPORT.sub(b"", text)))
+
+
+def _bases(definition: bytes) -> frozenset[str]:
+    """The names between the brackets of a class."""
+    return _words(definition.partition(b"class ")[2].partition(b":")[0].partition(b"(")[2])
 
 
 def _text(path: str) -> bytes:
@@ -69,21 +123,23 @@ def _named(path: str, text: bytes, asked: frozenset[str]) -> dict[str, frozenset
     top, package = folder, ""
     while os.path.isfile(os.path.join(top, "__init__.py")) and top != os.path.dirname(top):
         top, package = os.path.split(top)
+    used = _words(text) | asked
     found: dict[str, frozenset[str]] = {}
     for source, bracketed, names, plain in _IMPORT.findall(text):
         given = _listed(bracketed or names)
-        if not source:
-            wanted = _ALL
-        elif "*" in (bracketed or names).decode("utf-8", "replace"):
-            given, wanted = {}, asked
-        else:
-            given = given if "*" in asked else {name: each for name, each in given.items() if name in asked}
-            wanted = frozenset(given.values())
-        for module in [source.decode()] if source else _listed(plain).values():
-            if wanted and (source or "*" in asked) and (base := _base(module, folder, top, package)):
-                for each in _at(os.path.join(base, *filter(None, module.split("."))), given.values()):
+        is_star = "*" in (bracketed or names).decode("utf-8", "replace")
+        given = {} if is_star else {name: each for name, each in given.items() if "*" in asked or name in used}
+        modules = (
+            [source.decode()]
+            if source
+            else [each for name, each in _listed(plain).items() if "*" in asked or name.partition(".")[0] in used]
+        )
+        for module in modules if given or is_star or not source else ():
+            if base := _base(module, folder, top, package):
+                for each, is_whole in _at(os.path.join(base, *filter(None, module.split("."))), given.values()):
+                    wanted = used if is_whole or not given else frozenset(given.values())
                     found[each] = found.get(each, frozenset()) | wanted
-    return found
+    return {each: wanted - _ALL for each, wanted in found.items()}
 
 
 def _base(module: str, folder: str, top: str, package: str) -> str:
@@ -104,9 +160,9 @@ def _listed(names: bytes) -> dict[str, str]:
     return {part[-1]: part[0] for part in words if part and part[0].replace(".", "").isidentifier()}
 
 
-def _at(place: str, names: Collection[str]) -> Iterator[str]:
-    """The module at a place, or modules of the package there, and the package itself where it is asked for something else."""
+def _at(place: str, names: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """The module at a place, or the modules of the package there that are named, and the package where it is asked for something else."""
     modules = [each for name in names if os.path.isfile(each := os.path.join(place, f"{name}.py"))]
     own = (f"{place}.py", os.path.join(place, "__init__.py"))
-    yield from (each for each in own if not (names and len(modules) == len(names)) and os.path.isfile(each))
-    yield from modules
+    yield from ((each, False) for each in own if not (names and len(modules) == len(names)) and os.path.isfile(each))
+    yield from ((each, True) for each in modules)
