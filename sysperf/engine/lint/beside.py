@@ -13,18 +13,21 @@ MAX_FILES = 12
 MAX_BYTES = 96 << 10
 """Of what is read of them, together: it takes 0.1 to 0.2 s, as long as the program needs for a script alone."""
 MAX_SCRIPT_BYTES = 1 << 20
-"""Of a longer script, the imports stand at the beginning."""
-_LISTENS = lazy(rb"\bbackward\(|[lL]oader|\bepochs?\b|\.cuda\(|\.to\(|\w_step\b|Trainer|\.item\(")
+"""Of a longer script, the imports stand at the beginning; a longer file beside it was written by a program."""
+MAX_ASKED = 4 * MAX_FILES
+"""How often files are asked for more: what one needs of another may need more of the first."""
+_LISTENS = lazy(r"\bbackward\(|[lL]oader|\bepochs?\b|\.cuda\(|\.to\(|\w_step\b|Trainer|\.item\(")
 """A script in which none of these stands has no steps, batches or loaders of which others could say anything."""
 _IMPORT = lazy(
-    rb"(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(((?:[^)#]|#.*){0,2000})|([^\n#;(]{0,2000}))|import[ \t]+([^\n#;]{1,2000}))"
+    r"(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(((?:[^)#]|#.*){0,2000})|([^\n#;(]{0,2000}))|import[ \t]+([^\n#;]{1,2000}))"
 )
 """No two neighbours of it fit the same text: a line that was made to be long costs its length."""
-_STATEMENT = lazy(rb"(?m)^(?=[^\s#)\]}])")
+_STATEMENT = lazy(r"(?m)^(?=[^\s#)\]}])")
 """Where a statement of the module begins. In a long text without indentation it may not; what is cut there cannot be parsed."""
-_DEFINITION = lazy(rb"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
-_UNASKED = lazy(rb"__all__\b|if[ \t]+__name__\b")
-_WORD = lazy(rb"[^\W\d]\w*")
+_DEFINITION = lazy(r"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
+_HEIR = lazy(r"class[ \t]+\w+[ \t]*\(([^:]{0,400})")
+_UNASKED = lazy(r"__all__\b|if[ \t]+__name__\b")
+_WORD = lazy(r"[^\W\d]\w*")
 _ALL = frozenset("*")
 
 
@@ -33,89 +36,95 @@ def imported(scripts: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
 
     Of each, the part that is asked of it, with all else as empty lines.
     """
-    read = [(path, _text(path) if content is None else content) for path, content in scripts]
-    waiting = [(path, content[:MAX_SCRIPT_BYTES], _ALL) for path, content in read if _LISTENS.search(content)]
+    read = [(path, _text(path, content)) for path, content in scripts]
+    waiting = [(path, content[:MAX_SCRIPT_BYTES], _ALL | _words(content)) for path, content in read if _LISTENS.search(content)]
     scripts_read = {os.path.realpath(path) for path, _ in read}
     found: dict[str, _Neighbour] = {}
     left = MAX_BYTES
-    while waiting:
+    for _ in range(MAX_ASKED):
+        if not waiting:
+            break
         for each, names in _named(*waiting.pop(0)).items():
             real = os.path.realpath(each)
             known = found.get(real)
             if real in scripts_read or (known is None and len(found) == MAX_FILES) or (known is not None and names <= known.asked):
                 continue
             asked = names | (known.asked if known is not None else frozenset())
-            whole = known.whole if known is not None else _text(each)
-            part = _part(whole, asked)
+            whole = known.whole if known is not None else _text(each, None)
+            part, used = _part(whole, asked)
             more = len(part) - (len(known.part) if known is not None else 0)
-            if more > left:
+            if more > left or len(whole) > MAX_SCRIPT_BYTES:
                 continue
             left -= more
             found[real] = _Neighbour(known.path if known is not None else each, whole, asked, part)
-            waiting.append((each, part, asked))
-    return {each.path: each.part for each in found.values()}
+            waiting.append((each, part, used))
+    return {each.path: each.part.encode("utf-8", "surrogateescape") for each in found.values()}
 
 
 class _Neighbour(NamedTuple):
     """A file that is read with another: by its path, with what is asked of it."""
 
     path: str
-    whole: bytes
+    whole: str
     asked: frozenset[str]
-    part: bytes
+    part: str
 
 
-def _part(text: bytes, asked: frozenset[str]) -> bytes:
-    """The statements of a module, and those definitions of it that are asked for, that these need, and that inherit from them."""
-    statements = _definitions(text)
-    needed = asked | _words(b"".join(each for name, each in statements if not name and not _UNASKED.match(each)))
-    waiting = {number: each for number, each in enumerate(statements) if each[0]}
+class _Statement(NamedTuple):
+    """A statement of a module; of a function or a class with its name, and of a class with the names of its bases."""
+
+    text: str
+    name: str = ""
+    bases: frozenset[str] = frozenset()
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether an import does not run it, or it says of all names that they are there."""
+        return not self.name and _UNASKED.match(self.text) is not None
+
+
+def _part(text: str, asked: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """The statements of a module, with those definitions that are asked for, that these need, and that inherit from them; and all names."""
+    statements = [*_statements(text)]
+    used = asked | _words("".join(each.text for each in statements if not each.name and not each.is_unasked))
+    left = [each for each in statements if each.name]
     kept: set[str] = set()
-    while True:
-        more = [number for number, (name, each) in waiting.items() if name in needed or (kept and not kept.isdisjoint(_bases(each)))]
-        if not more:
-            break
-        for number in more:
-            name, each = waiting.pop(number)
-            kept.add(name)
-            needed |= _words(each)
-    gone = {*waiting, *(number for number, (name, each) in enumerate(statements) if not name and _UNASKED.match(each))}
-    return b"".join(b"\n" * each.count(b"\n") if number in gone else each for number, (_, each) in enumerate(statements))
+    while more := {each for each in left if each.name in used or not kept.isdisjoint(each.bases)}:
+        left = [each for each in left if each not in more]
+        kept |= {each.name for each in more}
+        used |= _words("".join(each.text for each in more))
+    gone = {*left, *(each for each in statements if each.is_unasked)}
+    return "".join("\n" * each.text.count("\n") if each in gone else each.text for each in statements), used
 
 
-def _definitions(text: bytes) -> list[tuple[str, bytes]]:
-    """The statements of a module, as far as indentation tells them, with the names of functions and classes."""
-    found: list[tuple[str, bytes]] = []
-    decorators = b""
+def _statements(text: str) -> Iterator[_Statement]:
+    """What a module consists of, as far as indentation tells it."""
+    decorators = ""
     for each in _STATEMENT.split(text):
-        definition = _DEFINITION.match(each)
-        if each.startswith(b"@"):
+        if each.startswith("@"):
             decorators += each
-        else:
-            found.append((definition[1].decode("utf-8", "replace") if definition else "", decorators + each))
-            decorators = b""
-    return [*found, ("", decorators)]
+            continue
+        definition, heir = _DEFINITION.match(each), _HEIR.match(each)
+        yield _Statement(decorators + each, definition[1] if definition else "", _words(heir[1]) if heir else frozenset())
+        decorators = ""
+    yield _Statement(decorators)
 
 
-def _words(text: bytes) -> frozenset[str]:
+def _words(text: str) -> frozenset[str]:
     """The names in a text, besides those of its imports."""
-    return frozenset(word.decode("utf-8", "replace") for word in _WORD.findall(_IMPORT.sub(b"", text)))
+    return frozenset(_WORD.findall(_IMPORT.sub("", text) if "import" in text else text))
 
 
-def _bases(definition: bytes) -> frozenset[str]:
-    """The names between the brackets of a class."""
-    return _words(definition.partition(b"class ")[2].partition(b":")[0].partition(b"(")[2])
-
-
-def _text(path: str) -> bytes:
+def _text(path: str, content: bytes | None) -> str:
+    """What stands in a file, so that it can be made bytes again; nothing where it cannot be read."""
     try:
-        return read_bytes(path)
+        return (read_bytes(path) if content is None else content).decode("utf-8", "surrogateescape")
     except Unreadable:
-        return b""
+        return ""
 
 
-def _named(path: str, text: bytes, asked: frozenset[str]) -> dict[str, frozenset[str]]:
-    """The files that imports of a text name, as far as they give what is asked of it, and what is asked of those.
+def _named(path: str, text: str, used: frozenset[str]) -> dict[str, frozenset[str]]:
+    """The files that imports of a text name, as far as what they give is used, and what is asked of those.
 
     Relative ones, those of its package, and of a script those in its folder.
     """
@@ -123,17 +132,12 @@ def _named(path: str, text: bytes, asked: frozenset[str]) -> dict[str, frozenset
     top, package = folder, ""
     while os.path.isfile(os.path.join(top, "__init__.py")) and top != os.path.dirname(top):
         top, package = os.path.split(top)
-    used = _words(text) | asked
     found: dict[str, frozenset[str]] = {}
     for source, bracketed, names, plain in _IMPORT.findall(text):
         given = _listed(bracketed or names)
-        is_star = "*" in (bracketed or names).decode("utf-8", "replace")
-        given = {} if is_star else {name: each for name, each in given.items() if "*" in asked or name in used}
-        modules = (
-            [source.decode()]
-            if source
-            else [each for name, each in _listed(plain).items() if "*" in asked or name.partition(".")[0] in used]
-        )
+        is_star = "*" in (bracketed or names)
+        given = {} if is_star else {name: each for name, each in given.items() if "*" in used or name in used}
+        modules = [source] if source else [each for name, each in _listed(plain).items() if "*" in used or name.partition(".")[0] in used]
         for module in modules if given or is_star or not source else ():
             if base := _base(module, folder, top, package):
                 for each, is_whole in _at(os.path.join(base, *filter(None, module.split("."))), given.values()):
@@ -154,9 +158,9 @@ def _base(module: str, folder: str, top: str, package: str) -> str:
     return folder
 
 
-def _listed(names: bytes) -> dict[str, str]:
+def _listed(names: str) -> dict[str, str]:
     """The names of ``a, b.c as d`` by what they are called here; nothing that is no name, and so no other folder."""
-    words = (part.split() for line in names.decode("utf-8", "replace").splitlines() for part in line.partition("#")[0].split(","))
+    words = (part.split() for line in names.splitlines() for part in line.partition("#")[0].split(","))
     return {part[-1]: part[0] for part in words if part and part[0].replace(".", "").isidentifier()}
 
 
