@@ -48,15 +48,15 @@ def judge_snapshot(facts: Snapshot, terms: Terms, ledger: Ledger | None = None) 
 def with_drift(facts: Snapshot, reference: Snapshot | None, ruleset: Ruleset) -> Snapshot:
     """The facts with what differs from a good machine; nothing differs where there is none to compare with."""
     if reference is None:
-        return facts if "drift" in facts.areas else _add_area(facts, "drift", Area(Drift()))
+        return facts if "drift" in facts.areas else _with_drift(facts, Drift())
     drifted = tuple(
         f"{difference.fact}: {difference.values[0]} → {difference.values[1]}" for difference in differences([reference, facts], ruleset)
     )
-    return _add_area(facts, "drift", Area(Drift(reference.root, drifted)))
+    return _with_drift(facts, Drift(reference.root, drifted))
 
 
-def _add_area(facts: Snapshot, name: str, area: Area) -> Snapshot:
-    return msgspec.structs.replace(facts, areas={**facts.areas, name: area})
+def _with_drift(facts: Snapshot, drift: Drift) -> Snapshot:
+    return msgspec.structs.replace(facts, areas={**facts.areas, "drift": Area(drift)})
 
 
 def differences(machines: Sequence[Snapshot], ruleset: Ruleset) -> list[Difference]:

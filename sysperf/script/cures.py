@@ -17,8 +17,9 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from sysperf.script import discards, grows, needless, stays
-from sysperf.script.definitions import called, root_of
+from sysperf.script.definitions import called
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
+from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function, asked_again, children_of
 from sysperf.startup import lazy
 

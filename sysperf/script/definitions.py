@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sysperf.script import needless
-from sysperf.script.nodes import last_name
+from sysperf.script.nodes import last_name, root_of
 from sysperf.script.syntax import Function, Loop, Tree
 from sysperf.startup import lazy
 
@@ -251,10 +251,3 @@ def _key_of(target: ast.AST) -> str:
 def called(call: ast.Call) -> str:
     """The last name of what is called."""
     return last_name(call.func)
-
-
-def root_of(node: ast.expr) -> ast.expr:
-    """What an attribute or an element belongs to in the end."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node

@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from sysperf.script import needless
-from sysperf.script.definitions import OF_WEIGHTS, Definition, Definitions, called, root_of
+from sysperf.script.definitions import OF_WEIGHTS, Definition, Definitions, called
+from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function, Loop, Tree
 from sysperf.startup import lazy
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from sysperf.script import needless
-from sysperf.script.definitions import Definitions, called, root_of
+from sysperf.script.definitions import Definitions, called
+from sysperf.script.nodes import root_of
 
 _EACH_PLACE = frozenset(("Linear", "LayerNorm", "RMSNorm", "GELU", "ReLU", "SiLU", "Tanh", "Sigmoid", "Dropout", "Identity", "Embedding"))
 _OF_ONE = (ast.Constant, ast.UnaryOp)

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable
 
-from sysperf.script.nodes import dotted
 from sysperf.script.syntax import Tree
 
 Ref = tuple[str, str]
@@ -89,8 +88,3 @@ def referred(imports: dict[str, Ref], name: str) -> Ref | None:
         if (found := imports.get(".".join(parts[:number]))) is not None:
             return found[0], ".".join(filter(None, (found[1], *parts[number:])))
     return None
-
-
-def first_name(node: ast.AST) -> str:
-    """The name that a chain of attributes begins with."""
-    return dotted(node).partition(".")[0]

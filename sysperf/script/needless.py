@@ -10,7 +10,7 @@ import builtins
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-from sysperf.script.nodes import last_name
+from sysperf.script.nodes import last_name, root_of
 from sysperf.script.source import Unreadable
 from sysperf.script.syntax import Function, parse
 from sysperf.startup import lazy
@@ -193,7 +193,7 @@ class _Follower:
             return name in BUILTINS or (name in self._imported and not _CHANGES.search(name))
         if not isinstance(call.func, ast.Attribute):
             return False
-        root = _root(call.func)
+        root = root_of(call.func)
         if isinstance(root, ast.Name) and root.id in self._modules:
             return not _CHANGES.search(name)
         return _PURE.match(name) is not None or (isinstance(call.func.value, ast.Name) and call.func.value.id in local)
@@ -212,7 +212,7 @@ class _Follower:
             return False
         for node in nodes:
             if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-                root = _root(node)
+                root = root_of(node)
                 if isinstance(node, ast.Attribute) or not isinstance(root, ast.Name) or root.id not in local:
                     return False
             if isinstance(node, ast.Call) and not self._is_pure(node, local):
@@ -316,9 +316,3 @@ def _flat(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
             yield from _flat(target.elts)
         else:
             yield target
-
-
-def _root(node: ast.expr) -> ast.expr:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node

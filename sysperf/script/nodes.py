@@ -28,6 +28,13 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def root_of(node: ast.expr) -> ast.expr:
+    """What an attribute or an element belongs to in the end: ``a`` of ``a.b[0].c``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
+
+
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
     """The value of a keyword argument."""
     return next((given.value for given in call.keywords if given.arg == name), None)

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from sysperf.script import needless
-from sysperf.script.definitions import OF_WEIGHTS, Definition, called, root_of
+from sysperf.script.definitions import OF_WEIGHTS, Definition, called
 from sysperf.script.depends import Depends, TooTangled
+from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 

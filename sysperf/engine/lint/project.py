@@ -25,10 +25,10 @@ class Project(Record, kw_only=True, rename="kebab"):
     fail_on: FailOn = "never"
 
 
-def read_project(folder: str = ".") -> Project:
+def read_project() -> Project:
     """The table of the nearest file that has one; none is an empty one. Raises ConfigError that names the file, and UsageError."""
     try:
-        place = os.path.abspath(folder)
+        place = os.getcwd()
     except FileNotFoundError:
         raise UsageError("the working folder is gone", "cd to one that is there") from None
     while True:
