@@ -11,7 +11,7 @@ from sysperf.script.file import File
 from sysperf.script.kinds import ARRAYS, LOADERS
 from sysperf.script.links import Use
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import arguments, dotted, last_name
 from sysperf.script.syntax import Loop, within
 from sysperf.script.training import without_gradients
 from sysperf.script.transfers import is_to_device, prepared
@@ -130,7 +130,7 @@ def _handed_over(file: File, made: ast.Call) -> list[ast.Call]:
         call
         for call in file.tree.of(ast.Call)
         if _GOES_THROUGH.search(last_name(call.func)) and last_name(call.func) not in file.names.functions
-        if any(value.origin is made and value.kind in ("loader", "loaders") for given in _given(call) for value in file.values.of(given))
+        if any(value.origin is made and value.kind in ("loader", "loaders") for given in arguments(call) for value in file.values.of(given))
         if (where := file.loops.where(call)).often == "epoch" and not where.guarded
     ]
 
@@ -144,12 +144,8 @@ def _gathered(file: File, made: ast.Call) -> bool:
     )
 
 
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(given.value for given in call.keywords)]
-
-
 def _gets_device(file: File, call: ast.Call) -> bool:
-    return any(device_text(file.names, given) for given in _given(call))
+    return any(device_text(file.names, given) for given in arguments(call))
 
 
 def _number(file: File, call: ast.Call, name: str, place: int, default: int) -> int | None:
@@ -222,7 +218,7 @@ def _in_epochs(file: File, loop: ast.For | ast.AsyncFor, made: ast.AST) -> bool:
     """Whether a loop over a loader runs once an epoch; of a function that several loaders are given to, the calls with this one count."""
     function = file.tree.function_of(loop)
     sites = file.names.call_sites(function) if function is not None else []
-    own = [site for site in sites if any(value.origin is made for given in _given(site) for value in file.values.of(given))]
+    own = [site for site in sites if any(value.origin is made for given in arguments(site) for value in file.values.of(given))]
     return any(file.loops.where(each).often == "epoch" for each in (own if len(own) < len(sites) and own else [loop]))
 
 

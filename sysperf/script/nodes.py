@@ -48,6 +48,11 @@ def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
     return value
 
 
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """The values of all arguments that are written."""
+    return [*call.args, *(given.value for given in call.keywords)]
+
+
 def is_open(call: ast.Call) -> bool:
     """Whether ``*args`` or ``**kwargs`` may give arguments that are not written."""
     return any(given.arg is None for given in call.keywords) or any(isinstance(given, ast.Starred) for given in call.args)

@@ -10,7 +10,7 @@ import ast
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, span
 from sysperf.script.file import File
 from sysperf.script.kinds import ARRAYS, FROM_ARRAYS, LOADERS, MADE_ON_CPU
-from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
+from sysperf.script.nodes import argument, arguments, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
 from sysperf.script.values import device_text
@@ -66,7 +66,7 @@ def _is_tensors(file: File, node: ast.expr) -> bool:
     calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
     if any(file.names.qualified(each.func) == "torch.utils.data.TensorDataset" for each in calls):
         return not all(_is_on_host(file, value, MAX_DEPTH) for value in made)
-    return any(_may_be_tensor(file, given) or device_text(file.names, given) for each in calls for given in _given(each))
+    return any(_may_be_tensor(file, given) or device_text(file.names, given) for each in calls for given in arguments(each))
 
 
 def _is_on_host(file: File, node: ast.expr, depth: int) -> bool:
@@ -81,7 +81,7 @@ def _is_on_host(file: File, node: ast.expr, depth: int) -> bool:
         return bool(node.args) and _is_on_host(file, node.args[0], depth - 1)
     if name == "torch.utils.data.TensorDataset":
         return all(_is_made_on_host(file, given) for given in node.args)
-    return _is_plain_dataset(file, name) and not any(_may_be_tensor(file, given) for given in _given(node))
+    return _is_plain_dataset(file, name) and not any(_may_be_tensor(file, given) for given in arguments(node))
 
 
 def _is_plain_dataset(file: File, name: str) -> bool:
@@ -89,10 +89,6 @@ def _is_plain_dataset(file: File, name: str) -> bool:
     if written is None:
         return name.startswith(_OF_LIBRARIES)
     return file.values.base_of(written) == "dataset" and not _names_device(written)
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(given.value for given in call.keywords)]
 
 
 def _names_device(node: ast.AST) -> bool:

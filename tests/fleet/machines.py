@@ -79,3 +79,16 @@ def planted(count: int) -> list[dict[str, Any]]:
     ]
     fleet["n10"]["comparables"]["torch.installs[1].pin_mismatches.nccl"] = "2.20"
     return list(fleet.values())
+
+
+def silent(fleet: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """(state, reason) of each node that is not known, in the JSON of an answer."""
+    return {node: (each["state"], each["reason"]) for each in fleet["silent"] for node in each["nodes"]}
+
+
+def script(folder: Path, name: str, line: str) -> Path:
+    """What is started as sysperf on a node."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sysperf.model.node import MAX_RECORD_BYTES, NodeRecord
 from sysperf.model.record import from_json
-from tests.fleet.machines import FACTS, H100, node, planted, write
+from tests.fleet.machines import FACTS, H100, node, planted, silent, write
 from tests.invoking import sysperf
 
 DRIVER = "driver.nvidia_version"
@@ -48,11 +48,6 @@ def differing(fleet: dict[str, Any]) -> dict[str, list[str]]:
         for each in fleet["differences"]
         if each["kind"] == "differs"
     }
-
-
-def silent(fleet: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """(state, reason) of each node that is not known."""
-    return {node: (each["state"], each["reason"]) for each in fleet["silent"] for node in each["nodes"]}
 
 
 def test_a_record_is_a_line_of_a_few_kilobytes(tmp_path: Path) -> None:

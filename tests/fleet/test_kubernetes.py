@@ -20,7 +20,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.fleet.machines import node
+from tests.fleet.machines import node, silent
 from tests.invoking import program, sysperf
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -147,10 +147,9 @@ def audited(*words: str) -> dict[str, Any]:
 def test_the_last_record_of_each_pod(api: Api) -> None:
     """Also one of many pieces; who has no pod, or one that does not run, or that printed nothing, is silent with its reason."""
     fleet = audited()
-    silent = {name: (each["state"], each["reason"]) for each in fleet["silent"] for name in each["nodes"]}
 
-    assert (fleet["asked"], fleet["answered"]) == (6, 2), silent
-    assert silent == {
+    assert (fleet["asked"], fleet["answered"]) == (6, 2), fleet["silent"]
+    assert silent(fleet) == {
         "n3": ("unreachable", "the cluster says that it is not ready"),
         "n4": ("unreachable", "its pod is Pending"),
         "n5": ("unreachable", "no pod of sysperf runs there in namespace sysperf"),

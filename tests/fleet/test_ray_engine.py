@@ -20,6 +20,7 @@ from sysperf_ray import Known, named
 from sysperf.model.errors import UsageError
 from sysperf.model.node import Asked
 from tests.agent.states import eventually
+from tests.fleet.machines import script, silent
 from tests.invoking import sysperf, with_variable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,10 +37,7 @@ class Cluster(NamedTuple):
 
     def script(self, name: str, line: str) -> Path:
         """What is started as sysperf on a node."""
-        path = self.folder / name
-        path.write_text(f"#!/bin/sh\n{line}\n")
-        path.chmod(0o755)
-        return path
+        return script(self.folder, name, line)
 
     def words(self, verb: str, program: str, *words: str) -> list[str]:
         """The words of a command about its nodes."""
@@ -79,10 +77,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         process.communicate(timeout=120)
         shutil.rmtree(sockets, ignore_errors=True)
-
-
-def silent(fleet: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    return {node: (each["state"], each["reason"]) for each in fleet["silent"] for node in each["nodes"]}
 
 
 @needs_ray

@@ -21,6 +21,7 @@ from sysperf.model.errors import UsageError
 from sysperf.model.node import Asked, Node
 from tests import openssh
 from tests.agent.states import eventually
+from tests.fleet.machines import script
 from tests.invoking import sysperf, with_variable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -146,7 +147,7 @@ def test_a_killed_collector_leaves_no_program(hosts: Hosts) -> None:
 
 def test_a_killed_collector_leaves_nothing_on_the_nodes(hosts: Hosts) -> None:
     """kill -9 while they measure, for minutes if nobody ended it: neither sysperf nor its workers stay."""
-    long = _script(hosts, "long", f'MEASURED_FOR={hosts.folder} exec {hosts.folder}/sysperf "$@" --runs 1000')
+    long = script(hosts.folder, "long", f'MEASURED_FOR={hosts.folder} exec {hosts.folder}/sysperf "$@" --runs 1000')
     words = ("fleet", "bench", "--hosts", "h[2-3]", "--only", "start", "--sysperf", str(long))
     collector = subprocess.Popen([sys.executable, "-m", "sysperf", *words], env=hosts.environment, stdout=subprocess.DEVNULL, cwd=ROOT)
     mark = f"MEASURED_FOR={hosts.folder}"
@@ -157,22 +158,14 @@ def test_a_killed_collector_leaves_nothing_on_the_nodes(hosts: Hosts) -> None:
     assert eventually(lambda: not with_variable(mark), 30), with_variable(mark)
 
 
-def _script(hosts: Hosts, name: str, line: str) -> Path:
-    """What is started as sysperf on a node."""
-    path = hosts.folder / name
-    path.write_text(f"#!/bin/sh\n{line}\n")
-    path.chmod(0o755)
-    return path
-
-
 @pytest.mark.slow
 def test_a_slow_node_is_measured_again_and_named(hosts: Hosts) -> None:
     """On h3 a program takes a tenth of a second longer to start: fresh runs beside three other hosts say so."""
     slower = hosts.folder / "path"
     slower.mkdir()
-    _script(hosts, "path/true", "exec sleep 0.1")
+    script(hosts.folder, "path/true", "exec sleep 0.1")
     line = f'case "$*" in *h3*) PATH={slower}:$PATH;; esac; exec {hosts.folder}/sysperf "$@"'
-    given = ("--hosts", "h[1-7]", "--at-once", "3", "--only", "start", "--sysperf", str(_script(hosts, "other", line)))
+    given = ("--hosts", "h[1-7]", "--at-once", "3", "--only", "start", "--sysperf", str(script(hosts.folder, "other", line)))
     bench = json.loads(sysperf("fleet", "bench", "--json", *given, env=hosts.environment, timeout=580).stdout)
     named = [each for each in bench["suspects"] if each["metric"] == "start.program" and each["verdict"] == "slow"]
 

@@ -74,6 +74,11 @@ def hits(text: str, path: str = "train.py") -> dict[str, list[int]]:
     return lines
 
 
+def sure(text: str) -> set[str]:
+    """The rules that name a place of a script as it is shown unasked: with at least medium confidence."""
+    return {each.rule for each in judged(text).hypotheses if each.confidence != "low"}
+
+
 def hypothesis(text: str, rule: str) -> Finding:
     """The one place that a rule names."""
     (only,) = [hypothesis for hypothesis in judged(text).hypotheses if hypothesis.rule == rule]

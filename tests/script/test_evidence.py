@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.script.scripts import hits, judged
+from tests.script.scripts import hits, sure
 
 STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
-
-
-def sure(text: str) -> set[str]:
-    """The rules that name a place of a script with at least medium confidence."""
-    return {each.rule for each in judged(text).hypotheses if each.confidence != "low"}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.script.scripts import hits
+from tests.script.scripts import hits, sure
 from tests.script.test_codemods import fixed
-from tests.script.test_evidence import sure
 
 STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
 LOADER = "import torch\nfrom torch.utils.data import DataLoader\ndevice = torch.device('cuda')\n"

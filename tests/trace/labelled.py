@@ -12,6 +12,8 @@ from sysperf.engine.analyze import Result, analyze
 from sysperf.engine.judging import load_rules
 from sysperf.evaluate.ruleset import Ruleset
 
+from .synthetic import Machine, written
+
 HERE = Path(__file__).parent.parent / "traces"
 CODES = {
     "T0": (
@@ -111,7 +113,16 @@ def result(path: Path) -> Result:
     return analyze([str(path)], rules())
 
 
+def analyzed(folder: Path, machine: Machine, **more: object) -> Result:
+    """What is said of what a machine recorded."""
+    return analyze([written(folder, machine.trace(**more))], rules())
+
+
+def found(result: Result) -> set[str]:
+    """The rules of all findings."""
+    return {finding.rule for finding in result.analysis.findings}
+
+
 def detected(result: Result) -> set[str]:
     """The codes of all findings."""
-    found = {finding.rule for finding in result.analysis.findings}
-    return {code for code, causes in CODES.items() if found & {*causes}}
+    return {code for code, causes in CODES.items() if found(result) & {*causes}}

@@ -20,12 +20,8 @@ from sysperf.trace.ranks import compare
 from sysperf.trace.replay import fixes
 from sysperf.trace.replay.fixes import BY_NAME, CPU_WORDS, FIXES, STRAGGLER, Batches, Replayer, predict_cpu, together_cpu
 
-from .labelled import detected, rules
+from .labelled import analyzed, detected, rules
 from .synthetic import MS, Machine, exported, steps, written
-
-
-def analyzed(folder: Path, machine: Machine, **more: object) -> Result:
-    return analyze([written(folder, machine.trace(**more))], rules())
 
 
 def gain(result: Result, fix: str) -> tuple[float, float]:

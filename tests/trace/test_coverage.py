@@ -10,7 +10,7 @@ from sysperf.engine.analyze import Result, analyze
 from sysperf.trace.facts import Rank
 from sysperf.trace.output.drawing import CAUSES, Subject, draw
 
-from .labelled import rules
+from .labelled import found, rules
 from .synthetic import MS, Machine, exported, steps, written
 
 KERNEL, MEMCPY, CALLS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -47,10 +47,6 @@ def rank(result: Result) -> Rank:
 def unknown(result: Result, figures: tuple[str, ...]) -> None:
     """None of these figures is known."""
     assert {name: getattr(rank(result).figures, name) for name in figures} == dict.fromkeys(figures)
-
-
-def found(result: Result) -> set[str]:
-    return {finding.rule for finding in result.analysis.findings}
 
 
 def test_an_export_gives_what_the_chrome_trace_of_the_same_program_gives(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sysperf.cli import main
-from sysperf.engine.analyze import Result, analyze, subjects
+from sysperf.engine.analyze import analyze, subjects
 from sysperf.model.errors import TraceError
 from sysperf.report import timeline
 from sysperf.report.analysis import render
@@ -22,16 +22,8 @@ from sysperf.trace.facts import Rank
 from sysperf.trace.host_facts import HostWork
 from sysperf.trace.output.drawing import draw
 
-from .labelled import rules
+from .labelled import analyzed, found, rules
 from .synthetic import Machine, exported, steps, written
-
-
-def analyzed(folder: Path, machine: Machine, **more: object) -> Result:
-    return analyze([written(folder, machine.trace(**more))], rules())
-
-
-def found(result: Result) -> set[str]:
-    return {finding.rule for finding in result.analysis.findings}
 
 
 def busy(machine: Machine, count: int = 40, name: str = "ampere_bf16_s16816gemm", us: float = 100, **args: Any) -> float:
