@@ -16,7 +16,7 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script import discards, grows, needless, stays
+from sysperf.script import apart, discards, flows, grows, needless, stays
 from sysperf.script.definitions import called
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.nodes import root_of
@@ -31,6 +31,14 @@ def _source(text: str) -> Depends | None:
     try:
         return Depends(tree) if len(text) <= needless.MAX_CHARS and (tree := asked_again(text)) is not None else None
     except RecursionError:
+        return None
+
+
+@functools.lru_cache(maxsize=4)
+def _graph(source: Depends) -> flows.Flows | None:
+    try:
+        return flows.Flows(source)
+    except TooTangled:
         return None
 
 
@@ -70,10 +78,10 @@ def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  #
     on -= frozenset[str]() if source.trains else {WEIGHTS}
     if on <= {EARLIER} and _gives_a_value(statement):
         return "fixed" if not _is_changed_later(source, statement) and stays.stays(source, statement, work) else ""
-    if WEIGHTS in on and on <= {WEIGHTS, EFFECT} and not _is_of_training(source, statement):
-        return "weights"
+    if WEIGHTS in on and on <= {WEIGHTS, EFFECT} and _gives_a_value(statement) and not _steps(statement):
+        return "weights" if (graph := _graph(source)) and apart.no_loss_needs(source, graph, statement) else ""
     if DATA in on and on <= {DATA, EFFECT} and _gives_a_value(statement):
-        return "data"
+        return "data" if (graph := _graph(source)) and apart.needs_no_model(source, graph, statement, work) else ""
     if not on & {MODEL, EARLIER}:
         return ""
     return "loss" if _is_of_training(source, statement) else "outputs"
@@ -136,14 +144,17 @@ def _flat(target: ast.expr) -> Iterable[ast.expr]:
 
 def _is_of_training(source: Depends, statement: ast.stmt) -> bool:
     """Whether a statement is a step of training itself, or a part of the loss."""
-    names = {called(node) for node in ast.walk(statement) if isinstance(node, ast.Call)}
-    if any(_STEPS.search(name) for name in names):
+    if _steps(statement):
         return True
     scope = source.scope_of(statement)
     made = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
         made.add(statement.target.id)
     return isinstance(statement, ast.Return) or bool(made & _losses(source, scope))
+
+
+def _steps(statement: ast.stmt) -> bool:
+    return any(_STEPS.search(called(node)) for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 
 def _losses(source: Depends, scope: ast.AST) -> set[str]:

@@ -12,6 +12,7 @@ from sysperf.script.syntax import Function, Loop, Tree
 from sysperf.startup import lazy
 
 OF_WEIGHTS = frozenset(("parameters", "named_parameters", "state_dict", "param_groups", "modules", "named_modules", "children"))
+LEARNED = frozenset(("weight", "bias"))
 _OF_MODELS = frozenset((*OF_WEIGHTS, "train", "eval", "zero_grad", "requires_grad_", "load_state_dict")) - {"param_groups"}
 _LAYER = lazy(r"(?:nn\.|^)(?:[A-Z]\w*|Parameter|\w*(?:DataParallel|compile|from_pretrained))$")
 _MODULE = lazy(r"(?:^|\.)\w*Module$|nn\.")
@@ -54,6 +55,13 @@ class Definitions:
             for node in tree.of(ast.Global, ast.Nonlocal)
             for name in node.names  # type: ignore[attr-defined]
         }
+        self._layers = {
+            alias.asname or alias.name
+            for node in tree.of(ast.ImportFrom)
+            if (node.module or "").startswith("torch.nn") and ".functional" not in (node.module or "")
+            for alias in node.names
+        }
+        """What is imported from torch.nn."""
         self._collect()
         self.trains = any(name in self.calls for name in ("backward", "step", "load_state_dict", "fit"))
 
@@ -107,6 +115,8 @@ class Definitions:
             return any(_MODULE.search(ast.unparse(base)) for base in self.classes[value.func.id].bases)
         if isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "cpu", "eval", "train", "half", "float", "double"):
             return self.makes_layer(value.func.value)
+        if isinstance(value.func, ast.Name) and value.func.id in self._layers:
+            return _LAYER.search(value.func.id) is not None
         text = ast.unparse(value.func)
         return text.startswith(("nn.", "torch.nn.")) and ".functional." not in text and _LAYER.search(text) is not None
 
@@ -196,7 +206,7 @@ class Definitions:
                 break
         value: ast.expr | None = None
         if isinstance(node, ast.Assign):
-            value = self._given_to(node).get(name, node.value)
+            value = self.given_to(node).get(name, node.value)
         elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
             value = node.value
         elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
@@ -208,7 +218,7 @@ class Definitions:
         if home is not self.scope_of(name):
             self._change(name, name)
 
-    def _given_to(self, node: ast.Assign) -> dict[ast.AST, ast.expr]:
+    def given_to(self, node: ast.Assign) -> dict[ast.AST, ast.expr]:
         """What each target of an assignment is given: worked out once, as one may have 40,000."""
         if node not in self._assigned:
             pairs = [pair for target in node.targets for pair in needless.pairs(target, node.value)]

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from sysperf.script import needless
-from sysperf.script.definitions import OF_WEIGHTS, Definition, Definitions, called
+from sysperf.script.definitions import LEARNED, OF_WEIGHTS, Definition, Definitions, called
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function, Loop, Tree
 from sysperf.startup import lazy
@@ -24,7 +24,6 @@ MAX_ASKED = 6_000
 """Names and calls that are followed for one answer: a source may be as tangled as it likes."""
 MAX_DEPTH = 24
 _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
-_LEARNED = frozenset(("weight", "bias"))
 _RANDOM = lazy(
     r"rand|shuffle|permut|^integers$|^r?sample$|choice|multinomial|bernoulli|poisson|^normal_?$|uniform|dropout|exponential_|time|perf_counter|^now$|uuid"
 )
@@ -76,7 +75,7 @@ class Depends(Definitions):
     def _of_attribute(self, part: ast.Attribute, depth: int) -> On:
         if part.attr in _SIZES:
             return NOTHING
-        if part.attr in _LEARNED or part.attr in OF_WEIGHTS:
+        if part.attr in LEARNED or part.attr in OF_WEIGHTS:
             return frozenset((WEIGHTS,))
         if part.attr == "grad":
             return frozenset((MODEL,))

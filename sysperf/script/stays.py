@@ -12,23 +12,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from sysperf.script import needless
+from sysperf.script.apart import MAKERS, hides
 from sysperf.script.definitions import OF_WEIGHTS, Definition, called
 from sysperf.script.depends import Depends, TooTangled
+from sysperf.script.keys import SHARES
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
 MAX_ASKED = 6_000
 _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
-_HIDES = frozenset(("setattr", "delattr", "exec", "eval"))
-"""Built-in functions that change what no name shows."""
-_TABLES = frozenset(("vars", "globals", "locals"))
-_SHARES = lazy(
-    r"(?:from_numpy|as\w*array|as_tensor|frombuffer|ndarray|ravel|flatten|reshape|view\w*|squeeze|unsqueeze|transpose|permute|expand\w*|"
-    r"broadcast_to|atleast_\dd|nditer|split|chunk|unbind|narrow|select|diagonal|detach|numpy|contiguous|to|cpu|cuda|float|double|half|type|"
-    r"items|values|keys|get|partial|list|tuple|dict|iter|enumerate|zip|map|filter|reversed)$"
-)
-"""Functions and methods whose result may be, or hold, what they are given."""
 _COMBINES = lazy(
     r"(?:mul|matmul|div|sub|dot|mm|bmm|where|gather|index_select|masked_fill|maximum|minimum|isin|searchsorted|eq|ne|lt|gt|le|ge)$"
 )
@@ -41,7 +34,6 @@ _DRAWS = lazy(
 """Functions that give something else each time, beside those that `depends` knows."""
 _READING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FormattedValue, ast.Slice, ast.If, ast.While, ast.Assert, ast.Expr)
 """What reads its parts, and makes something of its own."""
-_MAKERS = ("__init__", "__post_init__", "setup")
 
 
 def stays(source: Depends, statement: ast.stmt, work: Sequence[ast.AST]) -> bool:
@@ -71,15 +63,9 @@ class _Stays:
 
     def all_of(self, parts: Sequence[ast.AST]) -> bool:
         """Whether all that these parts read stays."""
-        if any(self._hides(call) for call in self.tree.of(ast.Call)):
+        if any(hides(self.source, call) for call in self.tree.of(ast.Call)):
             return False
         return all(self._part(node) for part in parts for node in self._walk(part))
-
-    def _hides(self, call: ast.Call) -> bool:
-        """Whether a call may change what no name shows."""
-        if not isinstance(call.func, ast.Name):
-            return False
-        return call.func.id in _HIDES or (call.func.id in _TABLES and not isinstance(self.tree.parents.get(call), ast.Call | ast.keyword))
 
     def _walk(self, part: ast.AST) -> list[ast.AST]:
         """The nodes of a part, without the sizes that it asks for."""
@@ -172,7 +158,7 @@ class _Stays:
     def _attribute(self, read: ast.Attribute) -> bool:
         """An attribute stays where only constructors give it a value, and where it is no method that computes it."""
         source, key = self.source, f".{read.attr}"
-        if any((maker := self.tree.function_of(node)) is None or maker.name not in _MAKERS for node in source.changed(key)):
+        if any((maker := self.tree.function_of(node)) is None or maker.name not in MAKERS for node in source.changed(key)):
             return False
         root = root_of(read)
         if isinstance(root, ast.Name) and root.id in source.foreign and not source.definitions(root):
@@ -244,7 +230,7 @@ class _Stays:
             return False
         if isinstance(self.tree.parents.get(call), ast.Expr):
             return needless.is_pure(parent.attr)
-        return self._is_read(call) if _SHARES.match(parent.attr) else True
+        return self._is_read(call) if SHARES.match(parent.attr) else True
 
     def _is_read_argument(self, call: ast.Call, argument: ast.AST) -> bool:
         """Whether a call only reads an argument: an expression, a keyword, or one with a star."""
@@ -263,7 +249,7 @@ class _Stays:
             return False
         root = root_of(func)
         if is_builtin or (isinstance(root, ast.Name) and root.id in source.modules and not source.definitions(root)):
-            return self._is_read(call) if _SHARES.match(name) else True
+            return self._is_read(call) if SHARES.match(name) else True
         if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
             return self._is_layer(func)
         return needless.is_pure(name) or _COMBINES.match(name) is not None

@@ -110,7 +110,7 @@ def of(statement: str) -> str:
         ("result = elsewhere.batch()", ""),
         ("result = elsewhere.batch(out)", "outputs"),
         ("result = unknown(x)", ""),
-        ("result = masks(net, 0.5)", "weights"),
+        ("result = masks(net, 0.5)", ""),  # use() may be anything
         ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", ""),
         ("loss = sum(p.pow(2).sum() for p in net.parameters())", ""),
         ("result = out.sort().values", "outputs"),

@@ -1,0 +1,150 @@
+"""Whether work has a part in the training beside it: by whatever way a value of a model gets there, or goes from there into a loss."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sysperf.script import cures
+
+HEAD = """\
+import copy, functools, heapq, queue, random, threading
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn import Parameter
+import elsewhere
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+xs = torch.randn(99, 8)
+loader = list(zip(xs.split(9), torch.randint(0, 8, (99,)).split(9)))
+"""
+STEP = """\
+    loss = F.cross_entropy(net(batch), y)
+    loss.backward()
+    opt.step()
+"""
+MAKE = "batch = make(x).cumsum(0)"
+
+
+def of(before: str, line: str, after: str, step: str = STEP) -> str:
+    """The cure of a line of a loop, with definitions before the loop and lines after its step."""
+    later = "".join(f"    {part}\n" for part in after.splitlines())
+    lines = "".join(f"    {part}\n" for part in line.splitlines())
+    text = f"{HEAD}{before}\nfor x, y in loader:\n{lines}{step}{later}"
+    return cures.cure(text, 1 + (HEAD + before).count("\n") + len(line.splitlines()) + 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        ("level = 1.0\ndef make(x): return x * level", MAKE, "level = 0.9 * level + loss.item()"),
+        ("def make(x): return x * make.level", MAKE, "make.level = loss.item()"),
+        ("class C: level = 1.0\ndef make(x): return x * C.level", MAKE, "C.level = loss.item()"),
+        ("seen = [1.0]\ndef make(x, seen=seen): return x * seen[-1]", MAKE, "seen.append(loss.item())"),
+        ("feats = {}\nnet[0].register_forward_hook(lambda m, i, o: feats.update(a=o))\ndef make(x): return x + feats.get('a', 0)", MAKE, ""),
+        ("def scaled(f): return lambda x: f(x) + net(x)\n@scaled\ndef make(x): return x * 2", MAKE, ""),
+        ("level = 1.0\ndef make(x): return x * level", MAKE, "globals()['level'] = loss.item()"),
+        ("s = [1.0]\ndef work(s): s[0] = float(net[0].weight.norm())\nthreading.Thread(target=work, args=(s,)).start()\ndef make(x): return x * s[0]",
+         MAKE, ""),
+        ("class A:\n    @property\n    def level(self): return net[0].weight.norm()\na = A()", "batch = (x * a.level).cumsum(0)", ""),
+        ("class A:\n    def __getitem__(self, i): return net[0].weight[i]\na = A()", "batch = (x * a[0]).cumsum(0)", ""),
+        ("class A:\n    def __init__(self): self.p = np.ones(99)\n    def draw(self): return np.random.choice(99, 9, p=self.p)\na = A()",
+         "batch = xs[a.draw()]", "a.p[0] = loss.item()"),
+        ("ws = [net[0].weight]", "batch = (x @ ws[0]).cumsum(0)", ""),
+        ("w, *rest = net.parameters()", "batch = (x @ w).cumsum(0)", ""),
+        ("w = net[0].weight.detach().numpy()", "batch = torch.from_numpy(x.numpy() @ w)", ""),
+        ("w = Parameter(torch.randn(8, 8))", "batch = (x @ w).cumsum(0)", ""),
+        ("w = torch.randn(8, 8).requires_grad_()", "batch = (x @ w).cumsum(0)", ""),
+        ("w = torch.randn(8, 8)\nws = [w]", "batch = (x @ w).cumsum(0)", "torch._foreach_add_(ws, [net[0].weight.grad])"),
+        ("s = np.ones(99)\nflat = s.reshape(-1)", "batch = xs[np.random.choice(99, 9, p=s)]", "flat[0] = loss.item()"),
+        ("s = torch.ones(())", "batch = (x * s).cumsum(0)", "torch.mul(loss.detach(), 2, out=s)"),
+        ("def put(value, into): into[0] = value\ns = torch.ones(8)", "batch = (x * s).cumsum(0)", "put(value=loss.item(), into=s)"),
+        ("def put(**both): both['s'][0] = both['l']\ns = torch.ones(8)", "batch = (x * s).cumsum(0)", "put(s=s, l=loss.item())"),
+        ("level = 1.0", "batch = (x * level).cumsum(0)", "if loss.item() < 1: level = 2.0"),
+        ("", "k = 0\nwhile net(x).mean() > k: k += 1\nbatch = (x * k).cumsum(0)", ""),
+        ("", "z = x.view(-1)\nz.add_(net(x).detach().view(-1))\nbatch = (x * 2).cumsum(0)", ""),
+        ("", "n = net(x).argmax(1).unique().numel()\nbatch = (x * n).cumsum(0)", ""),
+        ("class A:\n    def __init__(self, x): self.z = net(x)", "a = A(x)\nbatch = a.z.cumsum(0)", ""),
+        ("elsewhere.use(net)", "batch = elsewhere.mixed(x).cumsum(0)", ""),
+    ],
+)  # fmt: skip
+def test_what_a_model_has_a_part_in_is_not_data_alone(before: str, line: str, after: str) -> None:
+    assert of(before, line, after) in ("", "outputs", "loss")
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        ("def make(x): return x * 2", MAKE, "print(loss.item())"),
+        ("losses = []\ndef make(x): return x * 2", MAKE, "losses.append(loss.item())"),
+        ("", "batch = elsewhere.mixed(x).cumsum(0)", ""),
+        ("k = torch.ones(8)", "batch = (x * k).cumsum(0)", ""),
+        ("def crop(x):\n    if random.random() < 0.5: return x / 2\n    return x", "batch = crop(x).cumsum(0)", ""),
+    ],
+)
+def test_data_stays_data(before: str, line: str, after: str) -> None:
+    assert of(before, line, after) == "data"
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        ("class A:\n    def __init__(self): self.t = 1\n    def make(self, x): return x / self.t\na = A()", "batch = a.make(x).cumsum(0)", "a.t += 1"),
+        ("class A:\n    def __init__(self): self.t = 1\n    def make(self, x):\n        self.t += 1\n        return x / self.t\na = A()",
+         "batch = a.make(x).cumsum(0)", "print(a.t)"),
+        ("t = 1\ndef make(x): return x / t", MAKE, "t += 1"),
+    ],
+)  # fmt: skip
+def test_what_others_change_or_read_goes_to_no_other_process(before: str, line: str, after: str) -> None:
+    """A worker has a copy: what the loop changes it would not see, and what it changes the loop would not."""
+    assert of(before, line, after) == ""
+
+
+NORM = "n = sum(p.norm() for p in net.parameters())"
+CE = "    loss = F.cross_entropy(net(x), y)\n"
+END = "    loss.backward()\n    opt.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "step"),
+    [
+        ("", f"terms = {{}}\nterms['l2'] = {NORM[4:]}", CE + "    loss = loss + sum(terms.values())\n" + END),
+        ("class T: pass\nt = T()", f"t.reg = {NORM[4:]}", CE + "    loss = loss + t.reg\n" + END),
+        ("", NORM, CE + "".join(f"    a{i} = {f'a{i - 1}' if i else 'n'} * 2\n" for i in range(9)) + "    loss = loss + a8\n" + END),
+        ("def finish(l, pen): (l + pen).backward()", NORM, CE + "    finish(l=loss, pen=n)\n    opt.step()\n"),
+        ("", NORM, CE + "    elsewhere.finish(loss, n)\n    opt.step()\n"),
+        ("n = 0\ndef crit(o, y): return F.cross_entropy(o, y) + n", NORM, "    loss = crit(net(x), y)\n" + END),
+        ("", NORM, "    def closure():\n        l = F.cross_entropy(net(x), y) + n\n        l.backward()\n        return l\n    opt.step(closure)\n"),
+        ("", NORM, CE + "    loss.mul_(n)\n" + END),
+        ("", NORM, CE + "    if n > 3: loss = loss * 2\n" + END),
+        ("", NORM, CE + "    loss.backward()\n    for p in net.parameters(): p.grad.mul_(n)\n    use(net)\n    loss.mul_(n)\n    loss.backward()\n"),
+        ("", NORM, CE + "    parts = [loss]\n    parts.append(n)\n    sum(parts).backward()\n    opt.step()\n"),
+        ("", NORM, CE + "    for term in (n,): loss = loss + term\n" + END),
+        ("", "for p in net.parameters(): p.data.clamp_(-1, 1)", CE + END),
+        ("", "saved = copy.deepcopy(net.state_dict())", CE + END + "    net.load_state_dict(saved)\n"),
+        ("", "net[0].weight.data = torch.linalg.qr(net[0].weight.data)[0]", CE + END),
+        ("def pre(m, i): return (i[0] @ torch.linalg.qr(m.weight)[0],)\nnet[0].register_forward_pre_hook(pre)", "q = torch.linalg.qr(net[0].weight)[0]",
+         "    loss = F.cross_entropy(net(x) @ q, y)\n" + END),
+    ],
+)  # fmt: skip
+def test_what_a_loss_is_made_of_is_needed_in_each_step(before: str, line: str, step: str) -> None:
+    assert of(before, line, "", step) in ("", "loss", "outputs")
+
+
+def test_what_only_weights_are_made_of_need_not_be_made_in_each_step() -> None:
+    """Masks go back into the weights, and no loss is made of them."""
+    use = "    for w, m in zip(net.parameters(), masks): w.data.mul_(m)\n"
+
+    assert of("", "masks = [p.abs() > p.abs().median() for p in net.parameters()]", "", use + CE + END) == "weights"
+
+
+def test_many_methods_of_one_name_are_given_up_in_time() -> None:
+    classes = "".join(f"class C{i}:\n def run(self, x): return x\n" for i in range(900))
+    before = classes + "".join(f"c.run(xs, {i})\n" for i in range(4000)) + "def make(x): return x * 2"
+    start = time.process_time()
+
+    assert of(before, MAKE, "") == ""
+    assert time.process_time() - start < 4
