@@ -37,6 +37,12 @@ _FLOAT = lazy(
 _MATH = lazy(r"[sd]gem[mv]|mkl_|dnnl|oneapi|cpublas|jit_|AVX|::DEFAULT::|[vV]ectorized|loop_?2d")
 _SORTS = lazy(r"[a-z]sort|sort_|topk|quick_?select|RandomAccess")
 """Kernels of PyTorch whose names tell nothing else."""
+_KERNELS = lazy(
+    r"_kernel(?:_impl|_f32)?(?:[<(]|$)|\bcpu_(?!dispatch|fallback)\w+<|_(?:contiguous|channels_last)_impl<|NormalFill|mt19937|GeneratorImpl::random"
+)
+"""Kernels of PyTorch without the name of an instruction set: pooling, batch normalisation, random numbers. None is a wrapper of one."""
+_COMPILED = lazy(r"/perf-\d+\.map$|^//anon$")
+"""Machine code that was made at run time: convolutions and products of oneDNN, which tell no name."""
 _REFERENCE = lazy(r"slow_conv|\bim2col|\bcol2im|unfolded[23]d|vol2col|col2vol|^nnp_")
 """Convolutions of PyTorch itself and of NNPACK."""
 
@@ -71,7 +77,8 @@ def _of_library(frame: Frame) -> set[str]:
     names = {"torch"} if _TORCH.search(frame.file) else set[str]()
     if _REFERENCE.search(frame.function):
         names |= {"math", "reference"}
-    if _MATH.search(frame.function) or ("torch" in names and _SORTS.search(frame.function)):
+    of_torch = "torch" in names and (_SORTS.search(frame.function) or _KERNELS.search(frame.function))
+    if _MATH.search(frame.function) or of_torch or _COMPILED.search(frame.file):
         names.add("math")
     is_double, is_float = _DOUBLE.search(frame.function), _FLOAT.search(frame.function)
     if is_double and not is_float:  # sums of float32 are kept in float64, too

@@ -244,3 +244,37 @@ def test_convolutions_outside_of_onednn_are_told_by_their_kernels() -> None:
     assert "reference" in native.kinds(Frame("at::native::im2col<float>", library))
     assert "reference" in native.kinds(Frame("nnp_owt8x8_3x3_with_bias__avx2", library))
     assert "reference" not in native.kinds(Frame("mkl_blas_def_sgemm_kernel_0_zen", library))
+
+
+def test_kernels_of_pytorch_are_none_of_its_dispatch() -> None:
+    """Pooling and batch normalisation name no instruction set, and what oneDNN makes at run time has no name at all."""
+    library = f"{TORCH}/lib/libtorch_cpu.so"
+    inner = "at::native::(anonymous namespace)::"
+    kernels = [
+        f"{inner}cpu_max_pool<float, false>",
+        f"{inner}batch_norm_cpu_collect_stats_kernel",
+        f"{inner}cpu_max_pool_backward<float, false>",
+    ]
+    kernels += [
+        f"{inner}batch_norm_cpu_backward_contiguous_impl<float>(at::Tensor&)",
+        "at::CPUGeneratorImpl::random",
+        f"{inner}NormalFill16<float, true>",
+    ]
+
+    assert all("math" in native.kinds(Frame(kernel, library)) for kernel in kernels)
+    assert native.kinds(Frame("[unknown]", "/tmp/perf-2246.map")) == {"math"}
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "at::_ops::convolution::redispatch",
+        "c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoFunctor_<float>>::call",
+        "at::native::empty_cpu",
+        "c10::KernelFunction::callBoxed",
+        "at::native::batch_norm_cpu",
+        "c10::impl::make_boxed_from_unboxed_functor<float, false>::call",
+    ],
+)
+def test_what_leads_to_a_kernel_is_none(wrapper: str) -> None:
+    assert "math" not in native.kinds(Frame(wrapper, f"{TORCH}/lib/libtorch_cpu.so"))
