@@ -519,3 +519,21 @@ def test_no_answer_of_an_interpreter_breaks_it(machine: MakeMachine, answer: Any
     host.deep = True
 
     assert collect(host).installs[0].version == "2.13.0+cu130"
+
+
+OWN_RUNTIME, ROCM_RUNTIME = f"{SITE}/torch/lib/libhsa-runtime64.so", "/opt/rocm/lib/libhsa-runtime64.so.1"
+
+
+@pytest.mark.parametrize(("own", "differs"), [(3_311_000, True), (3_457_000, False), (None, None)])
+def test_in_wsl_a_runtime_of_rocm_is_told_from_the_systems_by_its_size(only: Only, own: int | None, differs: bool | None) -> None:
+    """AMD's cure copies the system's over that of the build, under the same name. A size that cannot be read is unknown."""
+    files: Files = {**torch_in(SITE, "2.8.0+rocm6.4", hip="6.4.43482"), OWN_RUNTIME: "", "/dev/dxg": ""}
+    sizes: dict[str, object] = {f"owner:{ROCM_RUNTIME}": {"uid": 0, "mode": 420, "size_bytes": 3_457_000}}
+    sizes |= {} if own is None else {f"owner:{OWN_RUNTIME}": {"uid": 0, "mode": 420, "size_bytes": own}}
+
+    assert only(files, calls=sizes).foreign_rocm_runtime is differs
+
+
+@pytest.mark.parametrize(("hip", "more"), [("6.4.43482", {OWN_RUNTIME: ""}), ("6.4.43482", {"/dev/dxg": ""}), ("", {"/dev/dxg": ""})])
+def test_no_runtime_is_compared_outside_of_wsl_without_one_or_for_another_maker(only: Only, hip: str, more: Files) -> None:
+    assert only({**torch_in(SITE, "2.8.0", hip=hip), **more}).foreign_rocm_runtime is False

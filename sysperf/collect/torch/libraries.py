@@ -1,15 +1,19 @@
-"""The libraries that PyTorch loads: CUDA, OpenMP, BLAS.
+"""The libraries that PyTorch loads: CUDA, ROCm's runtime, OpenMP, BLAS.
 
 Reads   */site-packages/torch/lib  */site-packages/*.libs  /etc/alternatives/libblas.so.3-*
+        /opt/rocm/lib/libhsa-runtime64.so.1, its size, in Windows Subsystem for Linux
 """
 
 from sysperf.collect.torch.build import OFFICIAL
 from sysperf.collect.torch.records import Deep, Install, part
 from sysperf.collect.torch.site_packages import Site, conda_blas, openmp_runtimes
+from sysperf.host import Host
 from sysperf.startup import lazy
 
 TRITONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "pytorch-triton-xpu", "triton-xpu")
 """Packages that bring the one folder `triton`."""
+WSL = "/dev/dxg"
+ROCM_RUNTIME = "/opt/rocm/lib/libhsa-runtime64.so.1"
 _CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
@@ -28,6 +32,21 @@ def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[st
         blas=(answers.blas if answers else None) or _blas(site, names, version_fields),
         numpy_blas=_numpy_blas(site) or (answers.numpy_blas if answers else None),
     )
+
+
+def foreign_rocm_runtime(host: Host, folder: str, hip: str | None) -> bool | None:
+    """Whether a build for ROCm brings another runtime than the system has; told by size, and asked in WSL only.
+
+    Before 7.2 only the runtime of ROCm's packages for WSL reaches the GPU of Windows. AMD's cure copies it over that of the build.
+    """
+    if not hip or not host.exists(WSL):
+        return None if hip is None else False
+    names = host.names(folder)
+    own = None if names is None else next((name for name in names if name.startswith("libhsa-runtime64.so")), "")
+    if not own:
+        return None if own is None else False
+    sizes = [(host.owner(path) or {}).get("size_bytes") for path in (f"{folder}/{own}", ROCM_RUNTIME)]
+    return None if None in sizes else sizes[0] != sizes[1]
 
 
 def _cuda_library(site: Site, version_fields: dict[str, str], name: str, asked: str | None) -> str | None:

@@ -129,6 +129,14 @@ class Install(Record):
     ptx: Annotated[
         tuple[str, ...] | None, fact("compute capabilities with code that the driver compiles at start", GPU_CODE, VERSION, PROBE)
     ] = None
+    foreign_rocm_runtime: Annotated[
+        bool | None,
+        fact(
+            "in WSL: a build for ROCm brings another runtime than the system's, by size",
+            TORCH_LIB,
+            "owner:/opt/rocm/lib/libhsa-runtime64.so.1",
+        ),
+    ] = None
     openmp_runtime: Annotated[str | None, fact("OpenMP runtime of torch: libgomp, libiomp5 or libomp", TORCH_LIB, CONDA)] = None
     other_openmp: Annotated[
         tuple[str, ...] | None, fact("OpenMP runtimes that other packages of the environment bring", "/*-packages/*.libs", CONDA)
