@@ -44,7 +44,10 @@ def _forbidden(host: Host, pid: int, me: int) -> SysperfError:
             "this container may not look into running programs: it has no CAP_SYS_PTRACE",
             "start it with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add), or run sysperf on its host",
         )
-    return SysperfError(f"the kernel does not let user {me} look into process {pid}", f"sudo sysperf stacks {pid}" if me else "")
+    return SysperfError(
+        f"the kernel does not let user {me} look into process {pid}",
+        f"sudo sysperf stacks {pid}" if me else "run sysperf where the process was started: on the host, or in its container",
+    )
 
 
 def _without_ptrace(host: Host) -> bool:

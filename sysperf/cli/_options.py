@@ -61,7 +61,8 @@ class _Parser(argparse.ArgumentParser):
         from sysperf.evaluate.schema import suggest  # noqa: PLC0415 - errors only
 
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
-        close = suggest(unknown.partition("=")[0], self._option_string_actions) if unknown.startswith("-") else ""
+        known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+        close = suggest(unknown[2:].partition("=")[0], known, "--") if unknown.startswith("--") else ""
         raise UsageError(f"{message}{close}", f"`{self.prog} --help` lists its options")
 
 

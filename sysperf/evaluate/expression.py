@@ -121,7 +121,7 @@ class _Compiler:
     def _parameter(self, steps: list[str | int]) -> Typed:
         name = str(steps[0]) if len(steps) == 1 else ""
         if name not in self._params:
-            raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(name, self._params, 'p')}")
+            raise RuleError(f"`p.{name}` is no parameter of this rule{suggest(name, self._params, 'p.')}")
         value = self._params[name]
         check_size(value)
         if isinstance(value, list):

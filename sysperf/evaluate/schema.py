@@ -172,7 +172,7 @@ class Schema:
         if is_record(annotation):
             known = field(annotation, name)
             if known is None:
-                said = f"`{path}.{name}` is no fact{suggest(name, fields(annotation), path)}"
+                said = f"`{path}.{name}` is no fact{suggest(name, fields(annotation), f'{path}.')}"
                 raise RuleError(said, self._where_to_look(annotation, path))
             return known
         if origin_of(annotation) is dict or annotation is ANYTHING:
@@ -194,12 +194,12 @@ def _holds(annotation: TypeForm, wanted: TypeForm) -> bool:
     return False
 
 
-def suggest(name: str, known: Iterable[str], path: str = "") -> str:
+def suggest(name: str, known: Iterable[str], before: str = "") -> str:
     """`` (did you mean `x`?)`` or nothing."""
     import difflib  # noqa: PLC0415 - only a wrong rule pays
 
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean `{path + '.' if path else ''}{close[0]}`?)" if close else ""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.65)
+    return f" (did you mean `{before}{close[0]}`?)" if close else ""
 
 
 def _article(word: str) -> str:

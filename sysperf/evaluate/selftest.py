@@ -114,7 +114,7 @@ def partial(annotation: TypeForm, value: Value, path: str) -> Value:
         known = fields(annotation)
         for name in value:
             if name not in known:
-                raise RuleError(f"given.{path}.{name} is no fact{suggest(name, known, path)}")
+                raise RuleError(f"given.{path}.{name} is no fact{suggest(name, known, f'{path}.')}")
         return annotation(
             **{name: partial(field.type, value[name], f"{path}.{name}") if name in value else None for name, field in known.items()}
         )

@@ -89,13 +89,20 @@ def _unread(page: Page, result: Lint, verbose: bool) -> None:
     page.line()
 
 
+def _nothing(result: Lint) -> str:
+    """What is said where there is no hit: of files that were not read nothing is known."""
+    if not result.files:
+        return "No Python file or notebook to read"
+    return "Nothing is known" if result.unread and not result.lines else "Nothing to look at"
+
+
 def _foot(page: Page, result: Lint, verbose: bool) -> None:
     by = [
         f"{number} {severity}"
         for severity in SEVERITIES
         if (number := sum(hypothesis.severity == severity for hypothesis in result.hypotheses))
     ]
-    sentence = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else "Nothing to look at"
+    sentence = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else _nothing(result)
     page.paragraph(
         f"{sentence}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines "
         f"in {result.took_ms / 1e3:.1f} s"

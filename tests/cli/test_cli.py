@@ -95,6 +95,8 @@ def test_each_command_explains_itself(command: str) -> None:
         (["explain", "numa"], "hint: `sysperf rules list --select numa`"),
         (["explain", "memory"], "hint: `sysperf rules list --select memory`"),
         (["facts", "cpu.online"], "did you mean `cpu`?"),
+        (["facts", "nope"], "no area `nope`\n"),
+        (["audit", "--bogus"], "unrecognized arguments: --bogus\n"),
         (["audit", "--python", "/nonexistent/python"], "name an interpreter"),
         (["plan", "--set", "vm.swappiness"], "vm.swappiness takes 0…200"),
         (["plan", "--set", "vm.swappiness@sda=1"], "vm.swappiness=1"),

@@ -46,6 +46,15 @@ def document(folder: Path, *arguments: str) -> dict[str, Any]:
     return published
 
 
+def test_what_was_not_read_is_not_called_clean(folder: Path) -> None:
+    """Where no file is, or none is text."""
+    (folder / "empty").mkdir()
+    (folder / "weights.py").write_bytes(bytes(100))
+
+    assert "No Python file or notebook to read" in lint(folder, "empty")
+    assert "Nothing is known: " in lint(folder, "weights.py")
+
+
 def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
     """The exit code is 0 unless it is asked for otherwise, and nothing is worse than info."""
     text = lint(folder, "train.py")

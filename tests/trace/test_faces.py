@@ -194,6 +194,8 @@ def test_nothing_but_a_file_is_replaced_by_an_annotated_trace(tmp_path: Path, ca
 
     assert main(["analyze", source, "--annotate", str(pipe)]) == 2
     assert "is no file" in capsys.readouterr().err
+    assert main(["analyze", source, "--annotate", str(tmp_path / "gone/seen.json")]) == 2
+    assert "seen.json: No such file or directory\n" in capsys.readouterr().err
     assert main(["analyze", source, "--annotate", str(target)]) == 0
     assert (other.read_text(), pipe.is_fifo()) == ("mine", True)
     assert "sysperf" in target.read_text()

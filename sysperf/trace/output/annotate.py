@@ -45,7 +45,8 @@ def write(source: str, target: str, accounting: Accounting, analysis: Analysis) 
     try:
         files.write_whole(files.link_target(target), write_to)
     except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"{target}: {error}", "choose a file that can be written; a damaged trace cannot be annotated") from None
+        why = getattr(error, "strerror", None) or error
+        raise TraceError(f"{target}: {why}", "choose a file that can be written; a damaged trace cannot be annotated") from None
 
 
 def _open(path: str) -> BinaryIO:
