@@ -23,7 +23,6 @@ FORWARD, TRAINING = "forward", ("backward", "optimizer")
 
 OnLine = Callable[[Frame], bool]
 """Tells of a line's source whether it calls a model whose weights nobody updates."""
-CureOf = Callable[[Frame], str]
 """Tells which kind of cure a line's source proves."""
 _CHECKPOINTING = ("/torch/utils/checkpoint.py", "/activation_checkpointing/checkpointing.py", "/checkpoint/checkpoint_activations.py")
 """Of PyTorch, DeepSpeed and fairscale. The innermost of these calls and of a backward pass tells what is done."""
@@ -49,8 +48,7 @@ def describe(
     is_rank: bool = False,
     loop_of: LoopOf = lambda _: range(0),
     is_unoptimized: OnLine = lambda _: False,
-    cure_of: CureOf = lambda _: "",
-    cure_of_call: CureOf = lambda _: "",
+    tells: statements.Tells = statements.NOTHING,
 ) -> Stacks | None:
     """The shares of the main thread's time; None where no sample of it was taken. A rank waits for what it exchanges with others."""
     main = [sample for sample in samples.samples if sample.tid == (pid or samples.pid) or sample.thread == "MainThread"]
@@ -73,7 +71,7 @@ def describe(
     if checkpointed := _calls_of_checkpointing(main, rules):
         lines["recompute"] = checkpointed
     largest = statements.hottest(main, kinds_of, rules, _heads(main, rules, loop_of))
-    if (hot := statements.named(main, largest, rules, loop_of, cure_of, cure_of_call)) is not None:
+    if (hot := statements.named(main, largest, rules, loop_of, tells)) is not None:
         counts["statement"], counts["statement_own"] = hot.seen, hot.own
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
     if of_others := statements.unoptimized(main, rules, is_unoptimized):

@@ -51,14 +51,29 @@ class Hot(NamedTuple):
     """The kind of cure that its source proves."""
 
 
+Seen = tuple[Sample, Sequence[Frame]]
+"""A sample, and the program's lines that are at work in it."""
+
+
+class Tells(NamedTuple):
+    """What the source says of a line: of what it does, of a model that it calls, and of one function that it calls."""
+
+    line: Callable[[Frame], str] = lambda _: ""
+    call: Callable[[Frame], str] = lambda _: ""
+    part: Callable[[Frame, str], str] = lambda *_: ""
+
+
+NOTHING = Tells()
+
+
 class Work:
     """The samples in which the program's own code is at work beside its models, by the lines that are on the stack."""
 
     def __init__(self, samples: Sequence[Sample], rules: Rules) -> None:
         self._rules = rules
         self._of_step = _functions_of_steps(samples, rules)
-        self._by_line: dict[Frame, list[tuple[Sample, Sequence[Frame]]]] = {}
-        self._calls: dict[Frame, list[tuple[Sample, Sequence[Frame]]]] = {}
+        self._by_line: dict[Frame, list[Seen]] = {}
+        self._calls: dict[Frame, list[Seen]] = {}
         for sample in samples:
             phase = rules.phase(sample.frames)
             for frame in dict.fromkeys(own := self._own(sample.frames, phase)):
@@ -88,18 +103,21 @@ class Work:
         below = itertools.dropwhile(lambda frame: self._rules.phase([frame]) != "forward", frames)
         return [frame for frame in below if self._rules.user_frame([frame]) is not None]
 
-    def proven(self, least: float, cure_of: Callable[[Frame], str], cure_of_call: Callable[[Frame], str]) -> Hot | None:
+    def proven(self, least: float, tells: Tells) -> Hot | None:
         """The statement for which the source proves a cure, of those in so many samples; None: it proves none."""
-        found = []
-        for by_line, tells in ((self._by_line, cure_of), (self._calls, cure_of_call)):
-            counts = Counter({frame: sum(sample.count for sample, _ in seen) for frame, seen in by_line.items()})
-            large = [(frame, count) for frame, count in counts.most_common(MAX_ASKED) if count >= least]
-            found += [(frame, count, cure, by_line[frame]) for frame, count in large if (cure := tells(frame)) in PROVEN]
+        found: list[tuple[Frame, int, str, list[Seen]]] = []
+        for by_line, cure_of in ((self._by_line, tells.line), (self._calls, tells.call)):
+            counts = Counter({frame: _count(seen) for frame, seen in by_line.items()})
+            for frame, count in counts.most_common(MAX_ASKED):
+                if count >= least and (cure := cure_of(frame)) in PROVEN:
+                    found.append((frame, count, cure, by_line[frame]))
+                elif count >= least and by_line is self._by_line:
+                    found += self._parts(frame, least, tells)
         largest = max((count for _, count, _, _ in found), default=0)
         alike = [one for one in found if one[1] >= MIN_OF_LARGEST * largest]
-        frame, count, cure, seen = min(alike, key=lambda one: (PROVEN.index(one[2]), -one[1]), default=(None, 0, "", []))
-        if frame is None:
+        if not alike:
             return None
+        frame, count, cure, seen = min(alike, key=lambda one: (PROVEN.index(one[2]), -one[1]))
         own = sum(
             sample.count
             for sample, _ in seen
@@ -109,6 +127,17 @@ class Work:
         for sample, users in seen:
             within[users[0]] += sample.count
         return Hot(frame, count, own, within, cure)
+
+    def _parts(self, frame: Frame, least: float, tells: Tells) -> list[tuple[Frame, int, str, list[Seen]]]:
+        """The function that a line calls for most of its time, where its source proves a cure of that part."""
+        by_function: dict[str, list[Seen]] = {}
+        for sample, own in self._by_line[frame]:
+            if (place := own.index(frame)) > 0:
+                by_function.setdefault(own[place - 1].function.rpartition(".")[2], []).append((sample, own))
+        name, seen = max(by_function.items(), key=lambda one: _count(one[1]), default=("", []))
+        if _count(seen) < least or (cure := tells.part(frame, name)) not in PROVEN:
+            return []
+        return [(frame, _count(seen), cure, seen)]
 
     def in_pieces(self, hot: Hot, loop_of: LoopOf) -> bool:
         """Whether most of a statement's samples are in loops within it."""
@@ -145,18 +174,21 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
 
 
 def named(
-    samples: Sequence[Sample], hot: Hot | None, rules: Rules, loop_of: LoopOf,
-    cure_of: Callable[[Frame], str], cure_of_call: Callable[[Frame], str],
+    samples: Sequence[Sample], hot: Hot | None, rules: Rules, loop_of: LoopOf, tells: Tells
 ) -> Hot | None:  # fmt: skip
     """The statement that is said: the one whose cure is proven, or the largest where that is much larger."""
     work, total = Work(samples, rules), sum(sample.count for sample in samples)
-    proven = work.proven(MIN_PROVEN * total, cure_of, cure_of_call)
+    proven = work.proven(MIN_PROVEN * total, tells)
     if proven is not None and (hot is None or proven.seen >= 0.5 * hot.seen):
         return proven
     if hot is None:
         return None
-    cure = cure_of(hot.statement)
+    cure = tells.line(hot.statement)
     return hot._replace(cure="pieces" if cure != "loss" and work.in_pieces(hot, loop_of) else cure)
+
+
+def _count(seen: Iterable[Seen]) -> int:
+    return sum(sample.count for sample, _ in seen)
 
 
 def unoptimized(samples: Sequence[Sample], rules: Rules, is_unoptimized: Callable[[Frame], bool]) -> Counter[Frame]:

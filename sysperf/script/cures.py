@@ -55,6 +55,18 @@ def cure(text: str, line: int) -> str:
         return ""
 
 
+def of_part(text: str, line: int, function: str) -> str:
+    """The kind of cure that fits what a line calls, where the source proves none of all that it does."""
+    if (source := _source(text)) is None or (statement := _statement(source, line)) is None:
+        return ""
+    calls = [node for part in _work(statement) or () for node in ast.walk(part) if isinstance(node, ast.Call) and called(node) == function]
+    try:
+        same = [source.on(call, statement) <= {EARLIER} and stays.gives_the_same(source, statement, call) for call in calls]
+    except (TooTangled, RecursionError):
+        return ""
+    return "fixed" if same and all(same) else ""
+
+
 def of_call(text: str, line: int) -> str:
     """The kind of cure that fits a line that calls a model: what it is called with, and what becomes of its result."""
     if (source := _source(text)) is None or (statement := _statement(source, line)) is None:

@@ -32,6 +32,7 @@ _DRAWS = lazy(
     r"gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|monotonic|clock|today|^(?:draw|beta|hash|id)$"
 )
 """Functions that give something else each time, beside those that `depends` knows."""
+_FIXED = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 _READING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FormattedValue, ast.Slice, ast.If, ast.While, ast.Assert, ast.Expr)
 """What reads its parts, and makes something of its own."""
 
@@ -41,12 +42,20 @@ def stays(source: Depends, statement: ast.stmt, work: Sequence[ast.AST]) -> bool
     return _Stays(source, statement).all_of(work)
 
 
+def gives_the_same(source: Depends, statement: ast.stmt, call: ast.Call) -> bool:
+    """Whether a call in a statement reads only what stays, and its result is only read there. Raises TooTangled."""
+    found = _Stays(source, statement)
+    return found.all_of([call]) and found.is_read(call)
+
+
 class _Stays:
     def __init__(self, source: Depends, statement: ast.stmt) -> None:
         self.source = source
         self._home, self._loop = source.scope_of(statement), source.loop_of(statement)
         self.tree = source.tree
         self._asked = 0
+        self._once = False
+        """Whether what is looked at runs once: it may draw random numbers."""
         self._seen: set[object] = set()
         """Names, attributes and functions that are being looked at, or were."""
         self._read: set[tuple[ast.AST, str]] = set()
@@ -90,7 +99,7 @@ class _Stays:
             return self._call(node)
         return not isinstance(node, ast.Await | ast.Yield | ast.YieldFrom)
 
-    def _name(self, name: ast.Name) -> bool:
+    def _name(self, name: ast.Name) -> bool:  # noqa: PLR0911 - one answer for each kind of name
         source, definitions = self.source, self.source.definitions(name)
         if not definitions:
             known = source.modules | needless.BUILTINS | source.functions.keys() | source.classes.keys() | source.given
@@ -108,7 +117,21 @@ class _Stays:
             self.tree.parents.get(name), ast.Attribute
         ):
             return False  # its class says what an operator or an index does
-        return all(self._value(value) for value in values) and self._is_only_read(name)
+        if len(values) == len(definitions) == 1 and all(isinstance(part, _FIXED) for value in values for part in ast.walk(value)):
+            return True  # nobody can change a number
+        before, self._once = self._once, all(self._runs_once(one) for one in definitions)
+        stay = all(self._value(value) for value in values)
+        self._once = before
+        return stay and self._is_only_read(name)
+
+    def _runs_once(self, one: Definition) -> bool:
+        """Whether a name gets its value before the loop, or at the top level outside of any."""
+        scope = self.source.scope_of(one.node)
+        if isinstance(one.node, ast.For | ast.AsyncFor | ast.comprehension):
+            return False
+        if self._loop is not None and scope is self._home:
+            return not self.source.is_in(one.node, self._loop)
+        return scope is self.tree.module and self.source.loop_of(one.node) is None
 
     def _is_made_here(self, definitions: Sequence[Definition]) -> bool:
         """Whether a name is made in each step, in the function of the statement: what it is made of, and what is put in, is followed."""
@@ -168,22 +191,23 @@ class _Stays:
         if not isinstance(root, ast.Name) or root.id != "self" or key in self._seen:
             return True
         self._seen.add(key)
-        return all(self._is_read(other) for other in self._reads[read.attr] if isinstance(other.ctx, ast.Load))
+        return all(self.is_read(other) for other in self._reads[read.attr] if isinstance(other.ctx, ast.Load))
 
     def _call(self, call: ast.Call) -> bool:
         name = called(call)
-        if _DRAWS.search(name) or (isinstance(call.func, ast.Attribute) and "random" in ast.unparse(call.func)):
-            return False
         if name in self._named:
             return all(self._function(function) for function in self._named[name])
         root = root_of(call.func)
-        return not (isinstance(root, ast.Name) and root.id in self.source.foreign and not self.source.definitions(root))
+        outside = isinstance(root, ast.Name) and root.id in self.source.foreign and not self.source.definitions(root)
+        if _DRAWS.search(name) or (isinstance(call.func, ast.Attribute) and "random" in ast.unparse(call.func)):
+            return self._once and (not outside or ast.unparse(root) == "random")
+        return not outside
 
     def _function(self, function: Function) -> bool:
         """Whether what a function of the file reads besides its arguments stays."""
-        if function in self._seen:
+        if (function, self._once) in self._seen:
             return True
-        self._seen.add(function)
+        self._seen.add((function, self._once))
         for node in (part for statement in function.body for part in self._walk(statement)):
             local = isinstance(node, ast.Name) and (function, node.id) in self.source.by_scope
             if not local and not self._part(node):
@@ -194,9 +218,9 @@ class _Stays:
         """Whether each use of a name in its file is known to read what it names."""
         definitions = self.source.definitions(name)
         uses = [use for use in self._loads[name.id] if self.source.definitions(use) is definitions]
-        return all(self._is_read(use) for use in uses)
+        return all(self.is_read(use) for use in uses)
 
-    def _is_read(self, node: ast.AST) -> bool:  # noqa: PLR0911 - one answer for each place that a value may stand in
+    def is_read(self, node: ast.AST) -> bool:  # noqa: PLR0911 - one answer for each place that a value may stand in
         """Whether what stands here is only read, by whatever name and function it is handed on to."""
         self._asked += 1
         if self._asked > MAX_ASKED:
@@ -205,13 +229,13 @@ class _Stays:
         if isinstance(parent, ast.Attribute):
             return self._is_read_attribute(parent)
         if isinstance(parent, ast.Subscript):
-            return node is parent.slice or (isinstance(parent.ctx, ast.Load) and self._is_read(parent))
+            return node is parent.slice or (isinstance(parent.ctx, ast.Load) and self.is_read(parent))
         if isinstance(parent, ast.Call):
             if node is parent.func:
                 return isinstance(node, ast.Name) and (not self.source.definitions(node) or self.source.is_model(node))
             return self._is_read_argument(parent, node)
         if isinstance(parent, ast.List | ast.Tuple | ast.Starred | ast.keyword | ast.IfExp | ast.Dict | ast.Set):
-            return (isinstance(parent, ast.IfExp) and node is parent.test) or self._is_read(parent)
+            return (isinstance(parent, ast.IfExp) and node is parent.test) or self.is_read(parent)
         if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.For | ast.comprehension):
             return self._is_read_alias(parent)
         if isinstance(parent, ast.AugAssign):
@@ -225,12 +249,12 @@ class _Stays:
             return False
         call = self.tree.parents.get(parent)
         if not isinstance(call, ast.Call) or call.func is not parent:
-            return not needless.changes(parent.attr) and self._is_read(parent)
+            return not needless.changes(parent.attr) and self.is_read(parent)
         if parent.attr in self._named or (needless.changes(parent.attr) and not needless.is_pure(parent.attr)):
             return False
         if isinstance(self.tree.parents.get(call), ast.Expr):
             return needless.is_pure(parent.attr)
-        return self._is_read(call) if SHARES.match(parent.attr) else True
+        return self.is_read(call) if SHARES.match(parent.attr) else True
 
     def _is_read_argument(self, call: ast.Call, argument: ast.AST) -> bool:
         """Whether a call only reads an argument: an expression, a keyword, or one with a star."""
@@ -249,7 +273,7 @@ class _Stays:
             return False
         root = root_of(func)
         if is_builtin or (isinstance(root, ast.Name) and root.id in source.modules and not source.definitions(root)):
-            return self._is_read(call) if SHARES.match(name) else True
+            return self.is_read(call) if SHARES.match(name) else True
         if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
             return self._is_layer(func)
         return needless.is_pure(name) or _COMBINES.match(name) is not None
@@ -280,7 +304,7 @@ class _Stays:
         several = self.source.by_scope.get((scope, name), ())
         if any(isinstance(one.node, ast.AugAssign) for one in several):
             return False
-        return all(self._is_read(use) for use in self._loads[name] if self.source.definitions(use) is several)
+        return all(self.is_read(use) for use in self._loads[name] if self.source.definitions(use) is several)
 
     def _is_read_alias(self, statement: ast.AST) -> bool:
         """Whether the names that a value is handed to only read it."""

@@ -8,6 +8,7 @@ import pytest
 
 from sysperf.diagnosis import stacks
 from sysperf.diagnosis.activities import Stacks
+from sysperf.diagnosis.statements import Tells
 from sysperf.engine.diagnose.inside import RULES
 from sysperf.model.profile import Frame, Sample, Samples
 from tests.diagnosis.test_made_again import BACKWARD, CALL, FETCH, FILE, TORCH, at, seen
@@ -89,7 +90,7 @@ def test_the_cure_of_a_statement_is_asked_of_the_lines_on_its_stacks() -> None:
     def cure_of(frame: Frame) -> str:
         return {at("<module>", 9): "data", at("errors", 20): "fixed"}.get(frame, "")
 
-    described = stacks.describe(taken, RULES, lambda _: "", cure_of=cure_of)
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(cure_of))
 
     assert described is not None
     assert (described.statement, described.cure) == (0.5, "fixed")
@@ -108,9 +109,23 @@ def test_lines_within_a_forward_pass_and_in_hooks_are_asked_for_too() -> None:
         asked[call].add(one.line)
         return ""
 
-    stacks.describe(taken, RULES, lambda _: "", cure_of=partial(cure_of, call=False), cure_of_call=partial(cure_of, call=True))
+    stacks.describe(taken, RULES, lambda _: "", tells=Tells(partial(cure_of, call=False), partial(cure_of, call=True)))
 
     assert asked == {False: {30, 31, 40}, True: {32, 9}}
+
+
+def test_what_a_line_calls_for_most_of_its_time_is_asked_for() -> None:
+    """Of a loss with weights for its classes, the weights are the same in each step."""
+    frames = [(at("weights", 20), at("<module>", 9)), (at("weights", 21), at("<module>", 9)), (at("other", 30), at("<module>", 9))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in (*frames, (BACKWARD, at("<module>", 8)))))
+
+    described = stacks.describe(
+        taken, RULES, lambda _: "", tells=Tells(part=lambda one, name: "fixed" if (one.line, name) == (9, "weights") else "")
+    )
+
+    assert described is not None
+    assert (described.statement, described.cure) == (0.5, "fixed")
+    assert [line.line for line in described.lines if line.what == "statement"] == [9]
 
 
 def test_a_model_that_is_called_on_what_grows() -> None:
@@ -118,7 +133,7 @@ def test_a_model_that_is_called_on_what_grows() -> None:
     frames = [(CALL, at("forward", 30), CALL, at("<module>", 9))] * 3 + [(at("pick", 20), at("<module>", 10))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
 
-    described = stacks.describe(taken, RULES, lambda _: "", cure_of_call=lambda one: "grows" if one.line == 9 else "")
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "grows" if one.line == 9 else ""))
 
     assert described is not None
     assert (described.statement, described.cure) == (0.75, "grows")

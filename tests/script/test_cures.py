@@ -512,3 +512,37 @@ def test_names_of_each_other_take_no_time_that_doubles_with_each_line(line: str)
     begun = time.process_time()
     assert cures.cure(text, len(text.splitlines())) == "data"
     assert time.process_time() - begun < 2
+
+
+COUNTED = """\
+import random
+import torch
+from torch import nn
+COUNT = 10
+rows = [min(int(random.expovariate(0.5)), COUNT - 1) for _ in range(60000)]
+
+def weights(targets):
+    return torch.tensor([1.0 / max(targets.count(c), 1) for c in range(COUNT)])
+
+def noise(targets):
+    return torch.tensor([random.gauss(0, 1) for _ in targets])
+
+def train(net, optimizer, loader):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(net(x), y, weight={call})
+        loss.backward()
+        optimizer.step()
+train(nn.Linear(9, COUNT), None, [])
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "cure"), [("weights(rows)", "fixed"), ("noise(rows)", ""), ("weights(y)", ""), ("weights(rows).mul_(x.mean())", "")]
+)
+def test_one_call_in_a_line_may_be_the_same_in_each_step(call: str, cure: str) -> None:
+    """Rows that were drawn before the loop stay. A result that is changed where it stands is no constant."""
+    text = COUNTED.format(call=call)
+    line = 1 + next(number for number, line in enumerate(text.splitlines()) if "cross_entropy" in line)
+
+    assert cures.cure(text, line) == "loss"
+    assert cures.of_part(text, line, call.partition("(")[0]) == cure

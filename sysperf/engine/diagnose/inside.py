@@ -23,6 +23,7 @@ from sysperf.diagnosis import native, stacks, traced
 from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import Hit, Native, Traced
 from sysperf.diagnosis.reading import Rules
+from sysperf.diagnosis.statements import Tells
 from sysperf.engine import analyze, lint
 from sysperf.engine.diagnose.parallel_looks import ParallelLooks
 from sysperf.evaluate.ruleset import Ruleset
@@ -82,7 +83,10 @@ class Inside:
         return stacks.describe(
             samples, RULES, partial(self.line, owner), is_rank=is_rank, loop_of=partial(self._loop, owner),
             is_unoptimized=partial(self._on_line, owner, calls_unoptimized),
-            cure_of=partial(self._on_line, owner, cures.cure), cure_of_call=partial(self._on_line, owner, cures.of_call),
+            tells=Tells(
+                line=partial(self._on_line, owner, cures.cure), call=partial(self._on_line, owner, cures.of_call),
+                part=partial(self._on_part, owner),
+            ),
         )  # fmt: skip
 
     def _remember(self, samples: Samples, pid: int) -> None:
@@ -131,6 +135,9 @@ class Inside:
         """What the source of a file tells of one of its lines."""
         self.line(pid, frame)
         return tells("\n".join(self._sources.get((pid, frame.file), [])), frame.line or 0)
+
+    def _on_part(self, pid: int, frame: Frame, function: str) -> str:
+        return self._on_line(pid, partial(cures.of_part, function=function), frame)
 
     def hits(self, pid: int, ruleset: Ruleset, seconds: float) -> tuple[Hit, ...]:
         """What `sysperf lint` says within so many seconds of what the program runs in the files that its stacks named: hypotheses."""
