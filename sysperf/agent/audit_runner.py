@@ -15,7 +15,7 @@ from sysperf.model.change import Transaction
 HANGING_S = 60.0
 JOURNAL = "reading the journal of changes"
 OURS = "agent: "
-"""How the reason of a change begins that the agent itself asked for."""
+"""The reasons of changes that the agent itself asked for begin with this."""
 
 
 class AuditRunner:

@@ -20,7 +20,7 @@ from sysperf.startup import lazy
 
 MAX_DUMP_BYTES = 32 << 20
 MAX_VALUES = 5_000_000
-"""Of a buffer of ten thousand collectives, each with its stack, there are fewer; in memory they take up to half a gigabyte."""
+"""Ten thousand collectives, each with its stack, have fewer. So many take up to half a gigabyte of memory."""
 MAX_RANKS = 65_536
 TOO_MANY = f"a dump of more than {MAX_VALUES} values"
 _RANK = lazy(r".*?([0-9]{1,5})(?:\.[A-Za-z]{1,10})?")
@@ -28,7 +28,7 @@ _OURS = "torch/distributed/"
 
 
 class Unreadable(ValueError):
-    """Why something is no dump."""
+    """Raised for what is no dump, with the reason."""
 
 
 class Operation(NamedTuple):

@@ -56,7 +56,7 @@ class Live:
             self._reader = before
 
     def call(self, ask: Callable[[], T]) -> T:
-        """What `ask` answers with the rights with which files are read now."""
+        """Call `ask` with the rights with which files are read now."""
         if isinstance(self._reader, OSError):
             raise self._reader
         with reading_as(self._reader):
@@ -137,7 +137,7 @@ class Live:
         sync_folder(os.path.dirname(self._root + path))
 
     def hold(self, path: str, flags: int) -> int:
-        """A descriptor of a file that means something while it is open."""
+        """Open a file that acts as long as it is open, such as /dev/cpu_dma_latency, and return its descriptor."""
         return os.open(self._root + path, flags | os.O_CLOEXEC)
 
     def write(self, path: str, content: bytes) -> None:

@@ -67,7 +67,7 @@ def tail(text: str, width: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """The same for sentences: a cut in the middle of a word is avoided where a word ends near."""
+    """A sentence in at most `width` columns: cut at the end of a word where one is near."""
     clipped = clip(text, width)
     if clipped == text:
         return text

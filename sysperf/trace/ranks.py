@@ -26,20 +26,20 @@ TOGETHER_PCT, ALIKE = 80.0, 2
 MIN_TIMES = 1.8
 """Steps, weighed by what each costs, in which a rank must be late to be one of several; of one step, collectives."""
 MIN_CHANCE = 1.7
-"""Times its own spread that a late rank's waiting must be: three collectives of one length are just so."""
+"""The waiting that a rank causes must be so many times its own spread. Three equally long waits are 1.73 times theirs."""
 MUCH_MORE = 4
 """Times what the next rank causes."""
 SELDOM = 12
-"""Of so many jobs of ranks that are late by chance, one has the same rank last in all steps."""
+"""A rank is late in each step where chance alone puts the same rank last in all of them in fewer than one of so many jobs."""
 MIN_MORE_PCT = 10.0
-"""Of the window: by so much more of one kind of time does a late rank differ from the others."""
+"""A late rank spends at least so much more of the window on one kind of time than the others."""
 MOSTLY_PCT, MIN_STEPS = 75.0, 4
-"""Of the waiting, in one step of so many: what a rank did once does not make it the late one."""
+"""Where so much of the waiting is in one step, of at least so many, a rank did something once, and is not called late."""
 MIN_KERNELS = 20
 MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
 MIN_EXCESS_PCT = 1.0
-"""Less of the window is no reason to be late."""
+"""A kind of time of which a late rank has less than this more is not named as the cause."""
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 

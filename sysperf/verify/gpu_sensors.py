@@ -120,7 +120,7 @@ class GpuSensors:
             self._take_others(index, gpu, own, used)
 
     def _take_others(self, index: int, gpu: _Gpu, own: set[int], used: Json) -> None:
-        """Kernels of processes that are not the program's, since the last sample; before the first one lies what was before the run."""
+        """Count kernels of other processes since the last sample. The first one is left out: it holds what ran before the run."""
         if str(used) == NOTHING_RAN:
             used = []
         if not isinstance(used, list):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GROUPS: tuple[Group, ...] = ("memory", "matmul", "gpu", "storage", "decode", "start", "all-reduce")
 OURS, TORCH, DECODER, RANKS = "ours", "torch", "decoder", "ranks"
-"""Whose process measures it: this interpreter, the user's with torch, the user's without it, several of the latter."""
+"""What measures it: this interpreter, the user's with torch, the user's that decodes images, or several ranks with torch."""
 CACHES_FACTOR, MIN_ARRAY_BYTES, MAX_ARRAY_BYTES = 4, 64 << 20, 1 << 30
 MEMORY_SHARE = 16
 """At most this part of the free memory is touched."""

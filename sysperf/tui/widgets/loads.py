@@ -1,4 +1,4 @@
-"""What the main threads of programs do, as one bar each: they run, are ready without a CPU, or wait for data at most."""
+"""What the main threads of programs do, as one bar each: they run, are ready without a CPU, or wait for data (an upper bound)."""
 
 from __future__ import annotations
 
