@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+import msgspec
+
 from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu import drm, tegra
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
@@ -100,39 +102,14 @@ def collect(host: Host) -> Gpu:
     functions, strange = nvidia_functions(host), _others(host)
     problem = nvml_problem(host)
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
-    if count is None:
-        devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
-        devices = _with_others(host, devices or tegra.devices(host) or devices)
-        log = _log(host, devices, functions, any_gpu=bool(functions or devices or strange), nvidia=bool(functions))
-        return Gpu(
-            devices,
-            nvml=False,
-            functions=functions,
-            graphics_targets=(targets := _graphics_targets(host)),
-            graphics_memory_bytes=_graphics_memory(host, targets),
-            kfd_gpus=_kfd_gpus(host),
-            others=strange,
-            xids=log.xids,
-            sxids=log.sxids,
-            faults=log.faults,
-        )
-    from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
-
-    hours = _uptime_hours(host)
-    held = [function.bus_id for function in functions or () if function.driver == "nvidia"]
-    places = held if len(held) == count else []
-    devices = tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
-    nvidia = len(devices)
-    every = _with_others(host, devices)
-    log = _log(host, every, functions, any_gpu=True, nvidia=True)
-    return Gpu(
-        devices=every,
-        nvml=True,
+    nvidia = None if count is None else _by_nvml(host, count, functions)
+    devices = _with_others(host, _by_files(host, functions) if nvidia is None else nvidia)
+    is_nvidia = nvidia is not None or bool(functions)
+    log = _log(host, devices, functions, any_gpu=is_nvidia or bool(devices or strange), nvidia=is_nvidia)
+    known = Gpu(
+        devices,
+        nvml=nvidia is not None,
         functions=functions,
-        p2p_blocked=_p2p_blocked(host, nvidia),
-        forbidden=_forbidden(host) if nvidia < len(functions or ()) else 0,
-        confidential=(confidential := _confidential(host)),
-        confidential_ready=_ready(host) if confidential else None,
         graphics_targets=(targets := _graphics_targets(host)),
         graphics_memory_bytes=_graphics_memory(host, targets),
         kfd_gpus=_kfd_gpus(host),
@@ -141,6 +118,32 @@ def collect(host: Host) -> Gpu:
         sxids=log.sxids,
         faults=log.faults,
     )
+    if nvidia is None:
+        return known
+    confidential = _confidential(host)
+    return msgspec.structs.replace(
+        known,
+        p2p_blocked=_p2p_blocked(host, len(nvidia)),
+        forbidden=_forbidden(host) if len(nvidia) < len(functions or ()) else 0,
+        confidential=confidential,
+        confidential_ready=_ready(host) if confidential else None,
+    )
+
+
+def _by_nvml(host: Host, count: int, functions: tuple[Function, ...] | None) -> tuple[Device, ...]:
+    """Return the GPUs of NVIDIA as its library answers."""
+    from sysperf.collect.gpu.device import one_gpu  # noqa: PLC0415 - four modules, which machines without GPUs need not pay
+
+    hours = _uptime_hours(host)
+    held = [function.bus_id for function in functions or () if function.driver == "nvidia"]
+    places = held if len(held) == count else []
+    return tuple(one_gpu(host, index, hours, places[index] if places else None) for index in range(min(count, MAX_GPUS)))
+
+
+def _by_files(host: Host, functions: tuple[Function, ...] | None) -> tuple[Device, ...] | None:
+    """Return the GPUs of NVIDIA as far as the PCI bus shows them, or a Jetson's; None where neither can be told."""
+    devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
+    return devices or tegra.devices(host) or devices
 
 
 def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:
