@@ -19,9 +19,9 @@ from sysperf.script.outside import Elsewhere
 from sysperf.script.parts import is_abstract, returns
 from sysperf.script.source import Source, Unreadable
 from sysperf.script.steps import STEP_HOOKS
-from sysperf.script.syncs import is_moved
 from sysperf.script.syntax import Function, Tree, within
-from sysperf.script.values import Value
+from sysperf.script.tensors import is_moved
+from sysperf.script.value import Value
 from sysperf.script.waiting import FORWARD, MAKERS, WORD, by_function, waiting
 
 MAX_KINDS = 4

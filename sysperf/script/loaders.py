@@ -15,7 +15,7 @@ from sysperf.script.nodes import arguments, dotted, last_name
 from sysperf.script.syntax import Loop, within
 from sysperf.script.training import without_gradients
 from sysperf.script.transfers import is_to_device, prepared
-from sysperf.script.values import device_text
+from sysperf.script.value import device_text
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")

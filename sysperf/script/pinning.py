@@ -13,7 +13,7 @@ from sysperf.script.kinds import ARRAYS, FROM_ARRAYS, LOADERS, MADE_ON_CPU
 from sysperf.script.nodes import argument, arguments, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import within
 from sysperf.script.transfers import is_to_device
-from sysperf.script.values import device_text
+from sysperf.script.value import device_text
 
 MAX_DEPTH = 5
 _OF_LIBRARIES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")

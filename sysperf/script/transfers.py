@@ -11,7 +11,7 @@ from sysperf.script.kinds import MADE_ON_CPU, SETTINGS
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, within
-from sysperf.script.values import device_text
+from sysperf.script.value import device_text
 
 MAX_DEPTH = 3
 MAX_BEFORE = 20

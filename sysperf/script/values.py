@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
-from typing import NamedTuple
 
 from sysperf.script.bindings import Binding
 from sysperf.script.kinds import (
@@ -34,18 +33,11 @@ from sysperf.script.names import Names
 from sysperf.script.nodes import argument, dotted, is_open, item_name, keyword, last_name
 from sysperf.script.parts import MAX_VALUES, alternatives, is_abstract, returns
 from sysperf.script.syntax import Function, Tree
+from sysperf.script.value import Value, device_text, element_of, several, single
 from sysperf.startup import lazy
 
 MAX_DEPTH = 16
 _LOADER_NAME = lazy(r"\w*_?(loader|dl)")
-
-
-class Value(NamedTuple):
-    """What an expression is, and the call that made it, where that is in the file; a guess rests on the name alone."""
-
-    kind: str
-    origin: ast.AST | None = None
-    guess: bool = False
 
 
 class Values:
@@ -132,12 +124,12 @@ class Values:
             if item is not None:
                 return list(self.of(item, depth - 1))
             named = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)  # what has names is no tensor
-            return [_single(value) for value in self.of(node.value, depth - 1) if not (named and value.kind == "tensor" and value.guess)]
+            return [single(value) for value in self.of(node.value, depth - 1) if not (named and value.kind == "tensor" and value.guess)]
         parts = [self.of(part, depth - 1) for part in alternatives(node)]
         values = [value for part in parts for value in part]
         if isinstance(node, ast.IfExp) and not all(parts):  # what the other side gives may lie on a device
             values = [value for value in values if value.kind != "host"]
-        return [_several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
+        return [several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:
         """A loss times a number is a loss; a number and something unknown stay unknown."""
@@ -249,9 +241,9 @@ class Values:
                 return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
         if called in ("items", "values") and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
             named = self.of(iterated.func.value, depth - 1) if path[:1] == ((1,) if called == "items" else ()) else ()
-            return [_single(value) for value in named if value.kind in ("loaders", "batch", "output", "optimizer", "model")]
+            return [single(value) for value in named if value.kind in ("loaders", "batch", "output", "optimizer", "model")]
         iterable = ("loader", "loaders", "tensor", "batch", "output", "host", "optimizer")
-        return [_element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
+        return [element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
     def _shown(self, iterated: ast.expr) -> ast.expr:
         """What a bar shows the progress of, or counts, under a name: ``bar = tqdm(zip(a, b))``."""
@@ -282,7 +274,7 @@ class Values:
             parts = self._names.outside.result(value).parts
             told = self._told(parts[index]) if index < len(parts) and not rest else []
         kinds = ("batch", "output", "tensor", "loader", "loaders", "hf-dataset")
-        return told or [_single(candidate) for candidate in self.of(value, depth - 1) if candidate.kind in kinds]
+        return told or [single(candidate) for candidate in self.of(value, depth - 1) if candidate.kind in kinds]
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
@@ -293,7 +285,7 @@ class Values:
             return [Value("iterable-dataset" if streams else kind, call)]
         if name in WRAPPERS or last in PASSED_ON or last == "next" or (last == "prepare" and len(call.args) == 1):
             passed = list(self.of(call.args[0], depth - 1)) if call.args else []
-            return [_element_of(value) for value in passed] if last == "next" else passed
+            return [element_of(value) for value in passed] if last == "next" else passed
         if functions := self._local(call):
             return [value for function in functions for result in returns(function) for value in self.of(result, depth - 1)]
         return self._made_elsewhere(call) or self._result(call, depth)
@@ -377,34 +369,3 @@ class Values:
 def _is_shown(node: ast.AST) -> bool:
     """``if __name__ == "__main__":``."""
     return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and dotted(node.test.left) == "__name__"
-
-
-def _several(value: Value) -> Value:
-    """A value in a list."""
-    return value._replace(kind="loaders") if value.kind == "loader" else value
-
-
-def _single(value: Value) -> Value:
-    """A value out of a list."""
-    return value._replace(kind="loader") if value.kind == "loaders" else value
-
-
-def _element_of(value: Value) -> Value:
-    """What iterating a value gives."""
-    kinds = {"loader": "batch", "loaders": "loader"}
-    return value._replace(kind=kinds.get(value.kind, value.kind))
-
-
-def device_text(names: Names, node: ast.expr | None) -> str:
-    """``cuda`` or ``cpu`` where an expression names that device; ``device`` for a name that stands for one; empty otherwise."""
-    if node is None:
-        return ""
-    value = names.constant(node)
-    if isinstance(value, str):
-        return value.partition(":")[0] if value.startswith(("cuda", "cpu", "mps", "xpu")) else ""
-    if isinstance(node, ast.Call) and names.qualified(node.func).startswith("torch.accelerator."):
-        return "device"
-    if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":
-        return device_text(names, argument(node, "type", 0) or keyword(node, "device")) or "device"
-    words = last_name(node.func if isinstance(node, ast.Call) else node).lower()
-    return "device" if words in ("device", "rank", "local_rank", "gpu", "gpu_id", "device_id", "dev", "torch_device", "cuda") else ""

@@ -1,0 +1,76 @@
+"""Conditions on tensors: what Python must wait for before it goes on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.bindings import Binding
+from sysperf.script.file import File
+from sysperf.script.nodes import dotted
+from sysperf.script.tensors import MAX_DEPTH, is_moved, is_reduced, tensor_of
+
+_ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
+
+
+def asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
+    """Conditions on tensors."""
+    asked: list[ast.If | ast.Assert | ast.IfExp] = [*file.tree.of(ast.If), *file.tree.of(ast.Assert), *file.tree.of(ast.IfExp)]
+    for test in (node.test for node in asked):
+        if of := _compared(file, test):
+            yield test, "if", of
+
+
+def _joined(test: ast.expr) -> list[ast.expr]:
+    """The conditions that a condition is made of: by `and` and `not`, or a truth or a count that is compared."""
+    if isinstance(test, ast.BoolOp):
+        return test.values
+    if isinstance(test, ast.UnaryOp):
+        return [test.operand]
+    return [test.left] if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.NotEq) else []
+
+
+def _compared(file: File, test: ast.expr) -> str:
+    """The tensor in a condition whose value Python must wait for; identity and membership need none."""
+    if parts := _joined(test):
+        return next((of for part in parts if (of := _compared(file, part))), "")
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE):
+        sides = (test.left, *test.comparators)
+        if any(tensor_of(file, part, sure=True) == "loss" for part in sides):
+            return "loss"
+        return "tensor" if any(_is_computed(file, part) for part in sides) else ""
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all", "sum") and not test.args:
+        return _compared(file, test.func.value)
+    if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKS:
+        return tensor_of(file, test.args[0])
+    return "tensor" if isinstance(test, ast.Name) and _is_read_elsewhere(file, test) else ""
+
+
+def _is_computed(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """Whether an expression is one value of a tensor on a device for certain: what `detach()` gave, the greatest of a batch."""
+    if _is_read_elsewhere(file, node):
+        return True
+    bindings = file.names.lookup(node, node.id) if isinstance(node, ast.Name) and depth else []
+    given = [binding for binding in bindings if isinstance(binding.value, ast.Call)]
+    if given and len(given) == len(bindings) and all(_is_computed_as(file, each, depth - 1) for each in given):
+        return True
+    kinds = file.values.kinds(node)
+    known = isinstance(node, ast.Name) and bool(kinds) and not any(value.guess for value in file.values.of(node))
+    return (
+        kinds == {"detached"}
+        or (known and kinds == {"tensor"})
+        or (is_reduced(node) and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
+    )
+
+
+def _is_computed_as(file: File, binding: Binding, depth: int) -> bool:
+    return binding.value is not None and not binding.path and not binding.element and _is_computed(file, binding.value, depth)
+
+
+def _is_read_elsewhere(file: File, node: ast.expr) -> bool:
+    """Whether `item` is called of a name, and nothing that it is given is a number but where it starts."""
+    name = dotted(node)
+    if not name or (file.names.scope(node, name), name) not in file.names.read:
+        return False
+    given = [binding.value for binding in file.names.lookup(node, name) if not isinstance(binding.value, ast.Constant)]
+    return bool(given) and all(value is not None and not file.values.is_a(value, "number", "array", "host") for value in given)

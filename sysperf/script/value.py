@@ -1,0 +1,48 @@
+"""One value of an expression: its kind, what made it, and the device that an expression names."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from sysperf.script.names import Names
+from sysperf.script.nodes import argument, keyword, last_name
+
+
+class Value(NamedTuple):
+    """What an expression is, and the call that made it, where that is in the file; a guess rests on the name alone."""
+
+    kind: str
+    origin: ast.AST | None = None
+    guess: bool = False
+
+
+def several(value: Value) -> Value:
+    """A value in a list."""
+    return value._replace(kind="loaders") if value.kind == "loader" else value
+
+
+def single(value: Value) -> Value:
+    """A value out of a list."""
+    return value._replace(kind="loader") if value.kind == "loaders" else value
+
+
+def element_of(value: Value) -> Value:
+    """What iterating a value gives."""
+    kinds = {"loader": "batch", "loaders": "loader"}
+    return value._replace(kind=kinds.get(value.kind, value.kind))
+
+
+def device_text(names: Names, node: ast.expr | None) -> str:
+    """``cuda`` or ``cpu`` where an expression names that device; ``device`` for a name that stands for one; empty otherwise."""
+    if node is None:
+        return ""
+    value = names.constant(node)
+    if isinstance(value, str):
+        return value.partition(":")[0] if value.startswith(("cuda", "cpu", "mps", "xpu")) else ""
+    if isinstance(node, ast.Call) and names.qualified(node.func).startswith("torch.accelerator."):
+        return "device"
+    if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":
+        return device_text(names, argument(node, "type", 0) or keyword(node, "device")) or "device"
+    words = last_name(node.func if isinstance(node, ast.Call) else node).lower()
+    return "device" if words in ("device", "rank", "local_rank", "gpu", "gpu_id", "device_id", "dev", "torch_device", "cuda") else ""
