@@ -134,6 +134,8 @@ class Bindings:
                 self.parameterized.add(owner)
             if name == "item" and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
                 self.read.add((self.scope(call, owner), owner))
+            if name == "register_buffer" and (buffer := _text(call.args)) and dotted(call.func).startswith("self."):
+                self._bind(self.scope(call, "self."), f"self.{buffer}", Binding(call))
             if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
                 self._updates.setdefault(owner, []).append(call)
 
@@ -308,6 +310,11 @@ def whole(binding: Binding) -> ast.expr | None:
         return binding.value
     parts = binding.value.elts if isinstance(binding.value, ast.Tuple) and not binding.element else []
     return parts[binding.path[0]] if len(binding.path) == 1 and binding.path[0] < len(parts) else None
+
+
+def _text(given: list[ast.expr]) -> str:
+    """The first argument, where it is written as a text."""
+    return given[0].value if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str) else ""
 
 
 def _function_of(node: ast.expr | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.bindings import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted
-from sysperf.script.tensors import MAX_DEPTH, is_moved, is_reduced, tensor_of
+from sysperf.script.tensors import MAX_DEPTH, is_moved, is_reduced, moved_tensor, tensor_of
 
 _ASKS = ("torch.isnan", "torch.isinf", "torch.isfinite", "math.isnan", "math.isinf", "math.isfinite")
 
@@ -38,12 +38,38 @@ def _compared(file: File, test: ast.expr) -> str:
         sides = (test.left, *test.comparators)
         if any(tensor_of(file, part, sure=True) == "loss" for part in sides):
             return "loss"
-        return "tensor" if any(_is_computed(file, part) for part in sides) else ""
-    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all", "sum") and not test.args:
-        return _compared(file, test.func.value)
-    if isinstance(test, ast.Call) and test.args and file.names.qualified(test.func) in _ASKS:
-        return tensor_of(file, test.args[0])
+        return next((_kind(file, part) for part in sides if _is_computed(file, part)), "")
+    if isinstance(test, ast.Call):
+        return _called(file, test)
+    if isinstance(test, ast.Attribute) and file.values.kinds(test) == {"parameter"} and dotted(test).startswith("self."):
+        return "parameter"  # its truth
     return "tensor" if isinstance(test, ast.Name) and _is_read_elsewhere(file, test) else ""
+
+
+def _called(file: File, test: ast.Call) -> str:
+    """The tensor whose values a call asks for: ``x.any()``, ``torch.isnan(x)``."""
+    if isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all", "sum") and not test.args:
+        return _compared(file, test.func.value) or _asked_whole(file, test.func.value)
+    return tensor_of(file, test.args[0]) if test.args and file.names.qualified(test.func) in _ASKS else ""
+
+
+def _kind(file: File, node: ast.expr) -> str:
+    return "parameter" if file.values.kinds(node) == {"parameter"} else "tensor"
+
+
+def _is_mask(file: File, node: ast.expr) -> bool:
+    return isinstance(node, ast.Compare) and bool(_asked_whole(file, node))
+
+
+def _asked_whole(file: File, node: ast.expr) -> str:
+    """What kind of tensor ``x.any()`` is asked of: one on a device for certain, or a comparison of some that lie there."""
+    if isinstance(node, ast.Compare):
+        return next((of for side in (node.left, *node.comparators) if (of := moved_tensor(file, side))), "")
+    values = file.values.of(node)
+    if not values or any(value.guess or value.kind not in ("tensor", "parameter", "detached", "output") for value in values):
+        return ""
+    compared = [value.origin for value in values if isinstance(value.origin, ast.Compare)]
+    return _kind(file, node) if all(_asked_whole(file, each) for each in compared) else ""
 
 
 def _is_computed(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
@@ -58,7 +84,9 @@ def _is_computed(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     known = isinstance(node, ast.Name) and bool(kinds) and not any(value.guess for value in file.values.of(node))
     return (
         kinds == {"detached"}
-        or (known and kinds == {"tensor"})
+        or (known and kinds <= {"tensor", "parameter"})
+        or (kinds == {"parameter"} and (dotted(node).startswith("self.") or is_reduced(node)))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_reduced(node) and _is_mask(file, node.func.value))
         or (is_reduced(node) and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
     )
 

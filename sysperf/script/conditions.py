@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from sysperf.script.names import Names
-from sysperf.script.nodes import last_name
+from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
 from sysperf.script.values import Values
 from sysperf.startup import lazy
@@ -140,3 +140,24 @@ def _is_remainder(node: ast.AST) -> bool:
 
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str | bool | None.__class__)
+
+
+def absent(test: ast.expr) -> str:
+    """The container that a condition says something is not in yet: ``if key not in made:``."""
+    return dotted(test.comparators[0]) if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) else ""
+
+
+def fills(statement: ast.If, container: str) -> bool:
+    """Whether a condition puts into a container what was not there: ``made[key] = …``."""
+    targets = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
+    return any(isinstance(target, ast.Subscript) and dotted(target.value) == container for target in targets)
+
+
+def missing(test: ast.expr) -> str:
+    """The name that a condition says is not there yet."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        return dotted(test.left)
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
+    if isinstance(asked, ast.Call) and last_name(asked.func) == "isinstance" and asked.args:
+        return dotted(asked.args[0])  # it is converted, and then is what it has to be
+    return dotted(asked) if asked is not None else ""

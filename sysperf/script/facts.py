@@ -56,7 +56,7 @@ class Sync(Site, kw_only=True):
     how: Annotated[
         str | None, fact("item, cpu, numpy, tolist, type, float, int, bool, print, set_postfix, copy (into the host's memory), if")
     ] = None
-    of: Annotated[str | None, fact("loss, output, batch or tensor")] = None
+    of: Annotated[str | None, fact("loss, output, batch, tensor, or parameter (of a model: also its gradient, or a buffer)")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
     needed: Annotated[bool | None, fact("null: ranks agree on the value, or an input is checked by it; else false")] = None
     paced: Annotated[bool | None, fact("its loop, or the function that makes its step, acts in an environment each time")] = None

@@ -44,6 +44,8 @@ PASSED_ON = frozenset(
     ("tqdm", "progress_bar", "enumerate", "zip", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders")
 )
 """Functions whose elements are those of their argument."""
+LISTED = ("list", "tuple", "reversed")
+"""Functions that make a list of what they go through."""
 SAME = frozenset(
     (
         "double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view",
@@ -97,13 +99,17 @@ HOSTED = lazy(
 )
 """Names with `loss` in them that stand for numbers, settings and containers."""
 SETTINGS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")
+OF_MODELS = ("parameters", "buffers", "named_parameters", "named_buffers")
+"""Methods of a model that give its tensors one by one, the latter two with their names."""
+LOSS_METHODS = lazy(r"(compute_|calc(ulate)?_|get_)?(loss|nll|elbo)(_fn|_function)?|neg_log_likelihood|log_prob")
+"""Methods of a model that go through it to a loss."""
 NUMBERS = frozenset(
     ("item", "tolist", "numpy", "size", "dim", "numel", "nelement", "ndimension", "get_device", "data_ptr", "is_contiguous")
 )
 """Methods of a tensor whose result is none."""
 DESCRIBING = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout", "names", "grad_fn", "itemsize"))
 OF_MASKS = ("nonzero", "sum", "cumsum", "argmax", "argsort", "sort", "topk", "long", "int")
-ON_DEVICE = ("loss", "tensor", "output", "batch")
+ON_DEVICE = ("loss", "tensor", "output", "batch", "parameter")
 TENSORS = (*ON_DEVICE, "detached")
 _NAMED = {
     "accelerate.Accelerator": "accelerator",
@@ -112,6 +118,7 @@ _NAMED = {
     "comet_ml.start": "comet",
     "timm.create_model": "model",
     "torch.nn.utils.clip_grad_norm_": "tensor",
+    **dict.fromkeys(("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.nn.Buffer", "self.register_buffer"), "parameter"),
     **dict.fromkeys(("len", "int", "float", "round"), "number"),
     **_DATASETS,
     **dict.fromkeys(LOADERS, "loader"),

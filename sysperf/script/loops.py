@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sysperf.script.conditions import Conditions
+from sysperf.script.conditions import Conditions, absent, fills, missing
+from sysperf.script.kinds import LOSS_METHODS
 from sysperf.script.names import Names
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.steps import CALLBACK_HOOKS, MAX_DEPTH, STEP_HOOKS, Steps
@@ -25,6 +26,8 @@ _HELD_OUT = lazy(
     r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)|_*(data_?)?(loader|dl)_(test|val|valid|validation|eval|dev)"
 )
 """Loaders of data that nothing is trained on."""
+_READS = frozenset(("item", "cpu", "numpy", "tolist", "argmax", "detach"))
+"""Methods whose result nobody differentiates."""
 _CRITERION = lazy(r"\w*(Loss|LossCompute|Criterion)")
 """Classes whose forward pass is a part of each step."""
 Places = tuple[tuple[Function, int, bool], ...]
@@ -67,7 +70,22 @@ class Loops(Steps):
         calls = [part for statement in body for part in within(statement) if isinstance(part, ast.Call)]
         inside = [part for statement in loop.body for part in within(statement) if isinstance(part, ast.Call)]
         modes = _modes(inside) or _modes(call for call in calls if call.lineno <= loop.lineno)
-        return modes[-1:] == ["eval"] and not (function is not None and any(self._trains_in_a_hook(call, function) for call in calls))
+        hooked = function is not None and any(self._trains_in_a_hook(call, function) for call in calls)
+        return not hooked and (modes[-1:] == ["eval"] or (not modes and self._only_reads(loop, inside, calls)))
+
+    def _only_reads(self, loop: ast.For | ast.AsyncFor, inside: list[ast.Call], calls: list[ast.Call]) -> bool:
+        """Whether a loop calls a model only to read numbers and results of it: nothing around it is differentiated."""
+        if not self._calls_model(loop) or any(isinstance(part, ast.Yield) for part in within(loop)):
+            return False
+        steps = [outer for outer in self.steps if outer not in self._tree.ancestors(loop)]
+        differs = (call for call in calls if last_name(call.func) in ("backward", "grad", "manual_backward"))
+        if any(not any(outer in self._tree.ancestors(call) for outer in steps) for call in differs):
+            return False
+        return any(last_name(call.func) in _READS and self._reads_tensor(call) for call in inside)
+
+    def _reads_tensor(self, call: ast.Call) -> bool:
+        """Whether what is read comes from a model or a loss, through methods and functions of it."""
+        return any(self._values.is_a(part, "output", "loss", "detached") for part in within(call) if isinstance(part, ast.Name | ast.Call))
 
     def _trains_in_a_hook(self, call: ast.Call, function: Function) -> bool:
         """Whether a function within another makes a backward pass: the model that it is registered with calls it."""
@@ -114,8 +132,10 @@ class Loops(Steps):
         return [call for call in calls if self.is_model(call)]
 
     def is_model(self, call: ast.Call) -> bool:
-        """Whether a model is called: ``model(x)``, ``model.forward(x)``."""
-        called = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" else call.func
+        """Whether a model is called: ``model(x)``, ``model.forward(x)``, ``model.loss(x, y)``."""
+        method = call.func if isinstance(call.func, ast.Attribute) else None
+        whole = method is not None and (method.attr == "forward" or LOSS_METHODS.fullmatch(method.attr))
+        called = method.value if method is not None and whole else call.func
         return self._values.is_a(called, "model", "lightning")
 
     def is_backward_alone(self, node: ast.AST) -> bool:
@@ -234,19 +254,19 @@ class Loops(Steps):
         ``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.set(size)``.
         """
         tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
-        if any(_fills(statement, container) for test in tests if (container := _absent(test))):
+        if any(fills(statement, container) for test in tests if (container := absent(test))):
             return True
-        asked = [name for name in map(_missing, tests) if name]
-        if any(_fills(statement, kept) for name in asked for kept in self._looked_up_in(statement, name)):
+        asked = [name for name in map(missing, tests) if name]
+        if any(fills(statement, kept) for name in asked for kept in self._looked_up_in(statement, name)):
             return True
-        missing = {name for name in asked if name.startswith("self.")}
-        if not missing:
+        owned = {name for name in asked if name.startswith("self.")}
+        if not owned:
             return False
         parts = [part for one in statement.body for part in within(one)]
         called = [part for part in parts if isinstance(part, ast.Call) and dotted(part.func).startswith("self.")]
         methods = [method for call in called for method in self._names.functions.get(last_name(call.func), ())]
         parts += [part for method in methods for part in within(method)]
-        return any(dotted(target) in missing for part in parts if isinstance(part, ast.Assign) for target in part.targets)
+        return any(dotted(target) in owned for part in parts if isinstance(part, ast.Assign) for target in part.targets)
 
     def _looked_up_in(self, node: ast.AST, name: str) -> list[str]:
         """The containers in which it was looked for what a name stands for: ``made = known.get(key)``."""
@@ -300,27 +320,6 @@ def _asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
 def _keeps_results(decorator: ast.expr) -> bool:
     """``@functools.lru_cache(maxsize=None)``, ``@cache``: what was computed once is not computed again."""
     return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in ("lru_cache", "cache", "cached_property")
-
-
-def _absent(test: ast.expr) -> str:
-    """The container that a condition says something is not in yet: ``if key not in made:``."""
-    return dotted(test.comparators[0]) if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) else ""
-
-
-def _fills(statement: ast.If, container: str) -> bool:
-    """Whether a condition puts into a container what was not there: ``made[key] = …``."""
-    targets = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
-    return any(isinstance(target, ast.Subscript) and dotted(target.value) == container for target in targets)
-
-
-def _missing(test: ast.expr) -> str:
-    """The name that a condition says is not there yet."""
-    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
-        return dotted(test.left)
-    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
-    if isinstance(asked, ast.Call) and last_name(asked.func) == "isinstance" and asked.args:
-        return dotted(asked.args[0])  # it is converted, and then is what it has to be
-    return dotted(asked) if asked is not None else ""
 
 
 def _is_alarm(asked: ast.If) -> bool:

@@ -39,7 +39,11 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
         return None
     raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
-    if (raises and of != "loss") or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_of_the_host(file, node):
+    if (
+        (raises and of not in ("loss", "parameter"))
+        or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2])
+        or _is_of_the_host(file, node)
+    ):
         return None
     return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
 

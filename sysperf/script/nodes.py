@@ -18,9 +18,14 @@ def dotted(node: ast.AST) -> str:
 
 def item_name(node: ast.AST) -> str:
     """``losses['total']`` for what has a name of its own in a dictionary; empty for everything else."""
+    owner, key = dotted(node.value) if isinstance(node, ast.Subscript) else "", item_key(node)
+    return f"{owner}[{key!r}]" if owner and key else ""
+
+
+def item_key(node: ast.AST) -> str:
+    """``params`` of ``group["params"]``; empty for everything else."""
     key = node.slice if isinstance(node, ast.Subscript) else None
-    owner = dotted(node.value) if isinstance(node, ast.Subscript) else ""
-    return f"{owner}[{key.value!r}]" if owner and isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
 
 
 def last_name(node: ast.AST) -> str:

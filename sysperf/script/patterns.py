@@ -130,6 +130,7 @@ def _may_be_none(file: File, element: ast.Subscript) -> bool:
 
 def _recurs(loop: ast.For, counter: str) -> bool:
     """Whether a round needs the result of the one before: ``h = cell(x[t], h)``, ``h[0] = cell(x[t], h[0])``, ``d[i] = d[i - 1]``."""
+    made_of: dict[str, set[str]] = {}
     for statement in (part for one in loop.body for part in within(one) if isinstance(part, ast.Assign)):
         given = {part.id for part in within(statement.value) if isinstance(part, ast.Name)}
         made = {
@@ -140,7 +141,20 @@ def _recurs(loop: ast.For, counter: str) -> bool:
         }
         if given & made or any(_is_carried(target, statement.value, counter) for one in statement.targets for target in within(one)):
             return True
-    return False
+        for name in made:
+            made_of.setdefault(name, set()).update(given)
+    return any(name in _all_of(name, made_of) for name in made_of)
+
+
+def _all_of(name: str, made_of: dict[str, set[str]]) -> set[str]:
+    """The names that one is made of, by way of others."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = made_of.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def _is_carried(target: ast.AST, value: ast.expr, counter: str) -> bool:

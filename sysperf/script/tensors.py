@@ -15,7 +15,7 @@ from sysperf.startup import lazy
 
 MAX_DEPTH = 3
 CHAINED = ("cpu", "detach", "float", "mean", "sum")
-TENSORS = ("loss", "output", "batch", "tensor", "detached")
+TENSORS = ("loss", "output", "batch", "tensor", "detached", "parameter")
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
 _MOVES = lazy(r"(\w+_)?to_(device|cuda|gpu)|(move|send|put)_(batch|data|tensors?|to|inputs?)(_\w+)?|cuda_batch|batch_cuda")
 """Functions that copy batches to a device."""

@@ -127,10 +127,12 @@ def _models_without(file: File, loop: Loop) -> bool:
 
 
 def _switches_off(scope: ast.AST) -> bool:
-    """Whether a statement turns gradients off: ``torch.set_grad_enabled(False)``, ``stack.enter_context(torch.no_grad())``."""
+    """Whether a statement turns gradients off: ``set_grad_enabled(False)``, ``stack.enter_context(no_grad())``, ``freeze(model)``."""
     calls = (part.value for part in within(scope) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
     return any(
         last_name(call.func) == "set_grad_enabled"
+        or ("freeze" in (name := last_name(call.func).lower()) and "unfreeze" not in name)
+        or (name == "requires_grad_" and any(isinstance(given, ast.Constant) and given.value is False for given in call.args))
         or (last_name(call.func) == "enter_context" and any(_is_no_grad(part) for given in call.args for part in _operands(given)))
         for call in calls
     )

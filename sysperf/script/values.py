@@ -6,6 +6,7 @@ import ast
 from functools import cached_property
 
 from sysperf.script.bindings import Binding
+from sysperf.script.declared import annotated, of_forward
 from sysperf.script.kinds import (
     BY_NAME,
     DESCRIBING,
@@ -14,10 +15,13 @@ from sysperf.script.kinds import (
     FROM_ARRAYS,
     HOSTED,
     JOINS,
+    LISTED,
     LOSS_CALLS,
+    LOSS_METHODS,
     MADE_ON_CPU,
     NUMBERS,
     OF_MASKS,
+    OF_MODELS,
     ON_DEVICE,
     OPTIMIZER_CLASSES,
     PASSED_ON,
@@ -30,7 +34,7 @@ from sysperf.script.kinds import (
 )
 from sysperf.script.links import Kinds
 from sysperf.script.names import Names
-from sysperf.script.nodes import argument, dotted, is_open, item_name, keyword, last_name
+from sysperf.script.nodes import argument, dotted, is_open, item_key, item_name, keyword, last_name
 from sysperf.script.parts import MAX_VALUES, alternatives, is_abstract, returns
 from sysperf.script.syntax import Function, Tree
 from sysperf.script.value import Value, device_text, element_of, several, single
@@ -158,7 +162,7 @@ class Values:
                 return [Value("loss", guess=True)]
             if node.attr == "data" and self.is_a(node.value, "loss"):
                 return [Value("detached", node)]
-            if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor")]:
+            if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor", "parameter")]:
                 return [] if node.attr in DESCRIBING else owner
         return self._guessed(node, name)
 
@@ -180,12 +184,7 @@ class Values:
             given = self._used(self._names.arguments(binding.parameter))
             known = [value for expression in given for value in self.of(expression, depth - 1)]
             known = known or [value for kinds in self._names.outside.given(*binding.parameter) for value in self._told(kinds)]
-            return (
-                known
-                or self._of_forward(*binding.parameter)
-                or self._annotated(*binding.parameter)
-                or self._of_namesake(*binding.parameter)
-            )
+            return known or self._declared(*binding.parameter) or self._of_namesake(*binding.parameter)
         if binding.value is None:
             return ()
         if binding.element:
@@ -199,21 +198,11 @@ class Values:
         used = [each for each in given if not any(_is_shown(parent) for parent in self._tree.ancestors(each))]
         return used or given
 
-    def _of_forward(self, function: Function, index: int) -> list[Value]:
-        """The parameters of a model's `forward` are tensors, unless an annotation or a default says otherwise."""
+    def _declared(self, function: Function, index: int) -> list[Value]:
+        """What a function says of a parameter itself, as the `forward` of a model or by an annotation."""
         owner = self._tree.parents.get(function)
-        if function.name != "forward" or not isinstance(owner, ast.ClassDef) or self.base_of(owner) not in ("model", "lightning"):
-            return []
-        arguments = [*function.args.posonlyargs, *function.args.args]
-        required = range(1, len(arguments) - len(function.args.defaults))
-        annotation = arguments[index].annotation if index in required else None
-        return [Value("tensor", guess=True)] if index in required and (annotation is None or "Tensor" in ast.dump(annotation)) else []
-
-    def _annotated(self, function: Function, index: int) -> list[Value]:
-        """What its annotation says of a parameter: ``loss: torch.Tensor``."""
-        annotation = [*function.args.posonlyargs, *function.args.args][index].annotation if index >= 0 else None
-        is_tensor = annotation is not None and self._names.qualified(annotation) in ("torch.Tensor", "Tensor")
-        return [Value("tensor")] if is_tensor else []
+        kind = self.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
+        return of_forward(kind, function, index) or annotated(self._names, function, index)
 
     def _of_namesake(self, function: Function, index: int) -> tuple[Value, ...]:
         """A loader that another function of the file makes under the name of a parameter that no call of the file gives."""
@@ -228,16 +217,16 @@ class Values:
 
     def _element(self, iterated: ast.expr, path: tuple[int, ...], depth: int) -> list[Value]:
         """What a loop gives: batches of a loader, counted by `enumerate`, beside others by `zip`."""
-        if depth <= 0:
-            return []
         iterated = self._shown(iterated)
         called = last_name(iterated.func) if isinstance(iterated, ast.Call) else ""
+        if depth <= 0 or called in OF_MODELS or item_key(iterated) == "params":
+            return [Value("parameter")] if depth > 0 and path == ((1,) if called.startswith("named") else ()) else []
         if isinstance(iterated, ast.Call) and iterated.args:
             if called in ("range", "trange") or (called == "enumerate" and path[:1] == (0,)):
                 return [Value("number")]
             if called == "zip":
                 return self._element(iterated.args[path[0]], path[1:], depth - 1) if path and path[0] < len(iterated.args) else []
-            if called == "enumerate" or called in PASSED_ON:
+            if called == "enumerate" or called in (*PASSED_ON, *LISTED):
                 return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
         if called in ("items", "values") and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
             named = self.of(iterated.func.value, depth - 1) if path[:1] == ((1,) if called == "items" else ()) else ()
@@ -249,7 +238,7 @@ class Values:
         """What a bar shows the progress of, or counts, under a name: ``bar = tqdm(zip(a, b))``."""
         bindings = self._names.lookup(iterated, dotted(iterated)) if dotted(iterated) else []
         value = bindings[0].value if len(bindings) == 1 and not bindings[0].path and not bindings[0].element else None
-        return value if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else iterated
+        return value if isinstance(value, ast.Call) and last_name(value.func) in (*PASSED_ON, *LISTED, *OF_MODELS) else iterated
 
     def _part(self, value: ast.expr, path: tuple[int, ...], depth: int) -> tuple[Value, ...] | list[Value]:
         """One of the values that a tuple, a call of a helper or `prepare` unpacks to, each worked out once."""
@@ -333,8 +322,8 @@ class Values:
         if method.attr in NUMBERS or method.attr.startswith("num_"):
             return [Value("array" if method.attr == "numpy" else "number")]
         owner = self.of(method.value, depth - 1)
-        if method.attr == "forward":
-            return self._called(owner, call)
+        if method.attr == "forward" or (LOSS_METHODS.fullmatch(method.attr) and any(value.kind == "model" for value in owner)):
+            return self._called(owner, call) if method.attr == "forward" else [Value("loss", call, guess=True)]
         home = method.attr == "cpu" or (method.attr == "to" and device_text(self._names, argument(call, "device", 0)) == "cpu")
         if home and (not owner or any(value.kind in TENSORS for value in owner)):
             return [Value("array" if owner else "host", call)]

@@ -159,3 +159,49 @@ def test_a_batch_lies_on_the_host_as_the_loader_gives_it(first: str, shown: bool
 def _line(hypothesis: Finding) -> int:
     assert hypothesis.place is not None
     return hypothesis.place.line or 0
+
+
+@pytest.mark.parametrize(
+    ("loop", "shown"),
+    [
+        ("right += (model(x).argmax(1) == y).sum().item()", True),
+        ("kept.append(model(x).detach().cpu())", True),
+        ("right += model.loss(x, y).item()", True),
+        ("right = right + model(x).mean()", False),  # which may be differentiated by whoever asked for it
+        ("model(x)", False),  # statistics of batch norm
+        ("with torch.no_grad(): right += model(x).sum().item()", False),
+        ("yield model(x).detach()", False),
+    ],
+)
+@pytest.mark.parametrize(("before", "trains"), [("", False), ("(model(x) - y).sum().backward()", True), ("freeze(model)", True)])
+def test_an_evaluation_may_have_no_eval(loop: str, shown: bool, before: str, trains: bool) -> None:
+    """What a loop over a loader only reads is differentiated nowhere."""
+    text = f"""
+    import torch
+    def accuracy(model, loader, right=0):
+        {before or "pass"}
+        for x, y in loader:
+            x, y = x.cuda(), y.cuda()
+            {loop}
+        return right
+    for epoch in range(3):
+        accuracy(torch.nn.Linear(3, 3).cuda(), torch.utils.data.DataLoader(rows, num_workers=3))
+    """
+    assert ("program.gradients-in-evaluation" in hits(text)) == (shown and not trains)
+
+
+def test_a_model_is_evaluated_by_its_loss() -> None:
+    """An epoch that goes on with a sum over held-out data."""
+    text = """
+    import torch
+    for epoch in range(3):
+        model.train()
+        for x, y in train_loader:
+            model.loss(x.cuda(), y.cuda()).backward()
+            optimizer.step()
+        model.eval()
+        total = 0
+        for x, y in val_loader:
+            total += model.loss(x.cuda(), y.cuda())
+    """
+    assert hits(text)["program.gradients-in-evaluation"] == [10]

@@ -23,3 +23,21 @@ class Net(torch.nn.Module):
 def test_elements_are_as_many_as_a_tensor_is_large(rows: str, shown: bool) -> None:
     """A number of outputs, cells or degrees counts what lies in a list."""
     assert ("program.element-loop" in hits(ELEMENTS.format(rows))) == shown
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [("u = h + x[i]\n        h = self.reset(u)", False), ("u = self.net(x[i])\n        h = self.reset(u)", True)],
+)
+def test_a_state_may_be_carried_by_way_of_others(state: str, shown: bool) -> None:
+    """Neurons that fire: the potential of the round before is in the next one's."""
+    text = f"""import torch
+class Net(torch.nn.Module):
+    def forward(self, y):
+        x = self.net(y)
+        h, out = 0, []
+        for i in range(y.shape[0]):
+            {state.replace("        h", "            h")}
+            out.append(h)
+"""
+    assert ("program.element-loop" in hits(text)) == shown
