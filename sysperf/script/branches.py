@@ -41,8 +41,8 @@ def _compared(file: File, test: ast.expr) -> str:
         return next((_kind(file, part) for part in sides if _is_computed(file, part)), "")
     if isinstance(test, ast.Call):
         return _called(file, test)
-    if isinstance(test, ast.Attribute) and file.values.kinds(test) == {"parameter"} and dotted(test).startswith("self."):
-        return "parameter"  # its truth
+    if isinstance(test, ast.Attribute):
+        return "parameter" if _is_own(file, test) else ""  # its truth
     return "tensor" if isinstance(test, ast.Name) and _is_read_elsewhere(file, test) else ""
 
 
@@ -51,6 +51,12 @@ def _called(file: File, test: ast.Call) -> str:
     if isinstance(test.func, ast.Attribute) and test.func.attr in ("any", "all", "sum") and not test.args:
         return _compared(file, test.func.value) or _asked_whole(file, test.func.value)
     return tensor_of(file, test.args[0]) if test.args and file.names.qualified(test.func) in _ASKS else ""
+
+
+def _is_own(file: File, node: ast.expr) -> bool:
+    """Whether an expression is a parameter or a buffer of the model itself: ``self.initialized``."""
+    named = bool(file.words & {"Parameter", "register_buffer"}) and dotted(node).startswith("self.")
+    return named and file.values.kinds(node) == {"parameter"}
 
 
 def _kind(file: File, node: ast.expr) -> str:
@@ -85,7 +91,7 @@ def _is_computed(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     return (
         kinds == {"detached"}
         or (known and kinds <= {"tensor", "parameter"})
-        or (kinds == {"parameter"} and (dotted(node).startswith("self.") or is_reduced(node)))
+        or (kinds == {"parameter"} and (is_reduced(node) or _is_own(file, node)))
         or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_reduced(node) and _is_mask(file, node.func.value))
         or (is_reduced(node) and (bool(kinds & {"output"}) or ("batch" in kinds and is_moved(file, node))))
     )

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
-from sysperf.script.kinds import OPTIMIZER_CLASSES
+from sysperf.script.kinds import OF_MODELS, OPTIMIZER_CLASSES
 from sysperf.script.loops import Where
 from sysperf.script.nodes import last_name
 from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
 
 _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "clamp_"))
+_GIVEN_BY = frozenset((*OF_MODELS, "param_groups"))
 _AVERAGES = lazy(r"\w*(EMA|Ema(?![a-z])|MovingAverage|Averaged?(Model|Weights|Parameters))\w*")
 """Classes that keep averages of weights."""
 _AVERAGING = lazy(r"_*(soft_update|polyak)\w*|\w*(ema|momentum|moving_average)_update\w*|\w*update_(ema|momentum|moving_averages?)(_\w+)?")
@@ -23,7 +24,7 @@ _AVERAGING = lazy(r"_*(soft_update|polyak)\w*|\w*(ema|momentum|moving_average)_u
 def patterns(file: File) -> Iterator[Pattern]:
     """The first loop of each function that changes what it goes through, where that are parameters or their gradients."""
     told: set[ast.AST | None] = set()
-    for loop in file.tree.of(ast.For):
+    for loop in file.tree.of(ast.For) if file.words & _GIVEN_BY else ():
         function = file.tree.function_of(loop)
         if function in told or loop in file.loops.steps or not _gives_parameters(file, loop):
             continue
