@@ -19,6 +19,9 @@ def asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
     for test in (node.test for node in asked):
         if of := _compared(file, test):
             yield test, "if", of
+    for loop in file.tree.of(ast.While):
+        if _compared(file, loop.test) == "parameter":  # of others it is known that they end the loop
+            yield loop.test, "if", "parameter"
 
 
 def _joined(test: ast.expr) -> list[ast.expr]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import calls, evaluation, layers, loaders, patterns, syncs, training, transfers, updates
+from sysperf.script import calls, evaluation, halves, layers, loaders, patterns, syncs, tensors, training, transfers, updates
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.links import Surroundings
@@ -66,7 +66,7 @@ def facts(file: File) -> Script:
         cudnn_benchmark=_sets(found_settings, "cudnn.benchmark"),
         deterministic="torch.use_deterministic_algorithms" in names or _sets(found_settings, "cudnn.deterministic"),
         loaders=tuple(loaders.loaders(file)),
-        loops=tuple(training.step_loops(file)),
+        loops=(*training.step_loops(file), *(training.evaluation_at(file, call) for call in halves.evaluating_calls(file))),
         calls=found_calls,
         syncs=tuple(syncs.syncs(file)),
         transfers=tuple(transfers.transfers(file)),
@@ -82,9 +82,7 @@ def surroundings(file: File) -> Surroundings:
     """Return where a file computes and whether it trains, by itself and by what others say of it."""
     heard = file.names.outside.news.around
     device = _device(file, _frameworks(file)) or heard.device
-    moves = heard.moves or any(
-        transfers.is_to_device(file, call) for call in file.tree.of(ast.Call) if last_name(call.func) in ("to", "cuda")
-    )
+    moves = heard.moves or any(tensors.sends(file, call) for call in file.tree.of(ast.Call))
     gpu = bool(device) or moves or heard.gpu or any(_DEVICE_WORDS.fullmatch(word) for word in _said(file))
     return Surroundings(device=device, gpu=gpu, moves=moves, trains=_trains(file))
 

@@ -146,17 +146,17 @@ class Loops(Steps):
     def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
         """How often a piece of code runs, through the loop or function around it and the calls of that function."""
         guarded, child = False, node
-        asked: list[tuple[str, bool]] = []
+        named: list[tuple[str, bool]] = []
         for parent in self._tree.ancestors(node):
             guarded = guarded or self._seldom(parent, child)
             if isinstance(parent, ast.If) and child is not parent.test:
-                asked += _asked(parent.test, otherwise=child in parent.orelse)
+                named += asked(parent.test, otherwise=child in parent.orelse)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
                 return where
             if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp) and self._goes_through_loader(parent, child):
                 return Where("evaluation", guarded)
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-                where = self.of_function(parent, depth, tuple(asked))
+                where = self.of_function(parent, depth, tuple(named))
                 return where._replace(guarded=where.guarded or guarded)
             child = parent
         return Where("", guarded)
@@ -302,16 +302,16 @@ def _modes(calls: Iterable[ast.Call]) -> list[str]:
     return [last_name(call.func) for call in calls if last_name(call.func) in ("eval", "train") and not call.args]
 
 
-def _asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
+def asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
     """The names that a condition says are there, or are not: ``if x:``, ``if x is not None:``, ``if not x and y:``; its `else`, of one."""
     if isinstance(test, ast.BoolOp):
         return (
-            [each for part in test.values for each in _asked(part, otherwise=False)]
+            [each for part in test.values for each in asked(part, otherwise=False)]
             if isinstance(test.op, ast.And) and not otherwise
             else []
         )
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return [(name, not there) for name, there in _asked(test.operand, otherwise=otherwise)]
+        return [(name, not there) for name, there in asked(test.operand, otherwise=otherwise)]
     if isinstance(test, ast.Compare):
         return [(dotted(test.left), True)] if isinstance(test.ops[0], ast.IsNot) and not otherwise else []
     return [(dotted(test), not otherwise)] if dotted(test) else []

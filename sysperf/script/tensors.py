@@ -41,14 +41,14 @@ def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if value is not None and value.lineno > node.lineno:
                 continue  # it is moved only later
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
-            if any(_sends(file, call) for call in calls):
+            if any(sends(file, call) for call in calls):
                 return True
             if value is not None and depth and is_moved(file, value, depth - 1):
                 return True
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
 
 
-def _sends(file: File, call: ast.Call) -> bool:
+def sends(file: File, call: ast.Call) -> bool:
     """Whether a call copies what it is given to a device: ``x.to(device)``, ``to_device(batch, device)``."""
     if last_name(call.func) in ("to", "cuda"):
         return is_to_device(file, call)

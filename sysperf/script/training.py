@@ -38,9 +38,14 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 accumulates=False,
             )
     for call in _evaluated_between_steps(file):
-        site = file.site(call, Where("evaluation"))
-        yield StepLoop(**site, kind="evaluation", by="steps", no_grad=without_gradients(file, call), calls_model=True, accumulates=False)
+        yield evaluation_at(file, call, no_grad=without_gradients(file, call))
     yield from _hooks(file)
+
+
+def evaluation_at(file: File, call: ast.Call, *, no_grad: bool = False) -> StepLoop:
+    """A call that evaluates between the steps of a training, or between its epochs."""
+    site = file.site(call, Where("evaluation"))
+    return StepLoop(**site, kind="evaluation", by="steps", no_grad=no_grad, calls_model=True, accumulates=False)
 
 
 def _is_around_evaluation(file: File, loop: Loop) -> bool:

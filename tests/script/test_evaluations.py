@@ -205,3 +205,65 @@ def test_a_model_is_evaluated_by_its_loss() -> None:
             total += model.loss(x.cuda(), y.cuda())
     """
     assert hits(text)["program.gradients-in-evaluation"] == [10]
+
+
+HALVES = """
+import torch
+device = torch.device("cuda")
+def run(model, loader, {given}):
+    {before}
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        {forward}
+        if {asked}:
+            loss.backward()
+            optimizer.step()
+for epoch in range(9):
+    run(model, train_loader, {trains})
+    run(model, val_loader{evaluates})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "trains", "evaluates", "shown"),
+    [
+        ("optimizer=None", "optimizer is not None", "optimizer", "", True),
+        ("optimizer=None", "optimizer", "optimizer=optimizer", ", optimizer=None", True),
+        ("train", "train", "True", ", False", True),
+        ("*, train=True", "train", "train=True", ", train=False", True),
+        ("test=False", "not test", "False", ", True", True),
+        ("train", "train", "True", ", True", False),
+        ("train", "train or x is None", "True", ", False", False),
+        ("epoch", "epoch % 3", "epoch", ", epoch", False),
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "forward", "keeps"),
+    [
+        ("pass", "loss = criterion(model(x), y)", True),
+        ("torch.set_grad_enabled(True)", "loss = criterion(model(x), y)", False),
+        ("pass", "with torch.set_grad_enabled(train): loss = criterion(model(x), y)", False),
+        ("pass", "with torch.no_grad(): loss = criterion(model(x), y)", False),
+    ],
+)
+def test_one_function_trains_or_evaluates(
+    given: str, asked: str, trains: str, evaluates: str, shown: bool, before: str, forward: str, keeps: bool
+) -> None:
+    """Its caller says which, by what it leaves out."""
+    text = HALVES.format(given=given, asked=asked, trains=trains, evaluates=evaluates, before=before, forward=forward)
+    assert hits(text).get("program.gradients-in-evaluation", []) == ([14] if shown and keeps else [])
+
+
+def test_a_helper_moves_the_batches() -> None:
+    """A file that names no device, but a function that copies to one."""
+    text = """
+    import torch
+    from mine import move_to_device
+    def evaluate(model, loader, total=0):
+        with torch.no_grad():
+            for x, y in loader:
+                x, y = move_to_device(x, where), move_to_device(y, where)
+                total += torch.nn.functional.mse_loss(model(x), y).item()
+        return total
+    """
+    assert hits(text)["sync.per-step"] == [8]

@@ -62,6 +62,7 @@ def test_conditions_on_tensors(code: str, shown: bool) -> None:
         ("x = x * float(self.scale)", {"sync.per-step"}),
         ("if not self.ready: x = x + 1", {"sync.branch-on-loss"}),
         ("if self.scale > 3: x = x + 1", {"sync.branch-on-loss"}),
+        ("while self.ready < 3: x = x + 1", {"sync.branch-on-loss"}),
         ("if self.scale is not None and self.ready.shape[0] > 1: x = x + 1", set()),
         ("if self.size > 2 and self.scale.requires_grad: x = x * self.scale", set()),
         ("x = x * float(self.size)", set()),
