@@ -62,6 +62,7 @@ class Definitions:
             for alias in node.names
         }
         """What is imported from torch.nn."""
+        self._reading: dict[str, bool] = {}
         self._collect()
         self.trains = any(name in self.calls for name in ("backward", "step", "load_state_dict", "fit"))
 
@@ -232,12 +233,35 @@ class Definitions:
             if name in _OF_MODELS and isinstance(call.func.value, ast.Name) and (name not in ("train", "eval") or not call.args):
                 self._models.add(call.func.value.id)
             root = root_of(call.func)
-            if not needless.is_pure(name) and not (isinstance(root, ast.Name) and root.id in self.modules | self.foreign):
+            is_module = isinstance(root, ast.Name) and root.id in self.modules | self.foreign
+            if not is_module and not needless.is_pure(name) and not self.only_reads(name):
                 self._change(call.func.value, call)
         is_builtin = isinstance(call.func, ast.Name) and name in needless.BUILTINS  # set(rows) changes nothing
         if (needless.changes(name) and not is_builtin) or self._only_changes(call, name):
             for argument in call.args:
                 self._change(argument, call)
+
+    def only_reads(self, method: str) -> bool:
+        """Whether each method of this name in the file is seen to change nothing of its object, nor to give a part of it away."""
+        if method not in self._reading:
+            self._reading[method] = False  # of one that calls itself nobody knows
+            found = [function for function in self.tree.functions if function.name == method]
+            self._reading[method] = bool(found) and all(
+                self.tree.class_of(one) is not None and self._reads_object(node) for one in found for node in ast.walk(one)
+            )
+        return self._reading[method]
+
+    def _reads_object(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            return isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await | ast.Delete):
+            return False
+        if not isinstance(node, ast.Call):
+            return True
+        root, name = root_of(node.func), called(node)
+        if any(isinstance(part, ast.Name) and part.id == "self" for part in node.args) or not isinstance(root, ast.Name):
+            return isinstance(root, ast.Call | ast.BinOp | ast.Constant)
+        return root.id != "self" or needless.is_pure(name) or self.only_reads(name)
 
     def _only_changes(self, call: ast.Call, name: str) -> bool:
         """Whether a function of another file is called for what it does to what it gets, as `heappush(heap, row)` is."""

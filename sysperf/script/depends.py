@@ -107,19 +107,34 @@ class Depends(Definitions):
             stays = self.modules | self.foreign | self.given | needless.BUILTINS
             return NOTHING if name.id in stays or name.id in self.functions or name.id in self.classes else frozenset((UNKNOWN,))
         home = self.scope_of(definitions[0].node)
-        if (home, name.id) in self._busy:  # it is made of itself
+        own = self._comprehension_of(name)
+        key = (own or home, name.id)
+        if key in self._busy:  # it is made of itself
             return frozenset((DATA,))
-        if (known := self._known.get((home, name.id, self._loop))) is not None:
+        seen_from = (*key, self._loop)
+        if (known := self._known.get(seen_from)) is not None:
             return known
-        self._busy.add((home, name.id))
+        self._busy.add(key)
         try:
-            found = NOTHING.union(*(self._of_definition(one, name, home, depth + 1) for one in definitions))
+            found = NOTHING.union(
+                *(self._of_definition(one, name, home, depth + 1) for one in definitions if own is None or one.node is own)
+            )
             found |= self._put_in(name, home, depth)
         finally:
-            self._busy.discard((home, name.id))
+            self._busy.discard(key)
         found |= self._by_changes(name, home)
-        self._known[home, name.id, self._loop] = found
+        self._known[seen_from] = found
         return found
+
+    def _comprehension_of(self, name: ast.Name) -> ast.comprehension | None:
+        """The part of a comprehension that gives a name its value: it has its own names."""
+        for parent in self.tree.ancestors(name):
+            if isinstance(parent, ast.stmt):
+                return None
+            for part in parent.generators if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) else ():
+                if any(isinstance(node, ast.Name) and node.id == name.id for node in ast.walk(part.target)):
+                    return part
+        return None
 
     def _put_in(self, name: ast.Name, home: ast.AST, depth: int) -> On:
         """What is put into a container of this name where it is made."""

@@ -242,7 +242,7 @@ class _Stays:
             return True
         return isinstance(parent, _READING)
 
-    def _is_read_attribute(self, parent: ast.Attribute) -> bool:
+    def _is_read_attribute(self, parent: ast.Attribute) -> bool:  # noqa: PLR0911 - one answer for each kind of attribute
         if parent.attr in _SIZES:
             return True
         if not isinstance(parent.ctx, ast.Load):
@@ -250,19 +250,24 @@ class _Stays:
         call = self.tree.parents.get(parent)
         if not isinstance(call, ast.Call) or call.func is not parent:
             return not needless.changes(parent.attr) and self.is_read(parent)
-        if parent.attr in self._named or (needless.changes(parent.attr) and not needless.is_pure(parent.attr)):
+        if parent.attr in self._named:
+            return self.source.only_reads(parent.attr) and self.is_read(call)
+        if needless.changes(parent.attr) and not needless.is_pure(parent.attr):
             return False
         if isinstance(self.tree.parents.get(call), ast.Expr):
             return needless.is_pure(parent.attr)
         return self.is_read(call) if SHARES.match(parent.attr) else True
 
-    def _is_read_argument(self, call: ast.Call, argument: ast.AST) -> bool:
+    def _is_read_argument(self, call: ast.Call, argument: ast.AST) -> bool:  # noqa: PLR0911 - one answer for each kind of function
         """Whether a call only reads an argument: an expression, a keyword, or one with a star."""
         source, func, name = self.source, call.func, called(call)
         if needless.reports(name) or (isinstance(func, ast.Name) and source.is_model(func)):
             return True
         if name in self._named:
             return all(self._leaves(function, call, argument) for function in self._named[name])
+        if isinstance(func, ast.Name) and name in source.classes:
+            makers = [part for part in source.classes[name].body if isinstance(part, Function) and part.name in MAKERS]
+            return bool(makers) and all(self._leaves(maker, call, argument) for maker in makers)
         is_builtin = isinstance(func, ast.Name) and name in needless.BUILTINS and not source.definitions(func)
         if not is_builtin and (
             name[:1].isupper()
@@ -290,11 +295,12 @@ class _Stays:
         if arguments.vararg or arguments.kwarg:
             return False
         names = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        names = names[1:] if names[:1] in (["self"], ["cls"]) else names
         if isinstance(argument, ast.keyword):
             names = [name for name in names if name == argument.arg]
         elif isinstance(call.func, ast.Name) and not any(isinstance(one, ast.Starred) for one in call.args):
             names = names[call.args.index(argument) :][:1]  # type: ignore[arg-type]
-        return all(self._is_read_local(function, name) for name in names if name not in ("self", "cls"))
+        return all(self._is_read_local(function, name) for name in names)
 
     def _is_read_local(self, scope: ast.AST, name: str) -> bool:
         """Whether what a name of a function is given is only read by it; the name may get another value."""
@@ -311,8 +317,21 @@ class _Stays:
         targets: Sequence[ast.expr] = statement.targets if isinstance(statement, ast.Assign) else [statement.target]  # type: ignore[attr-defined]
         for target in targets:
             for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                if isinstance(part, ast.Attribute) and self._is_kept(part):
+                    continue
                 if not isinstance(part, ast.Name):
                     return False
                 if not self._is_read_local(self.source.scope_of(part), part.id):
                     return False
         return True
+
+    def _is_kept(self, target: ast.Attribute) -> bool:
+        """Whether an object only reads what its constructor keeps, wherever the attribute is named."""
+        key = f".{target.attr}"
+        if (self.tree.module, key) in self._read:
+            return True
+        self._read.add((self.tree.module, key))
+        makers = [self.tree.function_of(node) for node in self.source.changed(key)]
+        if any(maker is None or maker.name not in MAKERS for maker in makers):
+            return False
+        return all(self.is_read(other) for other in self._reads[target.attr] if isinstance(other.ctx, ast.Load))

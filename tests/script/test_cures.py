@@ -546,3 +546,36 @@ def test_one_call_in_a_line_may_be_the_same_in_each_step(call: str, cure: str) -
 
     assert cures.cure(text, line) == "loss"
     assert cures.of_part(text, line, call.partition("(")[0]) == cure
+
+
+KEPT = """\
+import torch
+from torch import nn
+rows = [i % 7 for i in range(40000)]
+
+class Weights:
+    def __init__(self, rows): self.rows = rows
+    def made(self):
+        found = [sum(1 for v in self.rows if v == c) for c in range(7)]
+        scaled = [v / sum(found) for v in found]
+        return torch.tensor(scaled)
+
+kept = Weights(rows)
+for x, y in loader:
+    loss = nn.functional.cross_entropy(net(x), y, weight=kept.made())
+    loss.backward()
+    optimizer.step()
+    {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "cure"),
+    [("print(loss)", "fixed"), ("kept.rows.append(3)", ""), ("kept.rows[0] = 3", ""), ("rows.append(3)", ""), ("kept.rows = rows", "")],
+)
+def test_what_an_object_keeps_stays_where_nobody_changes_it(after: str, cure: str) -> None:
+    """Each comprehension has names of its own: the second `v` is made of the first one's sums, and of nothing of its own."""
+    text = KEPT.format(after=after)
+    line = 1 + next(number for number, line in enumerate(text.splitlines()) if "cross_entropy" in line)
+
+    assert cures.of_part(text, line, "made") == cure
