@@ -72,7 +72,6 @@ class Fix(Record):
     needs: Annotated[Literal["", "root", "restart", "reboot", "reset"], fact("what acting takes")] = ""
     note: str = ""
     verify: Annotated[str, fact("condition that holds once the fix took")] = ""
-    act: Annotated[str, fact("name of what it does in the table `acts`; typed fixes have one by themselves")] = ""
     from_: Annotated[tuple[WitnessSource, ...], fact("of a cause: the witnesses that offer it; none named: all")] = msgspec.field(
         name="from", default=()
     )
