@@ -19,7 +19,7 @@ OTHERS = {
     "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF|MMIO unreliable|Lost access to MMIO BAR|PCIe error recovery failed",
     "region": r"pci resource is not valid|Tile without any CPU visible VRAM",
     "start": r"Fatal error during GPU init|Device initialization failed|(?:[a-z]{2,5}_init) of IP block \S{1,40} failed"
-    r"|LMEM not initialized by firmware|gpu post error|ring \S{1,40} test failed|IB test failed on|NOT added due to errors"
+    r"|LMEM not initialized by firmware|gpu post error|ring (?!kiq_)\S{1,40} test failed|IB test failed on|NOT added due to errors"
     r"|ib ring test failed|Failed to setup region|Failed to read back from memory region"
     r"|amdgpu_device_ip_(?:late_)?init failed|ACK should not assert"
     r"|Doesn't get (?:TRN_MSG_ACK|msg:[0-9]{1,4}|ack|READY_TO_ACCESS_GPU) from pf|VF exclusive mode timeout"
