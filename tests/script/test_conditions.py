@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.script.scripts import hits
+from tests.script.scripts import hits, judged
 
 STEP = """
 import torch
@@ -121,3 +121,12 @@ def test_a_number_of_an_optimizer_is_no_round(name: str, shown: bool) -> None:
                 return loss
     """
     assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("call", "confidence"), [('writer.add_scalar("loss", 1.0, step)', "low"), ('writer.add_image("x", x, step)', "medium")]
+)
+def test_a_number_in_a_log_is_cheap(call: str, confidence: str) -> None:
+    """A thread of the writer's takes it; an image is encoded where it is given."""
+    text = STEP.format("if True:").replace('writer.add_scalar("loss", 1.0, step)', call)
+    assert [each.confidence for each in judged(text).hypotheses if each.rule == "program.logging"] == [confidence]
