@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from sysperf.model.text import neutral, size
-from sysperf.trace.facts import Rank
+from sysperf.trace.facts import Rank, Trace
 from sysperf.trace.host_facts import Site
 from sysperf.trace.output.analysis import Analysis
 
 LARGE = 999.5
+MAX_NAME = 60
 MOST_OPERATORS, MIN_OPERATOR_PCT = 4, 2.0
 HEADLINES = {
     "input-bound": "Input-bound",
@@ -29,14 +32,23 @@ def longest_operators(rank: Rank) -> tuple[Site, ...]:
 def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(heads, a row for each rank): how busy it is, how long its steps, how long it waits for others, and what bounds it."""
     rows = []
-    for number, rank in enumerate(analysis.trace.ranks):
+    for name, rank in zip(_names(analysis.trace), analysis.trace.ranks, strict=True):
         figures, exchange = rank.figures, rank.collectives
         busy = figures.gpu_busy_pct_mean if rank.has_device else rank.cpu.operator_pct if rank.cpu else None
         shares = (busy, figures.nccl_pct, exchange.own_pct, exchange.waiting_pct)
         step = "" if rank.steps.median_ms is None else f"{rank.steps.median_ms:.1f}"
-        name = str(number if rank.rank is None else rank.rank)
         rows.append((name, step, *("" if share is None else f"{share:.1f}" for share in shares), HEADLINES[rank.verdict]))
     return ("rank", "step ms", "busy %", "collectives %", "alone %", "waits %", "verdict"), rows
+
+
+def _names(trace: Trace) -> list[str]:
+    """What the ranks are called: by their number, else their place; beside a number that several files have stands the file."""
+    numbers = [number if rank.rank is None else rank.rank for number, rank in enumerate(trace.ranks)]
+    if not trace.skew.doubles:
+        return [str(number) for number in numbers]
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(rank.file)) for rank in trace.ranks])
+    files = [neutral(os.path.relpath(os.path.abspath(rank.file), folder), MAX_NAME) for rank in trace.ranks]
+    return [f"{number} {file}" if number in trace.skew.doubles else str(number) for number, file in zip(numbers, files, strict=True)]
 
 
 BUSY_HEADS = ("share", "launched", "TFLOP/s", "of peak", "GB/s", "bound", "operator, shapes")

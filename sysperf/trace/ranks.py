@@ -142,7 +142,8 @@ def _late(caused: Mapping[int, Sequence[int]], by_step: Sequence[Mapping[int, in
     if 1 < len(alike) <= ranks / 2 and 100 * sum(lost[index] for index in alike) >= TOGETHER_PCT * whole:
         times = {index: [step[index] for step in by_step if index in step] if len(by_step) > 1 else caused[index] for index in alike}
         return alike if all(lost[index] ** 2 >= MIN_TIMES * sum(ns * ns for ns in times[index]) for index in alike) else []
-    is_late = ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole and _is_beyond_chance(caused, ordered[0])
+    each_time = by_step if len(by_step) >= MIN_STEPS else [{index: ns} for index, times in caused.items() for ns in times]
+    is_late = ordered and 100 * lost[ordered[0]] > ROTATES_BELOW * whole and _is_beyond_chance(each_time, ordered[0])
     return ordered[:1] if is_late else []
 
 
@@ -183,9 +184,12 @@ def _far_the_latest(lost: Counter[int]) -> int | None:
     return most if 100 * ns > ROTATES_BELOW * lost.total() and ns >= MUCH_MORE * next_ns else None
 
 
-def _is_beyond_chance(caused: Mapping[int, Sequence[int]], late: int) -> bool:
-    """Whether a rank comes late again and again. Of two ranks, one always causes more than half of the waiting, by one long pause maybe."""
-    signed = [ns if index == late else -ns for index, times in caused.items() for ns in times]
+def _is_beyond_chance(each_time: Iterable[Mapping[int, int]], late: int) -> bool:
+    """Whether a rank comes late again and again: what interrupts it once delays all collectives of a step.
+
+    Of two ranks, one always causes more than half of the waiting, by one long pause maybe.
+    """
+    signed = [2 * caused.get(late, 0) - sum(caused.values()) for caused in each_time]
     return sum(signed) ** 2 >= MIN_CHANCE**2 * sum(ns * ns for ns in signed)
 
 

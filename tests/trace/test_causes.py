@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from sysperf.model.finding import Gain
 from sysperf.report.analysis import render
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
-from sysperf.trace.facts import Trace
+from sysperf.trace.accounting.job_verdict import of_job
+from sysperf.trace.facts import Rank, Skew, Trace
 from sysperf.trace.host_facts import Cpu, Hole
 from sysperf.trace.rank_summary import Entry, RankSummary
 from sysperf.trace.ranks import compare
@@ -821,6 +823,31 @@ def test_a_rank_that_pauses_in_each_step_is_late_though_others_were_interrupted(
     assert compare(each, [{"time between operators": 24.0, "time in operators": 35.0}, pausing]).late == ()
 
 
+@pytest.mark.parametrize(("causes", "who"), [([60.0, -3.0, 2.0, -4.0, 3.0, -2.0, 4.0, -1.0], ()), ([9.0, 8.0, 11.0, 7.0, 10.0, 9.0], (1,))])
+def test_in_files_without_steps_each_collective_tells_who_is_late(causes: list[float], who: tuple[int, ...]) -> None:
+    """All of it may be one step. Of two ranks one is late by 60 ms once, as may be chance, and both by some ms in turn; or one always is."""
+    pairs = zip(*((max(0.0, ms), max(0.0, -ms)) for ms in causes), strict=True)
+    each = [
+        RankSummary(
+            number, 10**9, [Entry(f"{at}#0", 0, end, [(0, end)]) for at, end in enumerate(round((80 + ms) * 1e6) for ms in late)], {}
+        )
+        for number, late in enumerate(pairs)
+    ]
+
+    assert compare(each, [{"time between operators": 4.0}, {"time between operators": 4.0}]).late == who
+
+
+def test_of_files_of_one_rank_the_verdict_names_the_file() -> None:
+    """Which of them is meant is not told by the number that both have."""
+    ranks = tuple(
+        Rank(file=f"/runs/{name}.json", form="kineto", rank=0, verdict=word, why="why")
+        for name, word in (("first", "host-bound"), ("second", "compute-bound"))
+    )
+
+    assert of_job(ranks, Skew(doubles=(0,))) == ("compute-bound", "of /runs/second.json, why")
+    assert of_job(ranks, Skew()) == ("compute-bound", "of rank 0, why")
+
+
 def test_files_of_one_rank_are_not_compared(tmp_path: Path) -> None:
     """Two windows of rank 0: it waited for others in the first one, and that the second one was late is no news."""
     files = ranks_of_a_job(tmp_path, 3 * MS)[:2]
@@ -832,6 +859,7 @@ def test_files_of_one_rank_are_not_compared(tmp_path: Path) -> None:
     assert (result.trace.skew.doubles, result.trace.skew.late, result.trace.skew.matched) == ((0,), (), 0)
     assert {(rank.collectives.own_pct, rank.collectives.waiting_pct) for rank in result.trace.ranks} == {(None, None)}
     assert "Several files say that they are rank 0" in text
+    assert re.search(rf"0 {Path(files[0]).name} .* 0 {Path(files[1]).name} ", text)
     found = {finding.rule for finding in result.findings}
     assert "trust.rank-twice" in found
     assert "ddp.unequal-ranks" not in found

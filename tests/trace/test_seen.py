@@ -352,6 +352,28 @@ def test_a_rank_that_is_late_once_is_not_the_late_one(tmp_path: Path, times: int
     assert analyze(paths, rules()).analysis.trace.skew.late == who
 
 
+@pytest.mark.parametrize(("times", "who"), [(1, ()), (4, (1,))])
+def test_the_collectives_of_one_step_are_late_together(tmp_path: Path, times: int, who: tuple[int, ...]) -> None:
+    """Of two ranks, the second is 20 ms late at each of three collectives of a step: once, and by 6 ms in another one; or in most steps."""
+    paths = []
+    for rank in range(2):
+        machine = Machine()
+        for number in range(6):
+            begin, late_by = machine.now, 20_000 if 0 < number <= times else 6_000 if number == 5 else 300
+            for place in range(3):
+                is_late = rank == (1 if late_by > 300 else (number + place) % 2)
+                end = begin + (place + 1) * (late_by + 1_000)
+                machine.kernel(end - machine.now - (600 if is_late else 600 + late_by))
+                machine.now = machine.free[7]
+                machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
+                machine.now = end
+            machine.range(f"ProfilerStep#{number}", begin)
+        info = {"backend": "nccl", "rank": rank, "world_size": 2}
+        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+
+    assert analyze(paths, rules()).analysis.trace.skew.late == who
+
+
 def test_the_page_of_several_ranks_shows_who_waits_and_who_is_late(tmp_path: Path) -> None:
     """Its timeline has the rank that waits most, with the times in which it does, and the late one."""
     result = analyze(files := late(tmp_path, 1), rules())

@@ -49,4 +49,5 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
     aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank
-    return common, why if len(set(names)) == 1 else f"of rank {example if number is None else number}, {why}"
+    who = ranks[example].path if number in skew.doubles else f"rank {example if number is None else number}"
+    return common, why if len(set(names)) == 1 else f"of {who}, {why}"
