@@ -151,6 +151,9 @@ class Device(NamedTuple):
     multiprocessors: int | None = None
 
 
+SECOND = "another trace follows the first one in it, and was left out"
+
+
 class Damage:
     """What was wrong with the file itself."""
 
@@ -161,6 +164,11 @@ class Damage:
         self.is_open = False  # the text ends before all that it opened is closed
         self.dropped = 0  # events that the profiler says it lost
         self.reasons: list[str] = []  # what the profiler itself says that it could not record
+
+    @property
+    def breaks_off(self) -> bool:
+        """Whether events are missing behind those that were read."""
+        return self.truncated not in ("", SECOND)
 
 
 class Timeline:

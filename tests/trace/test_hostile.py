@@ -593,6 +593,150 @@ def test_a_last_launch_without_its_kernel_is_a_loss_where_events_are_lost(
     assert account(read(written(tmp_path, text[: len(text) - cut]))).steps.count == count
 
 
+def stepped(*, with_operators: bool, count: int = 8) -> list[list[dict[str, Any]]]:
+    """The events of steps of 100 kernels each, that of their range first."""
+    machine, each = Machine(), []
+    for number in range(count):
+        start, known = machine.now, len(machine.events)
+        for _ in range(100):
+            at = machine.now
+            machine.kernel(100)
+            machine.range("aten::mm", at, "cpu_op") if with_operators else None
+        machine.synchronize("cudaStreamSynchronize")
+        machine.range(f"ProfilerStep#{number}", start)
+        each.append([machine.events[-1], *machine.events[known:-1]])
+    return each
+
+
+OF_DEVICE = ("kernel", "cuda_runtime")
+
+
+@pytest.mark.parametrize(
+    ("buffers", "count"),
+    [((0, 1, 2, 5, 6, 7), 2), ((0, 1, 3, 4, 5, 7), 3), ((0, 1, 2, 3, 4, 5), 4), ((0, 1, 2), 1), ((0, 1), 0), ((3, 4), 0)],
+)
+def test_steps_whose_calls_and_kernels_a_cut_file_lost_are_none(tmp_path: Path, buffers: tuple[int, ...], count: int) -> None:
+    """Buffers are not written in the order of time: of eight steps, the file has the operators, and of some the calls and kernels."""
+    each = stepped(with_operators=True)
+    of_host = [event for events in each for event in events if event["cat"] not in OF_DEVICE]
+    of_device = [event for number in buffers for event in each[number] if event["cat"] in OF_DEVICE]
+
+    facts = account(read(written(tmp_path, json.dumps({"schemaVersion": 1, "traceEvents": of_host + of_device})[:-40])))
+
+    assert (facts.steps.count, facts.verdict) == (count, "healthy" if count else "cannot-tell")
+    assert count or "no two iterations" in facts.why
+
+
+@pytest.mark.parametrize(("lost", "count"), [(4, 7), (6, 4)])
+def test_a_step_of_which_a_lossy_file_has_nearly_all_kernels_is_whole(tmp_path: Path, lost: int, count: int) -> None:
+    """Of the fourth of eight steps, four or six of a hundred kernels are in a buffer that was lost: steps behind it go on."""
+    each = stepped(with_operators=False)
+    of_host = [event for events in each for event in events if event["cat"] != "kernel"]
+    kernels = [[event for event in events if event["cat"] == "kernel"] for events in each]
+    kernels[3] = kernels[3][lost:]
+    order = [event for events in kernels for event in events]
+
+    lossy = {"schemaVersion": 1, "WARNING": "12 records dropped", "traceEvents": [*of_host, *order]}
+    facts = account(read(written(tmp_path, lossy)))
+
+    assert facts.steps.count == count
+
+
+@pytest.mark.parametrize(("second", "verdict"), [("", "cannot-tell"), ("without marks", "healthy"), ("another trace", "healthy")])
+def test_kernels_of_a_part_of_the_first_step_tell_nothing(tmp_path: Path, second: str, verdict: str) -> None:
+    """What comes back in them is no step of a file whose own steps are all cut; without marks it is, and in front of another trace."""
+    first = [event for events in stepped(with_operators=False) for event in events]
+    marks = [event for event in first if event["cat"] not in OF_DEVICE]
+    kernels = [event for event in first if event["cat"] in OF_DEVICE]
+    for number, event in enumerate(event for event in kernels if event["cat"] == "kernel"):
+        event["name"] = "embedding" if number % 10 == 0 else event["name"]
+    if second == "another trace":
+        text = json.dumps([*marks[:1], *kernels[:201]]) + json.dumps(kernels)
+    else:
+        text = json.dumps({"schemaVersion": 1, "traceEvents": [*(() if second else marks), *kernels[:160]]})[:-40]
+
+    facts = account(read(written(tmp_path, text)))
+
+    assert facts.verdict == verdict
+
+
+def test_a_cut_file_of_one_marked_step_has_it(tmp_path: Path) -> None:
+    """All of it is there, and a kernel behind it."""
+    machine = Machine()
+    steps(machine, 1, lambda machine: [machine.kernel(100) for _ in range(100)] and machine.synchronize())
+    for _ in range(9):
+        machine.kernel(100)
+
+    facts = account(read(written(tmp_path, json.dumps(with_kernels(machine.events, 108))[:-40])))
+
+    assert (facts.steps.by, facts.steps.count, facts.verdict) == ("ProfilerStep", 1, "healthy")
+
+
+def test_a_cut_file_without_operators_may_have_steps_of_more_kernels(tmp_path: Path) -> None:
+    """Each third step has an evaluation: how many launches a step should have is not in the file."""
+    machine = Machine()
+    for number in range(8):
+        start = machine.now
+        for _ in range(100 if number % 3 else 200):
+            machine.kernel(100)
+        machine.synchronize()
+        machine.range(f"ProfilerStep#{number}", start)
+
+    assert account(read(written(tmp_path, json.dumps(with_kernels(machine.events, 1_000))[:-40]))).steps.count == 5
+
+
+def test_launches_of_a_kind_that_never_has_a_number_are_not_lost(tmp_path: Path) -> None:
+    """Not every driver says what a graph's launch did: of eight steps whose kernels are all there, a cut file has the first six at least."""
+    machine = Machine()
+    for number in range(8):
+        start = machine.now
+        for _ in range(100):
+            machine.kernel(100)
+        for _ in range(9):
+            machine.call("cudaGraphLaunch", 5)
+        machine.synchronize()
+        machine.range(f"ProfilerStep#{number}", start)
+
+    assert account(read(written(tmp_path, json.dumps(with_kernels(machine.events, 750))[:-40]))).steps.count == 6
+
+
+@pytest.mark.parametrize("mark", ["ProfilerStep#{}", ""])
+def test_in_front_of_another_trace_nothing_is_lost(tmp_path: Path, mark: str) -> None:
+    """The first one is whole, also where its last launch has no kernel, or it has no steps."""
+    events = with_kernels(marked(mark), 799)["traceEvents"]
+
+    facts = account(read(written(tmp_path, json.dumps(events) + json.dumps(events))))
+
+    assert "another trace" in facts.trust.truncated
+    assert (facts.verdict, facts.steps.count) == ("healthy", 7 if mark else 0)
+
+
+def test_what_a_profiler_dropped_does_not_cut_the_trace_in_front_of_another(tmp_path: Path) -> None:
+    """The last step ends behind the last call, as steps do."""
+    trace = with_kernels(marked("ProfilerStep#{}"), 800, WARNING="12 records dropped")
+
+    facts = account(read(written(tmp_path, json.dumps(trace) + json.dumps(trace))))
+
+    assert ("another trace" in facts.trust.truncated, facts.trust.dropped_events, facts.steps.count) == (True, 12, 7)
+
+
+def test_a_cut_file_with_two_whole_iterations_of_a_loader_is_judged(tmp_path: Path) -> None:
+    """They are too few to be looked for elsewhere, and enough for a window."""
+    facts = account(read(written(tmp_path, json.dumps(with_kernels(marked("loader"), 350))[:-40])))
+
+    assert (facts.window_rule, facts.steps.by, facts.verdict) == ("loader", "", "healthy")
+
+
+def test_a_marked_step_without_length_does_not_hide_others(tmp_path: Path) -> None:
+    """The file is whole, so what comes back in it are its iterations."""
+    events = marked("Optimizer.step#AdamW.step")
+    events.append({**events[-1], "name": "ProfilerStep#7", "ts": events[0]["ts"], "dur": 0})
+
+    facts = account(read(written(tmp_path, with_kernels(events, 800))))
+
+    assert (facts.steps.by, facts.steps.count) == ("optimizer", 6)
+
+
 def test_launches_of_which_none_has_a_kernel_tell_nothing_of_a_cut_file(tmp_path: Path) -> None:
     """The writer did not number them: all steps count but the first."""
     trace = with_kernels(marked("ProfilerStep#{}"), 800)
@@ -614,10 +758,14 @@ def test_of_a_cut_file_of_the_cpu_alone_all_steps_count(tmp_path: Path) -> None:
             machine.range("aten::mm", start, "cpu_op")
         machine.range(f"ProfilerStep#{number}", begun)
 
-    facts = account(read(written(tmp_path, json.dumps(machine.trace())[:-40])))
+    whole = machine.trace()
+    without_devices = {key: value for key, value in whole.items() if key != "deviceProperties"}
+    facts, maybe = (account(read(written(tmp_path, json.dumps(trace)[:-40]))) for trace in (without_devices, whole))
 
     assert (facts.verdict, facts.steps.count, facts.has_device) == ("compute-bound", 6, False)
     assert "breaks off" in facts.trust.truncated
+    assert (account(read(written(tmp_path, whole))).verdict, maybe.verdict) == ("compute-bound", "cannot-tell")
+    assert "names a device" in maybe.why
 
 
 def test_of_two_devices_a_cut_file_counts_the_steps_that_both_have_done(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from operator import eq
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting import losses
 from sysperf.trace.accounting.passes import are_layers, is_layer, is_step, outermost_modules, outermost_operators, passes_of_training
-from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_thread, loader_calls, lost_from, recorded
+from sysperf.trace.accounting.window import LONG_GAP_NS, Window, launching_thread, loader_calls, steps
 from sysperf.trace.host_facts import Steps
 from sysperf.trace.intervals import Interval, length, median
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Spans, Timeline
@@ -34,19 +35,20 @@ _PIECE = lazy(r"## |Torch-Compiled|CompiledF|nccl:|gloo:|c10d|FSDP::|record_para
 """Ranges that PyTorch has several of in a step, such as one a layer."""
 _NUMBERS = lazy(r"\d+")
 _OPTIMIZER = lazy(r"Optimizer\.step#")
+_MARKED = {"steady": "ProfilerStep", "all_steps": "ProfilerStep", "loader": "loader"}
 _OF_DEVICE = frozenset(("kernels", "operations", "pauses"))
 """Iterations as devices do them: what is lost is in none of them."""
 
 
 def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
     """(what was used, the iterations): marked steps, else optimizer steps, loader calls, NVTX ranges, the model's calls, what repeats."""
-    if window.rule in ("steady", "all_steps"):
-        return "ProfilerStep", list(window.steps)
-    lost = lost_from(timeline)
-    optimizer_steps = recorded(_between(timeline.ranges.spans_of(_optimizer_marks(timeline))), lost)
+    if window.rule in ("steady", "all_steps") or (losses.are_known(timeline) and steps(timeline)):
+        return _MARKED.get(window.rule, ""), list(window.steps)  # where none of the marked ones is whole, nor is what else repeats
+    lost = losses.begins(timeline)
+    optimizer_steps = losses.whole(timeline, _between(timeline.ranges.spans_of(_optimizer_marks(timeline))))
     if len(optimizer_steps) >= MIN_REPEATS:
         return "optimizer", _of_window(optimizer_steps, window) if window.rule == "loader" else optimizer_steps[1:]
-    loader_steps = recorded(_between(loader_calls(timeline).spans), lost)
+    loader_steps = losses.whole(timeline, _between(loader_calls(timeline).spans))
     if len(loader_steps) >= MIN_REPEATS:
         return "loader", loader_steps[1:]
     others: dict[str, Callable[[Timeline], list[Interval]]] = {
@@ -59,11 +61,12 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         "passes": lambda timeline: _between(passes_of_training(timeline)),
     }
     launching = _launching(timeline, window, lost)
-    named = recorded(_without_long_start(_annotations(timeline, is_step)), lost)
+    named = losses.whole(timeline, _without_long_start(_annotations(timeline, is_step)))
     if len(named) >= MIN_NAMED and _cover(named, launching) and not are_layers(timeline, window, len(named)):
         return "NVTX", named
     for by, candidates_of in others.items():
-        candidates = recorded(candidates_of(timeline), None if by in _OF_DEVICE else lost)
+        found = candidates_of(timeline)
+        candidates = found if by in _OF_DEVICE else losses.whole(timeline, found)
         if is_regular(candidates, launching if by in ("NVTX", "modules", "passes") else window) and not are_layers(
             timeline, window, len(candidates)
         ):

@@ -30,7 +30,9 @@ def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] =
     early = sum(at is not None and start < at for start, at in zip(rows.start, launches.times, strict=True))
     total = len(rows)
     overlaps, dependent = _overlaps(timeline)
-    used = _device_use(timeline) if KERNELS in unrecorded or not (total or timeline.accelerator) else ""
+    is_silent = not (total or timeline.accelerator)
+    used = _device_use(timeline) if KERNELS in unrecorded or is_silent else ""
+    cut_before = is_silent and damage.breaks_off and bool(timeline.devices)
     return Trust(
         gpu_ops=total,
         gpu_before_launch=early,
@@ -43,7 +45,7 @@ def examine(timeline: Timeline, launches: Launches, unrecorded: frozenset[str] =
         dropped_events=damage.dropped,
         truncated=damage.truncated,
         reasons=tuple(damage.reasons),
-        device_missing=bool(used) or KERNELS in unrecorded or timeline.mixed,
+        device_missing=bool(used) or KERNELS in unrecorded or timeline.mixed or cut_before,
         mixed_programs=timeline.mixed,
         calls_recorded=len(timeline.calls) > 0,
         device_use=used,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sysperf.trace.accounting.window import DEVICE_STEPS
+from sysperf.trace.accounting.window import DEVICE_STEPS, GPU_EXTENT
 from sysperf.trace.declared import LAUNCHES
 from sysperf.trace.device_facts import Figures
 from sysperf.trace.facts import Rank, Trust
 from sysperf.trace.host_facts import Cpu, HostWork
+from sysperf.trace.timeline import KERNELS, SECOND
 
 MIN_EXPOSED_PCT = 15.0
 MIN_BUSY_PCT = 80.0
@@ -91,6 +92,8 @@ def _missing(trust: Trust) -> str:
         return f"`{trust.device_use}` was recorded, and nothing that the device did: the profiler could not observe it"
     if trust.device_use:
         return f"`{trust.device_use}` works on a device, and the file has no kernels of it: profile with its activity, too"
+    if KERNELS not in trust.unrecorded:
+        return f"the file names a device, and what that did is not in it: {trust.truncated}"
     return "the file has no table of kernels, so whether a device worked is unknown: record it, too (nsys profile --trace cuda,nvtx)"
 
 
@@ -125,6 +128,8 @@ def _of_device(rank: Rank) -> Verdict:
 def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
     """Why the file does not tell what bounds the program; empty where it does."""
     figures, unexplained = rank.figures, unexplained_pct(rank.figures)
+    if rank.trust.truncated not in ("", SECOND) and rank.window_rule == GPU_EXTENT and not rank.steps.by:
+        return f"the file is not whole, and no two iterations in it are: {rank.trust.truncated}"
     if (share < MIN_EXPOSED_PCT or verdict in _OF_HOST) and (short := _too_short(rank)):
         return short
     if unexplained > max(share, MIN_EXPOSED_PCT) and busy < MIN_BUSY_PCT:

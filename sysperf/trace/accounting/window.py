@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
+from sysperf.trace.accounting import losses
 from sysperf.trace.intervals import Interval, Intervals, clip, median, overlap, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import OPERATOR, Timeline
@@ -17,7 +18,8 @@ from sysperf.trace.timeline import OPERATOR, Timeline
 DEVICE_STEPS = "device_steps"
 GPU_EXTENT = "gpu_extent"
 LONG_GAP_NS = 1_000_000
-MIN_LOADER_CALLS = 4
+MIN_ITERATIONS = 2
+"""From one call of the loader to the next, without the first."""
 MIN_STEPS_TO_DROP_ONE = 3
 STEP_MARKS = "ProfilerStep", "Optimizer.step#", "enumerate(DataLoader)#"
 """How the names of ranges start of which a program has one in each step."""
@@ -126,10 +128,9 @@ def optimizer_steps(timeline: Timeline, processes: Collection[int] = ()) -> list
 def primary(timeline: Timeline) -> Window | None:
     """The window that figures are about; None where there is nothing with a duration."""
     marked, loads = (_kept(spans, timeline.cut) for spans in (_recorded_steps(timeline), loader_calls(timeline).spans))
-    lost = lost_from(timeline)
-    marked, loads = recorded(marked, lost), recorded(loads, lost)
-    window = _of_steps(marked)
-    return _without_tail(window, timeline) if window else _of_loader(loads) or extent(timeline)
+    window = _of_steps(_without_first(losses.whole(timeline, marked), marked))
+    asked = list(itertools.pairwise(start for start, _ in loads))
+    return _without_tail(window, timeline) if window else _of_loader(losses.whole(timeline, asked[1:])) or extent(timeline)
 
 
 def on_device(window: Window, timeline: Timeline, launched: Sequence[int | None]) -> Window:
@@ -170,35 +171,14 @@ def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:
     return steps_in_order if cut is None else [step for step in steps_in_order if step[1] <= cut][:-1]
 
 
-def lost_from(timeline: Timeline) -> int | None:
-    """Return when the host made the first of those last launches of a damaged file whose operations are not in it; None: there are none.
+def _without_first(whole: list[Interval], marked: list[Interval]) -> list[Interval]:
+    """Return these without the first of all marked ones where there are enough of those: it is seldom like the others."""
+    return whole[1:] if len(marked) >= MIN_STEPS_TO_DROP_ONE and whole[:1] == marked[:1] else whole
 
-    A profiler writes down last what devices did. Of a file that is cut, they seem to have done nothing in the last steps.
-    Some write calls among the operations: what such a file has lost begins behind its last call.
-    """
-    damage, calls, texts = timeline.damage, timeline.calls, timeline.names.texts
-    if not timeline.operations or not (damage.truncated or damage.dropped):
+
+def _of_steps(kept: list[Interval]) -> Window | None:
+    if not kept:
         return None
-    launches = {name for name in set(calls.name) if by_name.is_launch_call(texts[name])}
-    done = set(timeline.operations.correlation)
-    made = sorted(
-        (start, number in done) for start, number, name in zip(calls.start, calls.correlation, calls.name, strict=True) if name in launches
-    )
-    lost = list(itertools.takewhile(lambda launch: not launch[1], reversed(made)))
-    if len(lost) == len(made):
-        return None
-    return lost[-1][0] if lost else max(calls.end) if damage.truncated else None
-
-
-def recorded(spans: list[Interval], lost: int | None) -> list[Interval]:
-    """Leave out times of the host that end after `lost_from`."""
-    return spans if lost is None else [span for span in spans if span[1] <= lost]
-
-
-def _of_steps(iterations: list[Interval]) -> Window | None:
-    if not iterations:
-        return None
-    kept = iterations[1:] if len(iterations) >= MIN_STEPS_TO_DROP_ONE else iterations
     start, end = kept[0][0], max(end for _, end in kept)
     return Window("steady", start, end, len(kept), tuple(kept)) if end > start else None
 
@@ -236,11 +216,10 @@ def _last_activity(timeline: Timeline, end: int) -> int:
     return max([latest, *(stop for start, stop, _ in begun if not overlap(aside, (start, start + 1)))])
 
 
-def _of_loader(spans: list[Interval]) -> Window | None:
-    if len(spans) < MIN_LOADER_CALLS or spans[-1][0] <= spans[1][0]:
+def _of_loader(iterations: list[Interval]) -> Window | None:
+    if len(iterations) < MIN_ITERATIONS or iterations[-1][1] <= iterations[0][0]:
         return None
-    starts = [start for start, _ in spans[1:]]
-    return Window("loader", starts[0], starts[-1], len(spans) - 2, tuple(itertools.pairwise(starts)))
+    return Window("loader", iterations[0][0], iterations[-1][1], len(iterations), tuple(iterations))
 
 
 def extent(timeline: Timeline) -> Window | None:

@@ -27,7 +27,7 @@ from sysperf.trace.reading.part import Cut, better_cut, is_all_needed, sampled_c
 from sysperf.trace.reading.pieces import Progress, Text
 from sysperf.trace.reading.programs import keep_one
 from sysperf.trace.reading.scan import last_cut, not_later_than, parts
-from sysperf.trace.timeline import Timeline
+from sysperf.trace.timeline import SECOND, Timeline
 
 MAX_PIECE_BYTES = 64 << 20
 """A file without a place to cut for so long is no trace."""
@@ -51,7 +51,6 @@ _FORMS = {
 }
 """What other JSON people have, by how it begins."""
 _SECOND = lazy(rb'\A\s*\]\s*\[\s*\{|\A\s*\].*?"traceEvents"\s*:\s*\[', re.DOTALL)
-SECOND = "another trace follows the first one in it, and was left out"
 MAX_NAMED = 5
 
 
