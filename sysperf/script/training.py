@@ -11,9 +11,11 @@ from sysperf.script.loops import EVALUATION_HOOKS, Where
 from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.steps import STEP_HOOKS
 from sysperf.script.syntax import Loop, within
+from sysperf.startup import lazy
 
 _NO_GRAD = frozenset(("no_grad", "inference_mode"))
 _FRAMEWORKS = {"lightning": "lightning", "hf-trainer": "transformers"}
+_EVALUATION_MODE = lazy(r"(?i)(\w*_)?(eval|evaluation|evaluating|inference|validation|testing|test_mode|grad)(_\w+)?")
 MAX_DEPTH = 3
 
 
@@ -100,14 +102,15 @@ def _hooks(file: File) -> Iterator[StepLoop]:
 def without_gradients(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool:
     """Whether gradients are off where a node runs: a `with`, a decorator, a switch in the function, or at all its callers."""
     for parent in file.tree.ancestors(node):
-        if isinstance(parent, ast.With | ast.AsyncWith) and any(_is_no_grad(item.context_expr) for item in parent.items):
+        if isinstance(parent, ast.With | ast.AsyncWith) and any(_is_no_grad(file, item.context_expr) for item in parent.items):
             return True
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-            if any(_is_no_grad(decorator) for decorator in parent.decorator_list) or _switches_off(parent):
+            decorators = parent.decorator_list
+            if any(_is_no_grad(file, each) or _wraps_elsewhere(file, each) for each in decorators) or _switches_off(file, parent):
                 return True
             sites = file.names.call_sites(parent) if depth else []
             return bool(sites) and all(without_gradients(file, site, depth - 1) for site in sites)
-    return _switches_off(file.tree.module)
+    return _switches_off(file, file.tree.module)
 
 
 def _is_called_elsewhere(file: File, loop: Loop) -> bool:
@@ -118,11 +121,26 @@ def _is_called_elsewhere(file: File, loop: Loop) -> bool:
     return not any(isinstance(part, ast.Call) and last_name(part.func) == "eval" for part in within(function))
 
 
-def _is_no_grad(node: ast.expr) -> bool:
+def _is_no_grad(file: File, node: ast.expr, depth: int = 1) -> bool:
+    """Whether a `with` or a decorator turns gradients off: by its name, by what the name was given, or by a function of the file."""
+    if isinstance(node, ast.IfExp):
+        return any(_is_no_grad(file, part, depth) for part in _operands(node))
     called = node.func if isinstance(node, ast.Call) else node
-    if last_name(called) == "set_grad_enabled" and isinstance(node, ast.Call):
+    name = file.names.qualified(called).rpartition(".")[2] or last_name(called)
+    if name == "set_grad_enabled" and isinstance(node, ast.Call):
         return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
-    return any(name in last_name(called).lower() for name in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad"))
+    if any(each in name.lower() for each in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad")):
+        return True
+    given = [each.value for each in file.names.lookup(node, node.id)] if isinstance(node, ast.Name) else []
+    inside = [part for each in file.names.functions.get(name, ()) for part in within(each, functions=True)] if depth else []
+    given += [item.context_expr for part in inside if isinstance(part, ast.With) for item in part.items]
+    return depth > 0 and any(_is_no_grad(file, each, depth - 1) for each in given if each is not None)
+
+
+def _wraps_elsewhere(file: File, decorator: ast.expr) -> bool:
+    """Whether a decorator of another file says that it is about evaluations: it may turn gradients off."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return last_name(called) not in file.names.functions and bool(_EVALUATION_MODE.fullmatch(last_name(called)))
 
 
 def _models_without(file: File, loop: Loop) -> bool:
@@ -131,14 +149,14 @@ def _models_without(file: File, loop: Loop) -> bool:
     return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
 
 
-def _switches_off(scope: ast.AST) -> bool:
+def _switches_off(file: File, scope: ast.AST) -> bool:
     """Whether a statement turns gradients off: ``set_grad_enabled(False)``, ``stack.enter_context(no_grad())``, ``freeze(model)``."""
     calls = (part.value for part in within(scope) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
     return any(
-        last_name(call.func) == "set_grad_enabled"
+        last_name(call.func) in ("set_grad_enabled", "_set_grad_enabled")
         or ("freeze" in (name := last_name(call.func).lower()) and "unfreeze" not in name)
         or (name == "requires_grad_" and any(isinstance(given, ast.Constant) and given.value is False for given in call.args))
-        or (last_name(call.func) == "enter_context" and any(_is_no_grad(part) for given in call.args for part in _operands(given)))
+        or (last_name(call.func) == "enter_context" and any(_is_no_grad(file, given) for given in call.args))
         for call in calls
     )
 

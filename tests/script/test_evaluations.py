@@ -267,3 +267,96 @@ def test_a_helper_moves_the_batches() -> None:
         return total
     """
     assert hits(text)["sync.per-step"] == [8]
+
+
+NEEDED = """
+import contextlib, functools, higher, lightning, torch
+from elsewhere import evaluation_mode, pgd
+from torch import no_grad as off
+device = torch.device("cuda")
+class Net(torch.nn.Module):
+    def forward(self, x):
+        {forward}
+class {owner}:
+    {decorator}
+    def validate(self, model, loader):
+        {evaluates}
+def differs(u, x):
+    return torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+def quietly(function):
+    @functools.wraps(function)
+    def inner(*given):
+        with torch.no_grad():
+            return function(*given)
+    return inner
+@contextlib.contextmanager
+def phase(train):
+    with torch.set_grad_enabled(train):
+        yield
+def run(model, loader, train):
+    context = contextlib.nullcontext() if train else torch.no_grad()
+    {before}
+    with {context}:
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            {within}
+            loss = criterion(model(x), y)
+            if train:
+                loss.backward()
+                optimizer.step()
+            {otherwise}
+    return loss
+model = Net().to(device)
+for epoch in range(9):
+    run(model, train_loader, True)
+    {called}
+"""
+PLAIN = {
+    "forward": "return x",
+    "owner": "Evaluator",
+    "decorator": "",
+    "evaluates": "pass",
+    "before": "pass",
+    "context": "contextlib.nullcontext()",
+    "within": "pass",
+    "otherwise": "",
+    "called": "run(model, val_loader, False)",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({}, True),
+        ({"forward": "self.weight.requires_grad = False"}, True),
+        ({"within": "x.requires_grad_()"}, False),
+        ({"within": "z = torch.zeros(8, requires_grad=True)"}, False),
+        ({"within": "z = torch.zeros(8, requires_grad=False)"}, True),
+        ({"within": "x = pgd(model, x, y)"}, False),
+        ({"within": "y = y + differs(model(x), x)"}, False),
+        ({"within": "with higher.innerloop_ctx(model, inner) as (fast, learns): learns.step(fast(x))"}, False),
+        ({"forward": "return torch.autograd.grad(self.energy(x), x, create_graph=True)[0]"}, False),
+        ({"otherwise": "else: model(x).max().backward()"}, False),
+        ({"before": "torch._C._set_grad_enabled(train)"}, False),
+        ({"context": "context"}, False),
+        ({"context": "contextlib.nullcontext() if train else torch.no_grad()"}, False),
+        ({"context": "phase(train)"}, False),
+        ({"called": "with off(): run(model, val_loader, False)"}, False),
+        ({"called": "run(model, val_loader, False).backward()"}, False),
+        *(
+            ({"called": called, "evaluates": "run(model, loader, False)", "decorator": decorator, "owner": owner}, shown)
+            for called, decorator, owner, shown in (
+                ("Evaluator().validate(model, val_loader)", "", "Evaluator", True),
+                ("Evaluator().validate(model, val_loader)", "@off()", "Evaluator", False),
+                ("Evaluator().validate(model, val_loader)", "@quietly", "Evaluator", False),
+                ("Evaluator().validate(model, val_loader)", "@evaluation_mode", "Evaluator", False),
+                ("Evaluator().validate(model, val_loader)", "", "Evaluator(lightning.LightningModule)", False),
+                ("pass", "", "Evaluator", False),
+            )
+        ),
+    ],
+)
+def test_gradients_are_needed_or_off(changed: dict[str, str], shown: bool) -> None:
+    """In attacks, forces and what learns in its evaluation; and off by other names, by a function around, or by whoever calls."""
+    text = NEEDED.format(**{**PLAIN, **changed})
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
