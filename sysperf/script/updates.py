@@ -19,6 +19,14 @@ _AVERAGES = lazy(r"\w*(EMA|Ema(?![a-z])|MovingAverage|Averaged?(Model|Weights|Pa
 """Classes that keep averages of weights."""
 _AVERAGING = lazy(r"_*(soft_update|polyak)\w*|\w*(ema|momentum|moving_average)_update\w*|\w*update_(ema|momentum|moving_averages?)(_\w+)?")
 """Functions that bring an average nearer to the weights of now."""
+_HANDS_OVER = frozenset(("to", "cpu", "cuda", "float", "half", "bfloat16", "double", "type", "detach", "clone", "contiguous", "zeros_like"))
+_OWN_KERNELS = lazy(
+    r"all_reduce|reduce(_scatter\w*)?|all_gather\w*|broadcast|cpu|coalesce|_?indices|_?values|sparse_\w+|make_sparse|index_add_"
+    r"|\w*(summon_full_params|GatheredParameters|to_local|full_tensor)|rand\w*_like|normal_|bernoulli\w*"
+    r"|mm|bmm|matmul|einsum|kron|qr|svd|eigh?|matrix_\w+|linalg|inverse|cholesky\w*|(?i:\w*(newton_?schulz|zeropower|orthogonal|precond)\w*)"
+)
+"""What no operator for all parameters at once does: of matrices, ranks, shards, the host, sparse gradients, random numbers."""
+_SHARDS = frozenset(("FSDP", "FullyShardedDataParallel", "fully_shard", "DTensor", "deepspeed"))
 
 
 def patterns(file: File) -> Iterator[Pattern]:
@@ -28,7 +36,8 @@ def patterns(file: File) -> Iterator[Pattern]:
         function = file.tree.function_of(loop)
         if function in told or loop in file.loops.steps or not _gives_parameters(file, loop):
             continue
-        if changed := next((part for statement in loop.body for part in within(statement) if _changes(file, part)), None):
+        changed = next((part for statement in loop.body for part in within(statement) if _changes(file, part)), None)
+        if changed is not None and not _is_of_its_own(file, loop, changed):
             told.add(function)
             where = file.loops.where(changed)
             if function is not None and not where.often and _is_called_each_step(file, function):
@@ -45,11 +54,48 @@ def _changes(file: File, part: ast.AST) -> bool:
     """``p.data.mul_(decay).add_(q.data)``, ``p.data = …``, ``p -= rate * p.grad``."""
     if isinstance(part, ast.Call):
         method = part.func
-        return isinstance(method, ast.Attribute) and method.attr in _IN_PLACE and file.values.kinds(method.value) == {"parameter"}
+        if not isinstance(method, ast.Attribute) or method.attr not in _IN_PLACE or file.values.kinds(method.value) != {"parameter"}:
+            return False
+        return method.attr != "copy_" or any(_computes(given) for given in part.args)
     if isinstance(part, ast.AugAssign):
         return isinstance(part.target, ast.Name | ast.Attribute) and file.values.kinds(part.target) == {"parameter"}
     targets = part.targets if isinstance(part, ast.Assign) else []
     return any(_is_data(file, target) for target in targets) and isinstance(part, ast.Assign) and _computes(part.value)
+
+
+def _is_of_its_own(file: File, loop: ast.For, changed: ast.AST) -> bool:
+    """Whether parameters are changed one by one for a reason: by products of matrices, shards, limits of their own; or it is compiled."""
+    function = file.tree.function_of(loop)
+    if file.words & _SHARDS or "deepspeed" in file.names.imports or (function is not None and _is_compiled(file, function)):
+        return True
+    parts = [part for statement in loop.body for part in within(statement)]
+    if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult) for part in parts):
+        return True
+    asks = [part for part in parts if isinstance(part, ast.If) and any(last_name(each) == "is_sparse" for each in within(part.test))]
+    if any(_OWN_KERNELS.fullmatch(last_name(part)) for part in parts) or any(not isinstance(each.body[0], ast.Raise) for each in asks):
+        return True
+    around = [part for part in file.tree.ancestors(loop) if isinstance(part, ast.With)]
+    if any(_OWN_KERNELS.fullmatch(last_name(part)) for each in around for item in each.items for part in within(item)):
+        return True
+    return _is_clipped_alone(loop, changed, parts)
+
+
+def _is_clipped_alone(loop: ast.For, changed: ast.AST, parts: list[ast.AST]) -> bool:
+    """Whether each gradient has a limit of its own: by its name, or by a norm."""
+    if not isinstance(changed, ast.Call) or not any(last_name(part) == "grad" for part in within(changed.func)):
+        return False
+    targets = {part.id for part in within(loop.target) if isinstance(part, ast.Name)}
+    named = any(isinstance(part, ast.Name) and part.id in targets for given in changed.args for part in within(given))
+    limits = last_name(changed.func) == "clamp_" and named
+    return limits or any(isinstance(part, ast.Call) and last_name(part.func) in ("norm", "vector_norm") for part in parts)
+
+
+def _is_compiled(file: File, function: Function) -> bool:
+    """Whether torch.compile makes few kernels of a function: as its decorator, or by a call with it."""
+    if any(file.names.qualified(each.func if isinstance(each, ast.Call) else each) == "torch.compile" for each in function.decorator_list):
+        return True
+    compiled = (call for call in file.tree.of(ast.Call) if file.names.qualified(call.func) == "torch.compile")
+    return any(last_name(given) == function.name for call in compiled for given in call.args)
 
 
 def _is_data(file: File, target: ast.expr) -> bool:
@@ -58,7 +104,7 @@ def _is_data(file: File, target: ast.expr) -> bool:
 
 def _computes(value: ast.expr) -> bool:
     """Whether something is computed, rather than handed over: ``p.grad = other.grad``."""
-    return isinstance(value, ast.BinOp | ast.Call)
+    return isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and last_name(value.func) not in _HANDS_OVER)
 
 
 def _is_called_each_step(file: File, function: Function) -> bool:

@@ -96,6 +96,59 @@ def test_parameters_are_changed_one_by_one(code: str, shown: bool) -> None:
     assert ("optimizer.own-loop" in step(code)) == shown
 
 
+EACH = "for name, p in model.named_parameters():\n    "
+PAIRS = "for p, q in zip(averaged.parameters(), model.parameters()):\n    "
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (f"{EACH}p.grad.clamp_(-3, 3)", True),
+        (f"{EACH}p.grad.clamp_(-limits[name], limits[name])", False),
+        (f"{EACH}p.grad.mul_(masks[name])", True),
+        (f"{EACH}p.grad.mul_(limit / p.grad.norm())", False),
+        (f"{EACH}p.data.mul_(limit / p.data.norm())", True),
+        (f"{EACH}p.grad.add_(torch.randn_like(p.grad))", False),
+        (f"{EACH}p.grad = p.grad.to(torch.float32)", False),
+        (f"{EACH}p.grad = torch.tanh(p.grad)", True),
+        (f"{EACH}p.data.add_(whiten @ p.grad, alpha=-0.1)", False),
+        (f"{EACH}p.data.add_(zeropower_via_newtonschulz5(p.grad), alpha=-0.1)", False),
+        (f"{EACH}p.data.add_(p.grad.coalesce(), alpha=-0.1)", False),
+        (f"{EACH}if p.grad.is_sparse:\n        continue\n    p.data.add_(p.grad, alpha=-0.1)", False),
+        (f"{EACH}if p.grad.is_sparse:\n        raise ValueError\n    p.data.add_(p.grad, alpha=-0.1)", True),
+        (f"{EACH}torch.distributed.all_reduce(p.grad)\n    p.grad /= 8", False),
+        (f"{PAIRS}p.data.copy_(q.data)", False),
+        (f"{PAIRS}p.mul_(0.9).add_(q.detach().cpu(), alpha=0.1)", False),
+        (f"{PAIRS}p.to_local().lerp_(q.to_local(), 0.1)", False),
+        (f"{PAIRS}with lost.GatheredParameters([p]):\n        p.data.lerp_(q.data, 0.1)", False),
+        ("with lost.summon_full_params(model):\n    for p in model.parameters():\n        p.data.mul_(0.9)", False),
+        ("with torch.no_grad():\n    for p in model.parameters():\n        p.data.mul_(0.9)", True),
+        (f"model = FSDP(model)\n{PAIRS}p.data.lerp_(q.data, 0.1)", False),
+        ("from torch.optim.swa_utils import AveragedModel\nAveragedModel(model).update_parameters(model)", False),
+    ],
+)
+def test_some_parameters_are_changed_one_by_one_for_a_reason(code: str, shown: bool) -> None:
+    """By products of matrices, limits of their own, shards, ranks, sparse gradients or random numbers, or between devices."""
+    assert ("optimizer.own-loop" in step(code)) == shown
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("", "", True),
+        ("@torch.compile", "", False),
+        ("@torch.compile(fullgraph=True)", "", False),
+        ("", "update = torch.compile(update)", False),
+        ("", "torch.compile(other)", True),
+        ("", "import deepspeed", False),
+    ],
+)
+def test_a_compiled_update_is_few_kernels(before: str, after: str, shown: bool) -> None:
+    """torch.compile puts the operators of all parameters together; of shards that DeepSpeed keeps nothing is known."""
+    text = f"import torch\n{before}\ndef ema_update(a, b):\n    for p, q in zip(a.parameters(), b.parameters()):\n        p.data.lerp_(q.data, 0.1)\n"
+    assert ("optimizer.own-loop" in hits(f"{text}{after.replace('update', 'ema_update')}\n")) == shown
+
+
 @pytest.mark.parametrize(("base", "shown"), [("torch.optim.Optimizer", True), ("object", False)])
 def test_an_optimizer_steps_in_each_step(base: str, shown: bool) -> None:
     """Whoever calls it: that is what an optimizer is for."""
