@@ -611,16 +611,27 @@ def test_of_a_file_beside_only_what_is_asked_of_it_is_read(tmp_path: Path) -> No
     ]
 
 
-def test_a_file_beside_that_cannot_be_cut_is_read_whole(tmp_path: Path) -> None:
-    """A text without indentation looks like statements of the module."""
-    (tmp_path / "data.py").write_text(
-        'import torch\ndef left():\n    """\ntext\n    """\ndef advance(loss):\n    loss.backward()\n    optimizer.step()\n'
-    )
+@pytest.mark.parametrize(
+    ("left", "cut"),
+    [
+        ("def left():\n    return 3\n", True),
+        ("def left(\na,\n):\n    return a\n", True),
+        ('def left():\n    """\ntext\n    """\n', False),
+        ('TEXT = """\ndef left():\n    """\n{}\nMORE = """\ndef more():\n    """\n', False),
+        ("TEXT = '''\ndef left():\n    '''\n{}\nMORE = '''\ndef more():\n    '''\n", False),
+    ],
+)
+@pytest.mark.parametrize(("end", "head"), [("\n", ""), ("\r\n", ""), ("\n", "# coding: latin-1\n# \xe9\n"), ("\n", "\f\n")])
+def test_a_file_beside_that_cannot_be_cut_is_read_whole(left: str, cut: bool, end: str, head: str, tmp_path: Path) -> None:
+    """A text without indentation looks like statements of the module, and statements in a text like those of the module."""
+    advance = "def advance(loss):\n    loss.backward()\n    optimizer.step()\n"
+    text = head + "import torch\n" + (left.replace("{}", advance) if "{}" in left else left + advance)
+    (tmp_path / "data.py").write_bytes(text.replace("\n", end).encode("latin-1"))
     train = tmp_path / "train.py"
     train.write_text(
         "import torch\nfrom data import advance\nfor x in batches:\n    loss = model(x.cuda()).mean()\n    advance(loss)\n    loss.item()\n"
     )
-    assert b"left" not in beside.imported([(str(train), None)])[str(tmp_path / "data.py")]
+    assert (b"def left" not in beside.imported([(str(train), None)])[str(tmp_path / "data.py")]) == cut
     assert any(hit.rule == "sync.per-step" for hit in engine.lint([str(train)], shipped()).hypotheses)
 
 

@@ -27,6 +27,7 @@ _STATEMENT = lazy(r"(?m)^(?=[^\s#)\]}])")
 _DEFINITION = lazy(r"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
 _HEIR = lazy(r"class[ \t]+\w+[ \t]*\(([^:]{0,400})")
 _UNASKED = lazy(r"__all__\b|if[ \t]+__name__\b")
+_QUOTES = ('"""', "'''")
 _WORD = lazy(r"[^\W\d]\w*")
 _ALL = frozenset("*")
 
@@ -94,6 +95,8 @@ def _part(text: str, asked: frozenset[str]) -> tuple[str, frozenset[str]]:
         kept |= {each.name for each in more}
         used |= _words("".join(each.text for each in more))
     gone = {*left, *(each for each in statements if each.is_unasked)}
+    if any(each.text.count(quotes) % 2 for each in gone for quotes in _QUOTES):
+        return text, asked | _words(text)  # it is no statement, but a part of a text or of what holds one
     return "".join("\n" * each.text.count("\n") if each in gone else each.text for each in statements), used
 
 
