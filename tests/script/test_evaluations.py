@@ -289,6 +289,8 @@ def quietly(function):
         with torch.no_grad():
             return function(*given)
     return inner
+def eval_mode(function):
+    return function
 @contextlib.contextmanager
 def phase(train):
     with torch.set_grad_enabled(train):
@@ -341,6 +343,8 @@ PLAIN = {
         ({"context": "context"}, False),
         ({"context": "contextlib.nullcontext() if train else torch.no_grad()"}, False),
         ({"context": "phase(train)"}, False),
+        ({"context": "lost().no_grad()"}, False),
+        ({"called": "pass", "evaluates": "run(model, loader, True), run(model, loader, False)"}, True),
         ({"called": "with off(): run(model, val_loader, False)"}, False),
         ({"called": "run(model, val_loader, False).backward()"}, False),
         *(
@@ -350,6 +354,7 @@ PLAIN = {
                 ("Evaluator().validate(model, val_loader)", "@off()", "Evaluator", False),
                 ("Evaluator().validate(model, val_loader)", "@quietly", "Evaluator", False),
                 ("Evaluator().validate(model, val_loader)", "@evaluation_mode", "Evaluator", False),
+                ("Evaluator().validate(model, val_loader)", "@eval_mode", "Evaluator", True),
                 ("Evaluator().validate(model, val_loader)", "", "Evaluator(lightning.LightningModule)", False),
                 ("pass", "", "Evaluator", False),
             )

@@ -618,6 +618,7 @@ def test_of_a_file_beside_only_what_is_asked_of_it_is_read(tmp_path: Path) -> No
         ("def left(\na,\n):\n    return a\n", True),
         ('def left():\n    """\ntext\n    """\n', False),
         ('TEXT = """\ndef left():\n    """\n{}\nMORE = """\ndef more():\n    """\n', False),
+        ('def left(): return 3\nTEXT = """\nif __name__ == 3:\n    """\n{}\nMORE = """\nif __name__ == 4:\n    """\n', False),
         ("TEXT = '''\ndef left():\n    '''\n{}\nMORE = '''\ndef more():\n    '''\n", False),
     ],
 )
