@@ -9,14 +9,7 @@ from sysperf.script.file import File
 from sysperf.script.loops import asked
 from sysperf.script.nodes import keyword, last_name
 from sysperf.script.syntax import Function, Loop, within
-from sysperf.script.training import without_gradients
-from sysperf.startup import lazy
-
-_DIFFERENTIATES = lazy(
-    r"backward|grad|requires_grad_?|create_graph|vjp|jvp|jacobian|hessian|jac(rev|fwd)|functional_call|innerloop_ctx|enable_grad"
-    r"|(?i:\w*(attack|adversarial|pgd|fgsm|perturb|saliency|attributions?|inner_?loop|adapt)(_\w+)?)"
-)
-"""What asks for gradients, or says that it does."""
+from sysperf.script.training import needs_gradients, without_gradients
 
 
 def evaluating_calls(file: File) -> Iterator[ast.Call]:
@@ -24,7 +17,7 @@ def evaluating_calls(file: File) -> Iterator[ast.Call]:
     for loop, advancing in file.loops.steps.items():
         function = file.tree.function_of(loop)
         choice = _choice(file, loop, advancing)
-        if function is None or choice is None or not _keeps_gradients(file, loop, choice) or _needs_gradients(file, function, choice):
+        if function is None or choice is None or not _keeps_gradients(file, loop, choice) or needs_gradients(file, function, choice):
             continue
         needs = [each for test in _meant(file, choice.test) for each in asked(test, otherwise=False)]
         sites = file.names.call_sites(function)
@@ -53,37 +46,6 @@ def _keeps_gradients(file: File, loop: Loop, choice: ast.If) -> bool:
     calls = [part for part in within(loop) if isinstance(part, ast.Call) and file.loops.is_model(part)]
     beside = [call for call in calls if choice not in file.tree.ancestors(call)]
     return bool(beside) and not any(without_gradients(file, call, 0) for call in calls)
-
-
-def _needs_gradients(file: File, function: Function, choice: ast.If) -> bool:
-    """Whether gradients are asked for beside the condition: attacks, saliency, forces, physics, and what learns in its evaluation."""
-    scopes: list[ast.AST] = [function, *(each for each in file.names.classes.values() if file.values.base_of(each) == "model")]
-    seen = set(scopes)
-    inside = set(within(choice)) - {part for each in choice.orelse for part in within(each)}
-    for scope in scopes:
-        for part in within(scope, functions=scope is not function):
-            if part in inside:
-                continue
-            name = part.arg or "" if isinstance(part, ast.keyword) else last_name(part)
-            if _DIFFERENTIATES.fullmatch(name) and not _is_turned_off(file, part):
-                return True
-            if isinstance(part, ast.Name | ast.Attribute):
-                scopes += [each for each in file.names.functions.get(name, ()) if each not in seen]
-                seen.update(file.names.functions.get(name, ()))
-    return False
-
-
-def _is_turned_off(file: File, part: ast.AST) -> bool:
-    """Whether gradients of something are declined: ``p.requires_grad = False``, ``p.requires_grad_(False)``."""
-    parent = part if isinstance(part, ast.keyword) else file.tree.parents.get(part)
-    given = (
-        parent.value
-        if isinstance(parent, ast.Assign | ast.keyword)
-        else next(iter(parent.args), None)
-        if isinstance(parent, ast.Call)
-        else None
-    )
-    return isinstance(given, ast.Constant) and given.value is False
 
 
 def _is_asked_for_gradients(file: File, site: ast.Call, trained_in: set[Function | None]) -> bool:

@@ -10,12 +10,17 @@ from sysperf.script.file import File
 from sysperf.script.loops import EVALUATION_HOOKS, Where
 from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.steps import STEP_HOOKS
-from sysperf.script.syntax import Loop, within
+from sysperf.script.syntax import Function, Loop, within
 from sysperf.startup import lazy
 
 _NO_GRAD = frozenset(("no_grad", "inference_mode"))
 _FRAMEWORKS = {"lightning": "lightning", "hf-trainer": "transformers"}
 _EVALUATION_MODE = lazy(r"(?i)(\w*_)?(eval|evaluation|evaluating|inference|validation|testing|test_mode|grad)(_\w+)?")
+_DIFFERENTIATES = lazy(
+    r"backward|grad|requires_grad_?|create_graph|vjp|jvp|jacobian|hessian|jac(rev|fwd)|functional_call|innerloop_ctx|enable_grad"
+    r"|(?i:\w*(attack|adversarial|pgd|fgsm|perturb|saliency|attributions?|inner_?loop|adapt)(_\w+)?)"
+)
+"""What asks for gradients, or says that it does."""
 MAX_DEPTH = 3
 
 
@@ -35,7 +40,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 by="loop",
                 no_grad=without_gradients(file, loop)
                 or _models_without(file, loop)
-                or (None if _is_called_elsewhere(file, loop) else False),
+                or (None if _is_called_elsewhere(file, loop) or needs_gradients(file, loop) else False),
                 calls_model=bool(file.loops.model_calls(loop)),
                 accumulates=False,
             )
@@ -97,6 +102,41 @@ def _hooks(file: File) -> Iterator[StepLoop]:
         if by and kind:
             site = file.site(function.body[0], Where(kind))
             yield StepLoop(**site, kind=kind, by=by, no_grad=kind == "evaluation", calls_model=True, accumulates=False)
+
+
+def needs_gradients(file: File, scope: Function | Loop, choice: ast.If | None = None) -> bool:
+    """Whether gradients are asked for in an evaluation, beside a condition for training.
+
+    Attacks, saliency, forces, physics, and what learns in its evaluation do.
+    """
+    models = (each for each in file.names.classes.values() if file.values.base_of(each) == "model")
+    scopes: list[ast.AST] = [scope, *(part for each in models for part in each.body if getattr(part, "name", "") == "forward")]
+    seen = set(scopes)
+    inside = {part for each in choice.body for part in within(each)} if choice is not None else set()
+    for each in scopes:
+        for part in within(each, functions=each is not scope):
+            if part in inside:
+                continue
+            name = part.arg or "" if isinstance(part, ast.keyword) else last_name(part)
+            if _DIFFERENTIATES.fullmatch(name) and not _is_turned_off(file, part):
+                return True
+            if isinstance(part, ast.Name | ast.Attribute):
+                scopes += [more for more in file.names.functions.get(name, ()) if more not in seen]
+                seen.update(file.names.functions.get(name, ()))
+    return False
+
+
+def _is_turned_off(file: File, part: ast.AST) -> bool:
+    """Whether gradients of something are declined: ``p.requires_grad = False``, ``p.requires_grad_(False)``."""
+    parent = part if isinstance(part, ast.keyword) else file.tree.parents.get(part)
+    given = (
+        parent.value
+        if isinstance(parent, ast.Assign | ast.keyword)
+        else next(iter(parent.args), None)
+        if isinstance(parent, ast.Call)
+        else None
+    )
+    return isinstance(given, ast.Constant) and given.value is False
 
 
 def without_gradients(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool:

@@ -331,6 +331,7 @@ PLAIN = {
     [
         ({}, True),
         ({"forward": "self.weight.requires_grad = False"}, True),
+        ({"forward": "return x\n    def fit(self, x):\n        self(x).sum().backward()"}, True),
         ({"within": "x.requires_grad_()"}, False),
         ({"within": "z = torch.zeros(8, requires_grad=True)"}, False),
         ({"within": "z = torch.zeros(8, requires_grad=False)"}, True),
@@ -364,4 +365,31 @@ PLAIN = {
 def test_gradients_are_needed_or_off(changed: dict[str, str], shown: bool) -> None:
     """In attacks, forces and what learns in its evaluation; and off by other names, by a function around, or by whoever calls."""
     text = NEEDED.format(**{**PLAIN, **changed})
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("within", "forward", "shown"),
+    [
+        ("pass", "return x", True),
+        ("x.requires_grad_()", "return x", False),
+        ("x = attack(x, y)", "return x", False),
+        ("pass", "return torch.autograd.grad(x.sum(), x)[0]", False),
+    ],
+)
+def test_an_evaluation_may_need_gradients(within: str, forward: str, shown: bool) -> None:
+    """It asks for them in its loop, or in its model."""
+    text = f"""
+    import torch
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            {forward}
+    def evaluate(model, loader, right=0):
+        model.eval()
+        for x, y in loader:
+            x, y = x.cuda(), y.cuda()
+            {within}
+            right += (model(x).argmax(1) == y).sum().item()
+        return right
+    """
     assert ("program.gradients-in-evaluation" in hits(text)) == shown
