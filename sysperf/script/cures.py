@@ -71,9 +71,12 @@ def of_call(text: str, line: int) -> str:
     """The kind of cure that fits a line that calls a model: what it is called with, and what becomes of its result."""
     if (source := _source(text)) is None or (statement := _statement(source, line)) is None:
         return ""
-    if discards.discards(source, statement):
-        return "discarded"
-    return "grows" if grows.goes_through(source, statement, of_model=True) else ""
+    try:
+        if discards.discards(source, statement):
+            return "discarded"
+        return "grows" if grows.goes_through(source, statement, of_model=True) else ""
+    except RecursionError:
+        return ""
 
 
 def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  # noqa: PLR0911 - one answer for each kind

@@ -22,6 +22,8 @@ On = frozenset[str]
 NOTHING: On = frozenset()
 MAX_ASKED = 6_000
 """Names and calls that are followed for one answer: a source may be as tangled as it likes."""
+MAX_LOOKED = 100_000
+"""Places where names are changed that are looked at for one answer."""
 MAX_DEPTH = 24
 _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
 _RANDOM = lazy(
@@ -42,14 +44,14 @@ class Depends(Definitions):
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
-        self._asked = 0
+        self._asked = self._looked = 0
         self._loop: ast.AST | None = None
         self._busy: set[tuple[ast.AST, str]] = set()
         self._known: dict[tuple[ast.AST, str, ast.AST | None], On] = {}
 
     def on(self, part: ast.AST, statement: ast.stmt) -> On:
         """Tell on what a part of a statement depends, as seen from the innermost loop around it."""
-        self._asked, self._busy, self._known = 0, set(), {}
+        self._asked, self._looked, self._busy, self._known = 0, 0, set(), {}
         self._loop = self.loop_of(statement)
         return self._of(part, 0)
 
@@ -168,6 +170,9 @@ class Depends(Definitions):
 
     def _by_changes(self, name: ast.Name, home: ast.AST) -> On:
         """What is changed in place changes from step to step, unless that was done before the loop, or when its own function made it."""
+        self._looked += len(self.changed(name.id))
+        if self._looked > MAX_LOOKED:
+            raise TooTangled
         changes = [node for node in self.changed(name.id) if self.definitions_at(node, name.id) is self.by_scope.get((home, name.id))]
         if self._loop is not None and home is self.scope_of(self._loop):
             changes = [node for node in changes if self.is_in(node, self._loop) or self.scope_of(node) is not home]

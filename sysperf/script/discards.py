@@ -103,7 +103,7 @@ def _is_masked(source: Definitions, statement: ast.stmt) -> bool:
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
             continue
         for one, other in ((node.left, node.right), (node.right, node.left)):
-            if _calls_one_of(one, own) and _compares(source, other, own, loop):
+            if _calls_one_of(one, own) and _compares(source, other, own, loop, set()):
                 return True
     return False
 
@@ -116,8 +116,14 @@ def _calls_one_of(part: ast.AST, own: set[str]) -> bool:
     )
 
 
-def _compares(source: Definitions, part: ast.AST, own: set[str], loop: ast.For) -> bool:
-    """Whether a factor is made of a comparison with what the loop counts, and not of elements that were chosen by it."""
+def _compares(source: Definitions, part: ast.AST, own: set[str], loop: ast.For, seen: set[ast.AST]) -> bool:
+    """Whether a factor is made of a comparison with what the loop counts, and not of elements that were chosen by it.
+
+    Each value is looked at once: names may be made of each other.
+    """
+    if part in seen:
+        return False
+    seen.add(part)
     if any(isinstance(node, ast.Call) and called(node) in ("nonzero", "where", "masked_select", "index_select") for node in ast.walk(part)):
         return False
     for node in ast.walk(part):
@@ -127,7 +133,7 @@ def _compares(source: Definitions, part: ast.AST, own: set[str], loop: ast.For) 
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
             made = [one.value for one in source.definitions(node) if one.value is not None and source.is_in(one.node, loop)]
             if any(
-                _compares(source, value, own, loop)
+                _compares(source, value, own, loop, seen)
                 for value in made
                 if not any(isinstance(x, ast.Name) and x.id == node.id for x in ast.walk(value))
             ):

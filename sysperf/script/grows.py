@@ -17,9 +17,9 @@ _TAKES_FEW = lazy(r"^(?:len|sample|choice|choices|randrange|next|enumerate|range
 
 def goes_through(source: Definitions, statement: ast.stmt, *, of_model: bool = False) -> bool:
     """Whether a call gets the whole of a text, a list or a tensor to which the loop around it adds."""
-    loop = source.loop_of(statement)
+    loop, names = source.loop_of(statement), _names_read(source, statement)
     while loop is not None:
-        if any(_is_whole(source, name, loop, of_model=of_model) for name in _names_read(statement)):
+        if any(_is_whole(source, name, loop, of_model=of_model) for name in names):
             return True
         loop = source.loop_of(loop)
     return False
@@ -31,9 +31,10 @@ def adds(statement: ast.stmt) -> bool:
     return any(isinstance(target, ast.Name) and _joins(statement, target.id) for target in targets)
 
 
-def _names_read(statement: ast.stmt) -> list[ast.Name]:
-    parts = [statement.iter] if isinstance(statement, ast.For) else [statement]
-    return [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+def _names_read(source: Definitions, statement: ast.stmt) -> list[ast.Name]:
+    """The names that a statement reads; each once of those that stand side by side, as in a tuple of 60,000."""
+    nodes = (node for node in ast.walk(statement.iter if isinstance(statement, ast.For) else statement) if isinstance(node, ast.Name))
+    return list({(node.id, source.tree.parents.get(node)): node for node in nodes if isinstance(node.ctx, ast.Load)}.values())
 
 
 def _is_whole(source: Definitions, name: ast.Name, loop: Loop, *, of_model: bool) -> bool:  # noqa: PLR0911 - one answer for each way to hand a value on

@@ -492,15 +492,21 @@ def test_what_a_program_that_never_trains_prints_is_its_result() -> None:
         "for i in y:\n    " + ",".join(f"x{i}" for i in range(20_000)) + " = 1\n    z = f(x9)\n",
         "for i in y:\n" + "    a = b; a[0] = 1\n" * 6_000,
         "".join(f"def f{i}(a):\n    a += 1\n" for i in range(5_000)) + "for i in y:\n    z = f9(i)\n",
+        "".join(f"def f{i}():\n global v\n v=f{i}()\n" for i in range(2500)) + "for i in y:\n    z = g(i) * v\n",
+        "for i in y:\n    z = f((" + "i," * 60_000 + "))\n",
+        "for i in y:\n    a = b\n    b = a\n    z = i(a) * b\n",
+        "for i in y:\n" + "".join(f"    v{n} = v{n - 1} + v{n - 1}\n" for n in range(1, 40)) + "    z = i(x) * v39\n",
+        "for i in y:\n" + "".join(f"    v{n} = v{n - 1}\n" for n in range(1, 3000)) + "    z = i(x) * v2999\n",
     ],
 )
 def test_a_source_that_was_made_to_tangle(text: str) -> None:
     """A dozen of its lines are asked for within seconds."""
     start = time.process_time()
     lines = text.count("\n")
-    for line in range(1, lines, max(1, lines // 12)):
+    for line in (*range(1, lines, max(1, lines // 12)), lines):
         cures.cure(text, line)
         cures.of_call(text, line)
+        cures.of_part(text, line, "f")
 
     assert time.process_time() - start < 4
 
