@@ -11,8 +11,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from sysperf.script.nodes import last_name, root_of
-from sysperf.script.source import Unreadable
-from sysperf.script.syntax import Function, parse
+from sysperf.script.syntax import Function, asked_again
 from sysperf.startup import lazy
 
 MAX_CHARS = 1 << 17
@@ -90,10 +89,8 @@ class _File:
 
 @functools.lru_cache(maxsize=4)
 def _file(text: str) -> _File | None:
-    try:
-        return _File(parse(text))
-    except Unreadable:
-        return None
+    tree = asked_again(text)
+    return _File(tree.module) if tree is not None else None
 
 
 def _ends(file: _File, line: int) -> bool:
