@@ -19,6 +19,7 @@ from sysperf.startup import lazy
 MAKERS = ("__init__", "__post_init__", "__new__", "setup")
 HIDES = frozenset(("setattr", "delattr", "exec", "eval"))
 """Built-in functions that change what no name shows."""
+_INNER = frozenset(("__dict__", "__defaults__", "__kwdefaults__", "__code__", "__globals__", "__closure__"))
 TABLES = frozenset(("vars", "globals", "locals"))
 _COPIES = lazy(
     r"^(?:clone|detach|deepcopy|copy|state_dict|(?:named_)?(?:parameters|buffers|modules)|cpu|numpy|to|items|values|dict|list|tuple|zip|enumerate|requires_grad_)$"
@@ -36,16 +37,17 @@ def hides(source: Depends, call: ast.Call) -> bool:
     return call.func.id in HIDES or (call.func.id in TABLES and not isinstance(source.tree.parents.get(call), ast.Call | ast.keyword))
 
 
+def is_hidden(source: Depends) -> bool:
+    """Whether a file may change what no name shows."""
+    return any(hides(source, call) for call in source.tree.of(ast.Call)) or any(one.attr in _INNER for one in source.tree.of(ast.Attribute))
+
+
 def needs_no_model(source: Depends, graph: flows.Flows, statement: ast.stmt, work: Sequence[ast.AST]) -> bool:
     """Whether nothing that work reads can have anything of a model, and whether it may be done by another process.
 
     That has copies of what the work keeps from step to step. So nobody else may change this, or read what the work changes.
     """
-    if any(hides(source, call) for call in source.tree.of(ast.Call)) or any(
-        one.attr == "__dict__" for one in source.tree.of(ast.Attribute)
-    ):
-        return False
-    return _Work(source, graph, statement).is_apart(work)
+    return not is_hidden(source) and _Work(source, graph, statement).is_apart(work)
 
 
 def no_loss_needs(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:

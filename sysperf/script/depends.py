@@ -26,7 +26,7 @@ MAX_LOOKED = 100_000
 """Places where names are changed that are looked at for one answer."""
 MAX_DEPTH = 24
 _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
-_RANDOM = lazy(
+RANDOM = lazy(
     r"rand|shuffle|permut|^integers$|^r?sample$|choice|multinomial|bernoulli|poisson|^normal_?$|uniform|dropout|exponential_|time|perf_counter|^now$|uuid"
 )
 _READS = lazy(r"^(?:open|load\w*|read\w*|recv|get|input|popen|run|check_output|urlopen|listdir|glob|stat|exists)$")
@@ -187,7 +187,7 @@ class Depends(Definitions):
     def _by_change(changes: Sequence[ast.AST]) -> On:
         """What draws random numbers needs no step before it; what is written from step to step needs them all, in their order."""
         methods = [node.func.attr for node in changes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-        drawn = len(methods) == len(changes) and all(_RANDOM.search(name) for name in methods)
+        drawn = len(methods) == len(changes) and all(RANDOM.search(name) for name in methods)
         return NOTHING if not changes else frozenset((DATA,)) if drawn else frozenset((DATA, UNKNOWN))
 
     def _of_parameter(self, argument: ast.arg, home: ast.AST, depth: int) -> On:
@@ -215,7 +215,7 @@ class Depends(Definitions):
         if self.makes_layer(call):
             return frozenset((EFFECT,))  # of random weights
         arguments = self._of_all((*call.args, *(word.value for word in call.keywords)), depth)
-        chance = frozenset((DATA,)) if _RANDOM.search(name) else NOTHING
+        chance = frozenset((DATA,)) if RANDOM.search(name) else NOTHING
         if name in ("backward", "grad"):
             return arguments | {MODEL}
         if isinstance(call.func, ast.Name):
@@ -304,7 +304,7 @@ class Depends(Definitions):
         """Whether the function itself draws random numbers, or reads what changes outside of it."""
         local = {name for scope, name in self.by_scope if scope is function}
         for node in ast.walk(function):
-            if isinstance(node, ast.Call) and (_RANDOM.search(called(node)) or called(node) in ("next", "input")):
+            if isinstance(node, ast.Call) and (RANDOM.search(called(node)) or called(node) in ("next", "input")):
                 return True
             if isinstance(node, ast.Name) and node.id not in local and DATA in self._by_changes_outside(node):
                 return True

@@ -16,7 +16,7 @@ from sysperf.script.definitions import Definitions, called
 from sysperf.script.depends import TooTangled
 from sysperf.script.keys import ELSEWHERE, LOSS, MODEL, NONE, WEIGHTS, Key, Keys, KeySet
 from sysperf.script.nodes import root_of
-from sysperf.script.syntax import Function
+from sysperf.script.syntax import Function, Loop
 from sysperf.startup import lazy
 
 _ONLY_READ = lazy(r"^(?:gather|index_select|masked_fill|matmul|mm|bmm|mul|div|sub|dot|to|type|where|isin|step|zero_grad|backward)$")
@@ -37,6 +37,7 @@ class Flows(Keys):
         self._edges: dict[Key, set[Key]] = defaultdict(set)
         self._guards: dict[ast.AST, KeySet] = {}
         self._steps: dict[ast.AST, bool] = {}
+        self._stored: dict[ast.AST, set[Key]] = {}
         self._handed: dict[str, set[Key]] = defaultdict(set)
         self._made = 0
         self._build()
@@ -74,6 +75,8 @@ class Flows(Keys):
             self._returned(given)  # type: ignore[arg-type]
         for function in self.tree.functions:
             self._defaults(function)
+        for end in self.tree.of(ast.Break, ast.Continue):
+            self._ended(end)
 
     def _matched(self, pattern: ast.AST) -> ast.AST | None:
         return next((parent.subject for parent in self.tree.ancestors(pattern) if isinstance(parent, ast.Match)), None)
@@ -105,6 +108,8 @@ class Flows(Keys):
             if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and assign.value is not None:
                 value = self.source.given_to(assign).get(part, assign.value) if isinstance(assign, ast.Assign) else assign.value
                 self._give((None, f".{part.attr}"), value, assign)
+                if part.attr == "grad":
+                    self._edge(self.keys_of(value), LOSS)
                 if part.attr in ("data", "requires_grad"):
                     self._write(part.value, self.keys_of(value) | ({WEIGHTS} if part.attr != "data" else NONE), assign)
             elif isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store) and assign.value is not None:
@@ -144,7 +149,7 @@ class Flows(Keys):
         written = [word.value for word in call.keywords if word.arg == "out"]
         is_builtin = isinstance(func, ast.Name) and func.id in needless.BUILTINS
         is_statement = isinstance(self.tree.parents.get(call), ast.Expr)
-        if is_statement and not (receiver and _KEEPS.search(name)):
+        if is_statement and (is_module or not (receiver and _KEEPS.search(name))):
             self._edge(given, ELSEWHERE)
         if (is_statement and (is_module or not receiver)) or (needless.changes(name) and not is_builtin):
             written += parts
@@ -205,6 +210,17 @@ class Flows(Keys):
         if given.value is not None:
             self._give((function, "return"), given.value, given)
 
+    def _ended(self, end: ast.AST) -> None:
+        """What decides whether a round of a loop ends here has a part in all that the loop gives a value."""
+        loop = self.source.loop_of(end)
+        if loop is None or self._trains(loop):
+            return
+        if (keys := self._guard(end)) and loop not in self._stored:
+            names = (node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+            self._stored[loop] = {self.key_of(name) for name in names}
+        for key in self._stored[loop] if keys else ():
+            self._edge(keys, key)
+
     def _guard(self, node: ast.AST) -> KeySet:
         """What decides whether a line runs, within its function."""
         parent = self.tree.parents.get(node)
@@ -229,7 +245,7 @@ class Flows(Keys):
             return self.keys_of(parent.iter)
         return NONE if isinstance(parent, ast.While) and self._trains(parent) else self.keys_of(parent.test)
 
-    def _trains(self, loop: ast.While) -> bool:
+    def _trains(self, loop: Loop) -> bool:
         """Whether a loop is one of steps: how long it runs says nothing of what is in one."""
         if loop not in self._steps:
             self._steps[loop] = any(isinstance(one, ast.Call) and called(one) in ("backward", "step") for one in ast.walk(loop))

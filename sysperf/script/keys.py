@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from sysperf.script import needless
 from sysperf.script.definitions import LEARNED, OF_WEIGHTS, Definitions, called
 from sysperf.script.nodes import root_of
-from sysperf.script.syntax import Function
+from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
 Key = tuple[object, str]
@@ -23,14 +23,33 @@ ELSEWHERE: Key = (None, "elsewhere")
 NONE: KeySet = frozenset()
 _SELECTS = lazy(r"^(?:unique\w*|nonzero|argwhere|masked_select|where|compress|repeat_interleave)$")
 """Functions whose result has a size that depends on the values."""
-SHARES = lazy(
+_SHARES = lazy(
     r"(?:from_numpy|as\w*array|as_tensor|frombuffer|ndarray|ravel|flatten|reshape|view\w*|squeeze|unsqueeze|transpose|permute|expand\w*|"
-    r"broadcast_to|atleast_\dd|nditer|split|chunk|unbind|narrow|select|diagonal|detach|numpy|contiguous|to|cpu|cuda|float|double|half|type|"
-    r"items|values|keys|get|partial|list|tuple|dict|iter|enumerate|zip|map|filter|reversed|t|swapaxes|movedim|next)$"
+    r"broadcast_\w+|atleast_\dd|nditer|(?:array_|tensor_|[hvd])?split|chunk|unbind|narrow|select|diagonal|detach|numpy|contiguous|to|cpu|cuda|float|double|half|type|"
+    r"flip\w*|rot90|moveaxis|rollaxis|sliding_window_view|unfold|unflatten|swapdims|adjoint|as_strided|(?:untyped_)?storage|from_dlpack|"
+    r"items|values|keys|get|getattr|partial|list|tuple|dict|set|deque|sorted|memoryview|iter|enumerate|zip|map|filter|reversed|t|swapaxes|"
+    r"movedim|next)$"
 )
 """Functions and methods whose result may be, or hold, what they are given."""
 _SIZES = frozenset(("shape", "size", "ndim", "dim", "numel"))
 _FORMS = frozenset(("device", "dtype", "layout"))
+
+
+def shares(call: ast.Call) -> bool:
+    """Whether the result of a call may be, or hold, what it is given: always where somebody asks for no copy."""
+    return _SHARES.match(called(call)) is not None or any(word.arg == "copy" for word in call.keywords)
+
+
+def functions_by_name(tree: Tree) -> dict[str, list[Function]]:
+    """All functions and methods of each name; those of other types by the name for which they are registered, too."""
+    found: dict[str, list[Function]] = defaultdict(list)
+    for function in tree.functions:
+        found[function.name].append(function)
+        for decorator in function.decorator_list:
+            func = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if isinstance(func, ast.Attribute) and func.attr == "register" and isinstance(func.value, ast.Name):
+                found[func.value.id].append(function)
+    return found
 
 
 class Keys:
@@ -39,12 +58,11 @@ class Keys:
     def __init__(self, source: Definitions) -> None:
         self.source, self.tree = source, source.tree
         self._keys: dict[ast.AST, KeySet] = {}
-        self._named: dict[str, list[Function]] = defaultdict(list)
+        self._named = functions_by_name(self.tree)
         self._reads: dict[str, list[ast.Attribute]] = defaultdict(list)
         self._outer: dict[ast.AST, ast.AST] = {}
         """Names in defaults and decorators, with the scope in which these are evaluated."""
         for function in self.tree.functions:
-            self._named[function.name].append(function)
             before = (*function.args.defaults, *function.args.kw_defaults, *function.decorator_list)
             self._outer |= {node: source.scope_of(function) for part in before if part is not None for node in ast.walk(part)}
         for read in self.tree.of(ast.Attribute):
@@ -98,7 +116,7 @@ class Keys:
         if not isinstance(part, ast.Call):
             return ()
         name = called(part)
-        if not (SHARES.match(name) or name in self.source.classes or needless.changes(name)):
+        if not (shares(part) or name in self.source.classes or needless.changes(name)):
             return ()
         return [*part.args, *part.keywords, *([part.func.value] if isinstance(part.func, ast.Attribute) else [])]
 
@@ -127,7 +145,8 @@ class Keys:
     def _read_attribute(self, part: ast.Attribute) -> KeySet:
         if part.attr in _FORMS or (part.attr in _SIZES and not self._selects(part.value)):
             return NONE
-        own: KeySet = frozenset(((None, f".{part.attr}"),)) | frozenset((one, "return") for one in self._named.get(part.attr, ()))
+        methods = [*self._named.get(part.attr, ()), *self._named.get("__get__", ())]
+        own: KeySet = frozenset(((None, f".{part.attr}"),)) | frozenset((one, "return") for one in methods)
         learned = {WEIGHTS} if part.attr in LEARNED or part.attr in OF_WEIGHTS else {MODEL} if part.attr == "grad" else NONE
         return own | learned | self.keys_of(part.value)
 

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from sysperf.script import needless
-from sysperf.script.apart import MAKERS, hides
+from sysperf.script.apart import MAKERS, is_hidden
 from sysperf.script.definitions import OF_WEIGHTS, Definition, called
-from sysperf.script.depends import Depends, TooTangled
-from sysperf.script.keys import SHARES
+from sysperf.script.depends import RANDOM, Depends, TooTangled
+from sysperf.script.keys import functions_by_name, shares
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
@@ -29,9 +29,11 @@ _COMBINES = lazy(
 _PASSES = lazy(r"(?:iter|open|map|filter|zip|enumerate|reversed|count|cycle|chain|islice|repeat|tee|scandir|memmap|ndarray|share_memory_)$")
 """What these give is used up by reading it, or others write into it."""
 _DRAWS = lazy(
-    r"gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|monotonic|clock|today|^(?:draw|beta|hash|id)$"
+    r"gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|rng_state|monotonic|clock|today|^(?:draw|beta|hash|id)$"
 )
 """Functions that give something else each time, beside those that `depends` knows."""
+_COMPUTED = ("__get__", "__getattr__", "__getattribute__")
+"""Methods that any attribute may call."""
 _FIXED = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 _READING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FormattedValue, ast.Slice, ast.If, ast.While, ast.Assert, ast.Expr)
 """What reads its parts, and makes something of its own."""
@@ -48,6 +50,11 @@ def gives_the_same(source: Depends, statement: ast.stmt, call: ast.Call) -> bool
     return found.all_of([call]) and found.is_read(call)
 
 
+def _may_end_early(node: ast.AST) -> bool:
+    """Whether a loop may be left before its end: what it counts is then not the same each time."""
+    return isinstance(node, ast.For) and any(isinstance(part, ast.Break) for part in ast.walk(node))
+
+
 class _Stays:
     def __init__(self, source: Depends, statement: ast.stmt) -> None:
         self.source = source
@@ -61,18 +68,16 @@ class _Stays:
         self._read: set[tuple[ast.AST, str]] = set()
         self._loads: dict[str, list[ast.Name]] = defaultdict(list)
         self._reads: dict[str, list[ast.Attribute]] = defaultdict(list)
-        self._named: dict[str, list[Function]] = defaultdict(list)
+        self._named = functions_by_name(self.tree)
         for name in self.tree.of(ast.Name):
             if isinstance(name.ctx, ast.Load):
                 self._loads[name.id].append(name)
         for read in self.tree.of(ast.Attribute):
             self._reads[read.attr].append(read)
-        for function in self.tree.functions:
-            self._named[function.name].append(function)
 
     def all_of(self, parts: Sequence[ast.AST]) -> bool:
         """Whether all that these parts read stays."""
-        if any(hides(self.source, call) for call in self.tree.of(ast.Call)):
+        if is_hidden(self.source):
             return False
         return all(self._part(node) for part in parts for node in self._walk(part))
 
@@ -108,7 +113,7 @@ class _Stays:
         if key in self._seen or name.id in ("self", "cls") or all(isinstance(one.node, ast.comprehension) for one in definitions):
             return True  # what a comprehension goes through, and attributes, are looked at by themselves
         self._seen.add(key)
-        if any(isinstance(one.node, ast.AugAssign) for one in definitions):
+        if any(isinstance(one.node, ast.AugAssign) or _may_end_early(one.node) for one in definitions):
             return False
         values = [one.value for one in definitions if one.value is not None]
         if self._is_made_here(definitions):
@@ -186,7 +191,7 @@ class _Stays:
         root = root_of(read)
         if isinstance(root, ast.Name) and root.id in source.foreign and not source.definitions(root):
             return False
-        if not all(self._function(function) for function in self._named.get(read.attr, ())):
+        if not all(self._function(function) for name in (read.attr, *_COMPUTED) for function in self._named.get(name, ())):
             return False
         if not isinstance(root, ast.Name) or root.id != "self" or key in self._seen:
             return True
@@ -199,7 +204,7 @@ class _Stays:
             return all(self._function(function) for function in self._named[name])
         root = root_of(call.func)
         outside = isinstance(root, ast.Name) and root.id in self.source.foreign and not self.source.definitions(root)
-        if _DRAWS.search(name) or (isinstance(call.func, ast.Attribute) and "random" in ast.unparse(call.func)):
+        if _DRAWS.search(name) or RANDOM.search(name) or (isinstance(call.func, ast.Attribute) and "random" in ast.unparse(call.func)):
             return self._once and (not outside or ast.unparse(root) == "random")
         return not outside
 
@@ -256,7 +261,7 @@ class _Stays:
             return False
         if isinstance(self.tree.parents.get(call), ast.Expr):
             return needless.is_pure(parent.attr)
-        return self.is_read(call) if SHARES.match(parent.attr) else True
+        return self.is_read(call) if shares(call) else True
 
     def _is_read_argument(self, call: ast.Call, argument: ast.AST) -> bool:  # noqa: PLR0911 - one answer for each kind of function
         """Whether a call only reads an argument: an expression, a keyword, or one with a star."""
@@ -278,7 +283,7 @@ class _Stays:
             return False
         root = root_of(func)
         if is_builtin or (isinstance(root, ast.Name) and root.id in source.modules and not source.definitions(root)):
-            return self.is_read(call) if SHARES.match(name) else True
+            return self.is_read(call) if shares(call) else True
         if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
             return self._is_layer(func)
         return needless.is_pure(name) or _COMBINES.match(name) is not None

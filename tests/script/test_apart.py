@@ -69,6 +69,14 @@ def of(before: str, line: str, after: str, step: str = STEP) -> str:
         ("", "n = net(x).argmax(1).unique().numel()\nbatch = (x * n).cumsum(0)", ""),
         ("class A:\n    def __init__(self, x): self.z = net(x)", "a = A(x)\nbatch = a.z.cumsum(0)", ""),
         ("elsewhere.use(net)", "batch = elsewhere.mixed(x).cumsum(0)", ""),
+        ("class D:\n    def __get__(self, o, t): return net[0].weight.norm()\nclass A: level = D()\na = A()", "batch = (x * a.level).cumsum(0)", ""),
+        ("", "for k in range(9):\n    if net(x).norm() > k: break\nbatch = (x * k).cumsum(0)", ""),
+        ("", "for i in range(9):\n    if net(x).norm() > i: continue\n    k = i\nbatch = (x * k).cumsum(0)", ""),
+        ("@functools.singledispatch\ndef make(x): return x\n@make.register\ndef _(x: torch.Tensor): return net(x)", MAKE, ""),
+        ("@functools.singledispatch\ndef make(x): return x\n@make.register(torch.Tensor)\ndef _(x): return net(x)", MAKE, ""),
+        ("def make(x, level=1): return x * level", MAKE, "make.__defaults__ = (loss.item(),)"),
+        ("s = np.ones(99)\nt = getattr(s, 'T')", "batch = xs[np.random.choice(99, 9, p=s)]", "t[0] = loss.item()"),
+        ("s = np.ones(99)\nt = np.array(s, copy=False)", "batch = xs[np.random.choice(99, 9, p=s)]", "t[0] = loss.item()"),
     ],
 )  # fmt: skip
 def test_what_a_model_has_a_part_in_is_not_data_alone(before: str, line: str, after: str) -> None:
@@ -82,6 +90,8 @@ def test_what_a_model_has_a_part_in_is_not_data_alone(before: str, line: str, af
         ("losses = []\ndef make(x): return x * 2", MAKE, "losses.append(loss.item())"),
         ("", "batch = elsewhere.mixed(x).cumsum(0)", ""),
         ("k = torch.ones(8)", "batch = (x * k).cumsum(0)", ""),
+        ("", "for k in range(9):\n    if x.norm() > k: break\nbatch = (x * k).cumsum(0)", ""),
+        ("", "batch = x.cumsum(0)", "if loss.item() < 0.1: break"),
         ("def crop(x):\n    if random.random() < 0.5: return x / 2\n    return x", "batch = crop(x).cumsum(0)", ""),
     ],
 )
@@ -124,6 +134,9 @@ END = "    loss.backward()\n    opt.step()\n"
         ("", NORM, CE + "    parts = [loss]\n    parts.append(n)\n    sum(parts).backward()\n    opt.step()\n"),
         ("", NORM, CE + "    for term in (n,): loss = loss + term\n" + END),
         ("", "for p in net.parameters(): p.data.clamp_(-1, 1)", CE + END),
+        ("", NORM, CE + "    loss.backward()\n    nn.utils.clip_grad_norm_(net.parameters(), n)\n    opt.step()\n"),
+        ("", NORM, CE + "    loss.backward()\n    for p in net.parameters(): p.grad /= n\n    opt.step()\n"),
+        ("", NORM, CE + "    for k in range(9):\n        if n > k: break\n    loss = loss * k\n" + END),
         ("", "saved = copy.deepcopy(net.state_dict())", CE + END + "    net.load_state_dict(saved)\n"),
         ("", "net[0].weight.data = torch.linalg.qr(net[0].weight.data)[0]", CE + END),
         ("def pre(m, i): return (i[0] @ torch.linalg.qr(m.weight)[0],)\nnet[0].register_forward_pre_hook(pre)", "q = torch.linalg.qr(net[0].weight)[0]",

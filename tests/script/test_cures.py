@@ -279,6 +279,16 @@ def train(model, optimizer, loader):
         ("rows = np.zeros(9); flat = rows.reshape(-1)", "np.copyto(flat, x)", "np.sort(rows)"),
         ("kept = []", "got = len(list(map(kept.append, x)))", "np.sort(kept)"),
         ("pass", "pass", "np.arange(9) * settings.scale"),
+        ("pass", "for k in range(9):\n            if x[k] > 1: break", "np.sort(np.arange(99) * k)"),
+        ("rows = np.zeros(9); part = memoryview(rows)", "part[0] = 1", "np.sort(rows)"),
+        ("rows = np.zeros(9); part = np.array(rows, copy=False)", "part[0] = 1", "np.sort(rows)"),
+        ("rows = np.zeros(9); part = rows.astype(float, copy=False)", "part[0] = 1", "np.sort(rows)"),
+        ("rows = np.zeros(9); part = np.flip(rows)", "part[0] = 1", "np.sort(rows)"),
+        ("rows = torch.zeros(9); part = rows.as_strided((3,), (1,))", "part += 1", "torch.sort(rows)"),
+        ("rows = torch.zeros(9); part = torch.utils.dlpack.from_dlpack(rows)", "part += 1", "torch.sort(rows)"),
+        ("rows = torch.zeros(9); part = rows.untyped_storage()", "part.fill_(1)", "torch.sort(rows)"),
+        ("pass", "pass", "torch.get_rng_state() * 2"),
+        ("pass", "anneal.__defaults__ = (x,)", "np.arange(9) * weight.__defaults__[0]"),
     ],
 )
 def test_what_may_be_changed_by_another_name_or_function_is_not_the_same_in_each_step(before: str, change: str, made: str) -> None:
@@ -585,3 +595,16 @@ def test_what_an_object_keeps_stays_where_nobody_changes_it(after: str, cure: st
     line = 1 + next(number for number, line in enumerate(text.splitlines()) if "cross_entropy" in line)
 
     assert cures.of_part(text, line, "made") == cure
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "class Level:\n    def __get__(self, one, owner): return time.time()\nclass Kept:\n    level = Level()\nkept = Kept()",
+        "class Kept:\n    def __getattr__(self, name): return time.time()\nkept = Kept()",
+    ],
+)
+def test_an_attribute_that_is_computed_is_not_the_same_in_each_step(body: str) -> None:
+    text = f"import time\nimport numpy as np\n{body}\nfor x in loader:\n    result = np.arange(9) * kept.level\n    use(x, result).backward()\n"
+
+    assert cures.cure(text, text.count("\n") - 1) != "fixed"
