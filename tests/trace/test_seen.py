@@ -352,13 +352,13 @@ def test_a_rank_that_is_late_once_is_not_the_late_one(tmp_path: Path, times: int
     assert analyze(paths, rules()).analysis.trace.skew.late == who
 
 
-@pytest.mark.parametrize(("times", "who"), [(1, ()), (4, (1,))])
-def test_the_collectives_of_one_step_are_late_together(tmp_path: Path, times: int, who: tuple[int, ...]) -> None:
-    """Of two ranks, the second is 20 ms late at each of three collectives of a step: once, and by 6 ms in another one; or in most steps."""
+@pytest.mark.parametrize(("times", "steps_of", "who"), [(1, 6, ()), (4, 6, (1,)), (4, 5, (1,))])
+def test_the_collectives_of_one_step_are_late_together(tmp_path: Path, times: int, steps_of: int, who: tuple[int, ...]) -> None:
+    """Of two ranks, the second is 20 ms late at each of three collectives of a step: once, and by 6 ms in another; in most; in all four."""
     paths = []
     for rank in range(2):
         machine = Machine()
-        for number in range(6):
+        for number in range(steps_of):
             begin, late_by = machine.now, 20_000 if 0 < number <= times else 6_000 if number == 5 else 300
             for place in range(3):
                 is_late = rank == (1 if late_by > 300 else (number + place) % 2)
