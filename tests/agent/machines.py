@@ -20,10 +20,9 @@ from sysperf.live.scan import Scanner
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 FAKE_TORCH = """
-import mmap, os, sys, time
-address_space = mmap.mmap(-1, 512 << 20)
-if len(sys.argv) > 1: time.sleep(float(sys.argv[1]))
+import mmap, os, time
 library = mmap.mmap(os.open(os.environ["LIBRARY"], os.O_RDONLY), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+address_space = mmap.mmap(-1, 512 << 20)  # not before the library: a large process without it is looked at again once it has grown
 print("ready", flush=True)
 end = time.monotonic() + 120
 while time.monotonic() < end:

@@ -506,7 +506,7 @@ def test_a_small_process_that_grows_is_looked_at_again(tmp_path: Path) -> None:
     """PyTorch may be imported long after the start."""
     clock = Clock()
     scanner = Scanner(clock)
-    script = FAKE_TORCH.replace("address_space =", "print('ready', flush=True)\ntime.sleep(1.5)\naddress_space =")
+    script = FAKE_TORCH.replace("library =", "print('ready', flush=True)\ntime.sleep(1.5)\nlibrary =")
     with programs(script, env={"LIBRARY": str(torch_library(tmp_path))}) as (late,):
         assert late.pid not in scanner.scan().started
         time.sleep(0.2)
