@@ -56,6 +56,7 @@ def test_a_test_that_passes_alone_is_named(tmp_path: Path) -> None:
     assert "2 passed" in printed.split("once more, alone")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unsteady", "wrong", "right"), [(0, 1, "pass"), (2, 1, "pass"), (4, 0, "pass"), (1, 0, "import os; os._exit(1)")])
 def test_all_else_fails(tmp_path: Path, unsteady: int, wrong: int, right: str) -> None:
     """A test that fails alone, too many of them, and a run that came to no end."""

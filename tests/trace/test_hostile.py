@@ -380,7 +380,7 @@ needs_limit = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs Pytho
 
 
 @pytest.mark.parametrize("place", WITH_TEXTS)
-@pytest.mark.parametrize(("size_mib", "words"), [(60, ""), pytest.param(140, "larger than 128 MiB", marks=needs_limit)])
+@pytest.mark.parametrize(("size_mib", "words"), [(60, ""), pytest.param(140, "larger than 128 MiB", marks=(needs_limit, pytest.mark.slow))])
 def test_a_long_text_in_an_export_takes_its_own_room_at_most(tmp_path: Path, place: str, size_mib: int, words: str) -> None:
     """Names are read as far as names go, and a value that no export has is one error."""
     path = changed(tmp_path)
