@@ -14,7 +14,7 @@ from sysperf.tui.source import Facts, Meters
 from tests.tui.conftest import dashboard, settled
 from tests.tui.machines import START, meters, server
 
-WARM = 1_000
+WARM = 300
 GROWN = 150_000
 """Bytes: what Python's own caches may take; a list of samples would take megabytes."""
 
@@ -26,7 +26,7 @@ def sample(base: dict[str, float], number: int) -> Meters:
     return Meters(START + number, moved)
 
 
-@pytest.mark.parametrize("updates", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("updates", [700, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_many_samples_keep_no_memory(updates: int) -> None:
     """What is kept of each series has an end, and series of programs that ended go."""
     now, base = Now(), meters(server())
