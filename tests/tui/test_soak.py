@@ -34,6 +34,7 @@ def test_many_samples_keep_no_memory(updates: int) -> None:
     tracemalloc.start()  # before the samples that others push out: those count, too
     for number in range(WARM):
         now.take(sample(base, number))
+    now.remember(f"process.{10_000 + WARM - 1}.cpu", 1.0)  # somebody looks at this program
     before = _used()
     for number in range(WARM, updates):
         now.take(sample(base, number))
@@ -42,6 +43,7 @@ def test_many_samples_keep_no_memory(updates: int) -> None:
     assert grown < GROWN
     assert all(len(past) <= KEPT for past in now.past.values())
     assert len([name for name in now.meters if name.startswith("process.1")]) == 1
+    assert f"process.{10_000 + WARM - 1}.cpu" not in now.past
 
 
 @pytest.mark.slow
