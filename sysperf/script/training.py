@@ -21,6 +21,8 @@ _DIFFERENTIATES = lazy(
     r"|(?i:\w*(attack|adversarial|pgd|fgsm|perturb|saliency|attributions?|inner_?loop|adapt)(_\w+)?)"
 )
 """What asks for gradients, or says that it does."""
+_RUNS_WITHOUT = lazy(r"(on_)?(validation|test|predict)_(model_eval|step(_end)?|((epoch|batch)_)?(start|end))")
+"""Hooks around which Lightning turns gradients off."""
 MAX_DEPTH = 3
 
 
@@ -145,12 +147,20 @@ def without_gradients(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool
         if isinstance(parent, ast.With | ast.AsyncWith) and any(_is_no_grad(file, item.context_expr) for item in parent.items):
             return True
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-            decorators = parent.decorator_list
-            if any(_is_no_grad(file, each) or _wraps_elsewhere(file, each) for each in decorators) or _switches_off(file, parent):
+            if _runs_without(file, parent) or _switches_off(file, parent):
                 return True
             sites = file.names.call_sites(parent) if depth else []
             return bool(sites) and all(without_gradients(file, site, depth - 1) for site in sites)
     return _switches_off(file, file.tree.module)
+
+
+def _runs_without(file: File, function: Function) -> bool:
+    """Whether a decorator turns gradients off around a function, or Lightning does where it calls its hooks of evaluations."""
+    if any(_is_no_grad(file, each) or _wraps_elsewhere(file, each) for each in function.decorator_list):
+        return True
+    owner = file.tree.parents.get(function)
+    hooks = isinstance(owner, ast.ClassDef) and file.values.base_of(owner) in ("lightning", "callback")
+    return hooks and _RUNS_WITHOUT.fullmatch(function.name) is not None
 
 
 def _is_called_elsewhere(file: File, loop: Loop) -> bool:

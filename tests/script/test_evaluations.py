@@ -269,6 +269,33 @@ def test_a_helper_moves_the_batches() -> None:
     assert hits(text)["sync.per-step"] == [8]
 
 
+@pytest.mark.parametrize(
+    ("base", "hook", "called", "shown"),
+    [
+        ("lightning.LightningModule", "on_validation_epoch_end", "score", False),
+        ("lightning.LightningModule", "on_test_start", "score", False),
+        ("lightning.LightningModule", "on_train_epoch_end", "score", True),
+        ("lightning.LightningModule", "on_validation_epoch_end", "other", True),
+        ("lightning.Callback", "on_predict_batch_end", "score", False),
+        ("lightning.Callback", "on_fit_end", "score", True),
+        ("torch.nn.Module", "on_validation_epoch_end", "score", True),
+    ],
+)
+def test_lightning_turns_gradients_off_around_its_hooks_of_evaluations(base: str, hook: str, called: str, shown: bool) -> None:
+    """In what only they call, too."""
+    text = f"""
+    import lightning, torch
+    class Net({base}):
+        def {hook}(self, *given):
+            self.{called}()
+        def score(self):
+            self.net.eval()
+            for x, y in self.val_loader:
+                self.right += (self.net(x.cuda()).argmax(1) == y).sum().item()
+    """
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
 NEEDED = """
 import contextlib, functools, higher, lightning, torch
 from elsewhere import evaluation_mode, pgd
