@@ -13,6 +13,7 @@ from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import count
 
 FORMATS = ("text", "json", "markdown")
+ASK_AGAIN = "Ask again for more windows, `--windows 10` with `--every` so many seconds, and for longer ones, `--seconds 10`."
 MAX_RANKS = 16
 MAX_UNKNOWN = 12
 
@@ -63,6 +64,8 @@ def _why_not(job: FleetJob) -> str:
         return f"of the ranks that were seen, rank {job.late} on {neutral(job.node, 80)} comes last, and others are not known"
     if job.windows[-1].ranks < 2 or not job.windows[-1].matched:
         return "the traces have no collectives in common"
+    if job.windows[-1].is_open:
+        return "its ranks wait, and for whom is not clear"
     return "of the ranks that were seen, none holds it up"
 
 
@@ -89,11 +92,7 @@ def _lines(job: FleetJob) -> Iterator[tuple[str, str]]:
             yield "plain", neutral(last)
         if hang.silent and (hang.absent or hang.other):
             yield "unknown", f"{_ranks(hang.silent)} left no dump, and may be the cause as well"
-    named = [each for each in job.windows if each.late is not None and each.late == job.late]
-    if named:
-        yield from _of_late(job, named[-1])
-    if job.verdict == "nobody" and job.windows:
-        yield "plain", _rotating(job.windows[-1])
+    yield from _of_windows(job)
     if job.asked > job.answered and job.engine != "dumps":
         yield "unknown", "; ".join(f"{each.state}: {fold(each.nodes, 8)} ({neutral(each.reason)})" for each in job.silent)
     unknown = list(dict.fromkeys((*job.problems, *(line for each in job.windows for line in each.unknown))))
@@ -103,6 +102,19 @@ def _lines(job: FleetJob) -> Iterator[tuple[str, str]]:
         yield "dim", f"and {len(unknown) - MAX_UNKNOWN} more"
     if job.engine != "dumps":
         yield "dim", f"{job.answered} of {count(job.asked, 'node')}, {job.windows[-1].ranks if job.windows else 0} ranks traced"
+
+
+def _of_windows(job: FleetJob) -> Iterator[tuple[str, str]]:
+    named = [each for each in job.windows if each.late is not None and each.late == job.late]
+    waits = [each.lost_pct or 0.0 for each in job.windows if each.is_open]
+    if named:
+        yield from _of_late(job, named[-1])
+    if job.verdict == "nobody" and job.windows:
+        yield "plain", _rotating(job.windows[-1])
+    if job.verdict == "cannot tell" and waits:
+        often = f"In {count(len(waits), 'window')} ranks wait up to {max(waits):.0f} % of their time"
+        again = "Take longer records: `sysperf node ranks --seconds 10`." if job.engine == "folder" else ASK_AGAIN
+        yield "unknown", f"{often}, and it is clear neither for whom nor that they take turns. {again}"
 
 
 def _of_late(job: FleetJob, last: JobWindow) -> Iterator[tuple[str, str]]:

@@ -30,8 +30,6 @@ CHRONIC, CHRONIC_WINDOWS, CHRONIC_S = 0.8, 10, 540.0
 FEW_LOST_PCT = 1.0
 """Who makes the others wait for less does not hold the job up."""
 MORE_WAITS_PCT = MORE_THROTTLED_PCT = 10.0
-UNEXPLAINED_PCT = 10.0
-"""Of the ranks' time: who waits for more than this waits for somebody, even where one window does not tell for whom."""
 SLOW_KERNELS = 0.95
 MAX_DUMPS = 4_096
 Say = Callable[[int, int], object]
@@ -109,11 +107,7 @@ def window(records: Mapping[str, NodeRecord], name: str) -> JobWindow:
     skew = compare(aligned([each.summary for each in known]), [each.record.parts for each in known])
     base = msgspec.structs.replace(base, matched=skew.matched, lost_pct=_rounded(skew.lost_pct), rotates=skew.rotates)
     late = next((each for each in known if each.record.rank == min(skew.late, default=None)), None)
-    lost = skew.lost_pct or 0.0
-    if late is None and not skew.rotates and lost >= UNEXPLAINED_PCT:
-        open_question = f"the ranks wait {lost:.0f} % of their time, and this window tells neither for whom nor that they take turns"
-        return msgspec.structs.replace(base, unknown=(*base.unknown, open_question))
-    if late is None or lost < FEW_LOST_PCT:
+    if late is None or (skew.lost_pct or 0.0) < FEW_LOST_PCT:
         return base
     others = [each for each in known if each.record.rank not in skew.late]
     at_node = {each.record.rank for each in known if each.node == late.node}
@@ -195,7 +189,8 @@ def judged(found: FleetJob, span_s: float) -> FleetJob:
         return found
     (late, count), *_ = Counter(each.late for each in told).most_common()
     if late is None or 2 * count <= len(told):
-        doubt = len(told) < len(found.windows) or any(each.unknown for each in told) or found.answered < found.asked
+        are_open = 2 * sum(each.is_open for each in told) >= len(told)
+        doubt = are_open or len(told) < len(found.windows) or any(each.unknown for each in told) or found.answered < found.asked
         return msgspec.structs.replace(found, verdict="cannot tell" if doubt else "nobody")
     named = [each for each in told if each.late == late]
     chronic = count >= CHRONIC * len(found.windows) if len(found.windows) >= CHRONIC_WINDOWS and span_s >= CHRONIC_S else None
