@@ -237,6 +237,18 @@ def test_kernels_that_are_shorter_than_their_launches_wait_for_the_host(tmp_path
 # ---------------------------------------------------------------------- ranks
 
 
+def wait_until(machine: Machine, end: float) -> None:
+    """Be in a collective until this time, in µs."""
+    machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
+    machine.now = end
+
+
+def of_rank(folder: Path, machine: Machine, rank: int, world: int) -> str:
+    """The path of the file of one of so many ranks."""
+    info = {"backend": "nccl", "rank": rank, "world_size": world}
+    return written(folder, machine.trace(distributedInfo=info), f"rank{rank}.json")
+
+
 def late(folder: Path, *who: int, world: int = 4, in_turn: bool = False) -> list[str]:
     """These ranks are 3 ms late in one of ten collectives, together or one after the other, and all by 5 µs in turn."""
     paths = []
@@ -250,11 +262,9 @@ def late(folder: Path, *who: int, world: int = 4, in_turn: bool = False) -> list
                 machine.kernel(80)
                 machine.now = base + 100 + (3_000 if rank in tardy and not place else 0) + jitter
                 end = base + 200 + (0 if place else 3_000)
-                machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
-                machine.now = end
+                wait_until(machine, end)
             machine.range(f"ProfilerStep#{number}", begin)
-        info = {"backend": "nccl", "rank": rank, "world_size": world}
-        paths.append(written(folder, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+        paths.append(of_rank(folder, machine, rank, world))
     return paths
 
 
@@ -296,11 +306,9 @@ def test_a_rank_that_is_far_the_latest_in_each_of_few_steps_is_late(tmp_path: Pa
                 end = begin + 10_000 + 1_000 * place
                 machine.now = max(at, end - 1_000)
                 machine.now = at if not place else machine.now
-                machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
-                machine.now = end
+                wait_until(machine, end)
             machine.range(f"ProfilerStep#{number}", begin)
-        info = {"backend": "nccl", "rank": rank, "world_size": 8}
-        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+        paths.append(of_rank(tmp_path, machine, rank, 8))
 
     assert analyze(paths, rules()).analysis.trace.skew.late == who
 
@@ -322,8 +330,7 @@ def test_waiting_for_one_rank_is_no_communication(tmp_path: Path, world: int, wh
             machine.now = begin + 38_010
             machine.kernel(200)
             machine.range(f"ProfilerStep#{number}", begin)
-        info = {"backend": "nccl", "rank": rank, "world_size": world}
-        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+        paths.append(of_rank(tmp_path, machine, rank, world))
     trace = analyze(paths, rules()).analysis.trace
 
     assert (trace.skew.late, trace.skew.rotates) == (who, False)
@@ -343,11 +350,9 @@ def test_a_rank_that_is_late_once_is_not_the_late_one(tmp_path: Path, times: int
             late_by = longest if rank == 1 and number >= 6 - times else 5_000 if number % 2 == rank else 0
             machine.now = begin + 100 + late_by
             end = begin + 300 + max(longest, 5_000)
-            machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
-            machine.now = end
+            wait_until(machine, end)
             machine.range(f"ProfilerStep#{number}", begin)
-        info = {"backend": "nccl", "rank": rank, "world_size": 2}
-        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+        paths.append(of_rank(tmp_path, machine, rank, 2))
 
     assert analyze(paths, rules()).analysis.trace.skew.late == who
 
@@ -365,11 +370,9 @@ def test_the_collectives_of_one_step_are_late_together(tmp_path: Path, times: in
                 end = begin + (place + 1) * (late_by + 1_000)
                 machine.kernel(end - machine.now - (600 if is_late else 600 + late_by))
                 machine.now = machine.free[7]
-                machine.kernel(end - machine.now - 5, COLLECTIVES[0], stream=20)
-                machine.now = end
+                wait_until(machine, end)
             machine.range(f"ProfilerStep#{number}", begin)
-        info = {"backend": "nccl", "rank": rank, "world_size": 2}
-        paths.append(written(tmp_path, machine.trace(distributedInfo=info), f"rank{rank}.json"))
+        paths.append(of_rank(tmp_path, machine, rank, 2))
 
     assert analyze(paths, rules()).analysis.trace.skew.late == who
 
