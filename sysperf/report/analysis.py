@@ -263,7 +263,10 @@ def _lacking(rank: Rank) -> str:
             (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT,
             "profile the replays: start the profiler behind the capture, and record several steps",
         ),
-        (trust.device_missing and trust.truncated != "", "take the trace again, into a file of its own, and wait until it is written"),
+        (
+            trust.device_missing and trust.truncated != "",
+            "take the trace again, of few steps, into a file of its own, and wait until it is written",
+        ),
         (
             trust.device_missing and trust.calls_recorded,
             "let the profiler observe the device, as `sysperf explain trust.device-events-missing` tells",

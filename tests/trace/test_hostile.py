@@ -857,6 +857,24 @@ def test_a_cut_export_is_one_error_or_an_answer(tmp_path: Path, part: float) -> 
         account(read(str(path)))
 
 
+@pytest.mark.parametrize(
+    ("name", "raw", "what_next"),
+    [
+        ("cut.sqlite", MOCK.read_bytes()[:100_000], "copy it again from where it was written, or export it again"),
+        ("cut.json.gz", gzip.compress(b'{"traceEvents": [')[:-9], "copy it again from where it was written, or take the trace again"),
+        ("empty.json", b"", "take the trace again, and wait until it is written"),
+    ],
+    ids=["export", "compressed", "empty"],
+)
+def test_of_a_file_that_was_cut_too_early_is_said_what_to_do(tmp_path: Path, name: str, raw: bytes, what_next: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(raw)
+    with pytest.raises(TraceError) as error:
+        read(str(path))
+
+    assert what_next in error.value.hint
+
+
 def test_a_report_of_nsight_systems_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

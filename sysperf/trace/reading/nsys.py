@@ -56,7 +56,9 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
             f"{path}: a value in it is larger than {MAX_VALUE_BYTES >> 20} MiB", "is it an export of Nsight Systems?"
         ) from None
     except (sqlite3.Error, MemoryError) as error:
-        raise TraceError(f"{path}: {error}", "export it again: nsys export --type sqlite REPORT.nsys-rep") from None
+        raise TraceError(
+            f"{path}: {error}", "copy it again from where it was written, or export it again: nsys export --type sqlite REPORT.nsys-rep"
+        ) from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}", "name a trace that you can read") from None
 

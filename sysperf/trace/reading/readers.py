@@ -37,7 +37,9 @@ def read(path: str, progress: Progress = lambda _: None) -> Timeline:
         (known for start, known in _FOREIGN.items() if first.startswith(start)),
         ("no form of trace that is known here", "sysperf reads Chrome traces (.json, .json.gz) and exports of Nsight Systems (.sqlite)"),
     )
-    raise TraceError(f"{path}: {what if first else 'empty'}", hint)
+    if not first:
+        raise TraceError(f"{path}: empty", "take the trace again, and wait until it is written, on a disk with room")
+    raise TraceError(f"{path}: {what}", hint)
 
 
 def _first_bytes(path: str) -> bytes:
