@@ -10,18 +10,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from sysperf.collect.gpu import Gpu
 from sysperf.engine import lint as engine
 from sysperf.engine.lint import beside
 from sysperf.evaluate.ruleset import Ruleset
-from sysperf.model.finding import Finding
+from sysperf.model.finding import Finding, Place
 from sysperf.script.codemods import changes
 from sysperf.script.edits import Change
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined
 from sysperf.script.modules import Modules
 from sysperf.script.outside import NOTHING
+from tests.fuzzing import fuzz
 from tests.script.scripts import shipped
 
 TRAIN = """\
@@ -634,6 +637,65 @@ def test_a_file_beside_that_cannot_be_cut_is_read_whole(left: str, cut: bool, en
     )
     assert (b"def left" not in beside.imported([(str(train), None)])[str(tmp_path / "data.py")]) == cut
     assert any(hit.rule == "sync.per-step" for hit in engine.lint([str(train)], shipped()).hypotheses)
+
+
+BLOCKS = st.sampled_from(
+    (
+        "def left(x):\n    return x.item()\n",
+        "def left(x): return advance(x)\n",
+        "async def left(\n  x,\n):\n\treturn x\n",
+        'def left():\n    """\ndef advance(loss):\n    loss.item()\n    """\n',
+        "def left():\n    return '''\nclass Base:\n'''\n",
+        'def left():\n    # """\n    return """\nclass Left:\n"""\n',
+        'TEXT = """\ndef left():\n    """\n',
+        '"""\n',
+        "def left():\n    quotes = \"'''\"\n    return '''\nclass Left:\n'''\n",
+        "QUOTED = \"'''\"\n",
+        '# """ begins a text\n',
+        "@decorated(\n    of=3,\n)\n@torch.no_grad()\n",
+        "@cached\n\n# why\n",
+        "level = 3 + \\\n4\n",
+        "def \\\nleft(x):\n    return x\n",
+        "def left(x):\n    return 3 + \\\nx\n",
+        "class Base:\n    def fit(self, loss): loss.item()\n",
+        "class Heir(Base):\n\tdef more(self): pass\n",
+        "if True:\n    def left(x): return x\nelse:\n    left = None\n",
+        "try:\n    import left\nexcept ImportError:\n    left = None\n",
+        'if __name__ == "__main__":\n    left(3)\nelse:\n    advance = print\n',
+        '__all__ = ["advance",\n"left"]\n',
+        "left = {\n'a': 3,\n}\n",
+        "\f\n",
+        "word = 'caf\xe9'\n",
+    )
+)
+ADVANCE = "def advance(loss):\n    loss.backward()\n    optimizer.step()\n"
+
+
+@fuzz
+@given(
+    st.lists(BLOCKS, max_size=4), st.lists(BLOCKS, max_size=4), st.sampled_from(("\n", "\r\n", "\r")), st.sampled_from(("utf-8", "latin-1"))
+)
+@example(['def left():\n    # """\n    return """\nclass Left:\n"""\n'] * 2, [], "\n", "utf-8")
+def test_a_part_of_a_file_says_what_the_whole_of_it_says(
+    tmp_path: Path, before: list[str], after: list[str], end: str, encoding: str
+) -> None:
+    """Its statements may be written in any way, and texts may hold lines that look like some."""
+    text = f"# coding: {encoding}\nimport torch\n{''.join(before)}{ADVANCE}{''.join(after)}".replace("\n", end)
+    data, train = tmp_path / "data.py", tmp_path / "train.py"
+    data.write_bytes(text.encode(encoding))
+    train.write_text(
+        "import torch\nfrom data import advance\nfor x in batches:\n    loss = model(x.cuda()).mean()\n    advance(loss)\n    loss.item()\n"
+    )
+    try:
+        compile(data.read_bytes(), "data.py", "exec")
+    except SyntaxError:
+        return
+
+    def found(*paths: Path) -> list[tuple[str, Place]]:
+        hits = engine.lint([str(path) for path in paths], shipped()).hypotheses
+        return [(hit.rule, place) for hit in hits for place in hit.places if place.file == str(train)]
+
+    assert found(train) == found(train, data)
 
 
 def test_a_file_of_pytorch_itself_is_read_without_the_rest_of_it(tmp_path: Path) -> None:

@@ -28,6 +28,11 @@ _DEFINITION = lazy(r"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
 _HEIR = lazy(r"class[ \t]+\w+[ \t]*\(([^:]{0,400})")
 _UNASKED = lazy(r"__all__\b|if[ \t]+__name__\b")
 _QUOTES = ('"""', "'''")
+_TEXT = lazy(
+    r'#.*|"""[^"\\]*(?:(?:\\(?s:.)|"(?!""))[^"\\]*)*"""|"(?:\\(?s:.)|[^"\\\n])*"'
+    r"|'''[^'\\]*(?:(?:\\(?s:.)|'(?!''))[^'\\]*)*'''|'(?:\\(?s:.)|[^'\\\n])*'"
+)
+"""A comment, or a text that begins and ends."""
 _WORD = lazy(r"[^\W\d]\w*")
 _ALL = frozenset("*")
 
@@ -95,9 +100,17 @@ def _part(text: str, asked: frozenset[str]) -> tuple[str, frozenset[str]]:
         kept |= {each.name for each in more}
         used |= _words("".join(each.text for each in more))
     gone = {*left, *(each for each in statements if each.is_unasked)}
-    if any(each.text.count(quotes) % 2 for each in gone for quotes in _QUOTES):
-        return text, asked | _words(text)  # it is no statement, but a part of a text or of what holds one
+    if any(_is_in_a_text(each.text) for each in gone):
+        return text, asked | _words(text)
     return "".join("\n" * each.text.count("\n") if each in gone else each.text for each in statements), used
+
+
+def _is_in_a_text(statement: str) -> bool:
+    """Whether it is no statement, but a part of a text, or of what holds one: it has quotes that belong to others."""
+    if any(statement.count(quotes) % 2 for quotes in _QUOTES):
+        return True
+    left = _TEXT.sub("", statement) if any(quotes in statement for quotes in _QUOTES) else ""
+    return '"' in left or "'" in left
 
 
 def _statements(text: str) -> Iterator[_Statement]:
