@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from sysperf.script.facts import Call, Setting
+from sysperf.script.fallback import is_fallback
 from sysperf.script.file import File
 from sysperf.script.kinds import FACTORIES
 from sysperf.script.masks import is_reduced
@@ -100,8 +101,6 @@ METHODS = frozenset(
 _HEIRS = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 """Classes of which an heir of the file does the same."""
 _CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer", "time.process_time")
-_VERSION = lazy(r"\d+\.\d+[\w.]*")
-_MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
 _WRITES_ROWS = frozenset(("map", "flatten_indices", "to_iterable_dataset", "save_to_disk", "train_test_split", "filter", "set_transform"))
 _CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
 """Options for which texts of one length are wanted."""
@@ -210,34 +209,6 @@ def _is_asked_for(file: File, call: ast.Call) -> bool:
     tests = (parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If | ast.IfExp))
     words = [last_name(part) for test in tests for part in within(test)]
     return any(word == last_name(call.func) or _BY_NAME.fullmatch(word) for word in words)
-
-
-def is_fallback(file: File, node: ast.AST) -> bool:
-    """Whether code is for another version, or for where a name is missing: a branch on a version, `except ImportError`, `hasattr`."""
-    child = node
-    for parent in file.tree.ancestors(node):
-        if isinstance(parent, ast.ExceptHandler) or (isinstance(parent, ast.Try) and parent.handlers and child in parent.body):
-            caught = parent.type if isinstance(parent, ast.ExceptHandler) else parent.handlers[0].type
-            if caught is None or any(last_name(part) in _MISSING for part in within(caught)):
-                return True
-        if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
-            names = {word.lower() for part in within(parent.test) for word in (last_name(part), *_text_of(part)) if word}
-            if any("version" in name or name in _MISSING or name.startswith(("torch_", "has_", "is_torch")) for name in names):
-                return True
-        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and any(_names_version(each) for each in parent.decorator_list):
-            return True
-        child = parent
-    return False
-
-
-def _names_version(decorator: ast.expr) -> bool:
-    """``@implement_for("torch", None, "2.3")``."""
-    given = decorator.args if isinstance(decorator, ast.Call) else []
-    return any(_VERSION.fullmatch(text) for part in given for text in _text_of(part))
-
-
-def _text_of(node: ast.AST) -> tuple[str, ...]:
-    return (node.value[:60],) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
 
 
 def _around_steps(file: File, call: ast.Call) -> bool | None:

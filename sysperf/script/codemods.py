@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from sysperf.model.finding import Finding, Place
 from sysperf.script import evaluation, makers, pinning
 from sysperf.script.bindings import Binding
-from sysperf.script.calls import is_fallback
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
+from sysperf.script.fallback import is_fallback
 from sysperf.script.file import File
 from sysperf.script.loops import SAMPLE_METHODS
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import calls, evaluation, halves, layers, loaders, patterns, syncs, tensors, training, transfers, updates
+from sysperf.script import calls, evaluation, layers, loaders, modes, patterns, syncs, tensors, training, transfers, updates
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.links import Surroundings
@@ -66,7 +66,7 @@ def facts(file: File) -> Script:
         cudnn_benchmark=_sets(found_settings, "cudnn.benchmark"),
         deterministic="torch.use_deterministic_algorithms" in names or _sets(found_settings, "cudnn.deterministic"),
         loaders=tuple(loaders.loaders(file)),
-        loops=(*training.step_loops(file), *(training.evaluation_at(file, call) for call in halves.evaluating_calls(file))),
+        loops=(*training.step_loops(file), *(training.evaluation_at(file, call) for call in modes.evaluating_calls(file))),
         calls=found_calls,
         syncs=tuple(syncs.syncs(file)),
         transfers=tuple(transfers.transfers(file)),

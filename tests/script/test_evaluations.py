@@ -207,7 +207,7 @@ def test_a_model_is_evaluated_by_its_loss() -> None:
     assert hits(text)["program.gradients-in-evaluation"] == [10]
 
 
-HALVES = """
+EITHER = """
 import torch
 device = torch.device("cuda")
 def run(model, loader, {given}):
@@ -250,7 +250,7 @@ def test_one_function_trains_or_evaluates(
     given: str, asked: str, trains: str, evaluates: str, shown: bool, before: str, forward: str, keeps: bool
 ) -> None:
     """Its caller says which, by what it leaves out."""
-    text = HALVES.format(given=given, asked=asked, trains=trains, evaluates=evaluates, before=before, forward=forward)
+    text = EITHER.format(given=given, asked=asked, trains=trains, evaluates=evaluates, before=before, forward=forward)
     assert hits(text).get("program.gradients-in-evaluation", []) == ([14] if shown and keeps else [])
 
 
