@@ -81,6 +81,12 @@ class Machine:
         self.now += us
         return self.now
 
+    def work(self, kernels: int) -> None:
+        """Launch so many kernels of 100 us, and wait for them."""
+        for _ in range(kernels):
+            self.kernel(100)
+        self.synchronize()
+
     def load(self, us: float, *, workers: bool = False) -> float:
         """Ask the loader for a batch; returns when it is there."""
         kind = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"

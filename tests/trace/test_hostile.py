@@ -663,7 +663,7 @@ def test_kernels_of_a_part_of_the_first_step_tell_nothing(tmp_path: Path, second
 def test_a_cut_file_of_one_marked_step_has_it(tmp_path: Path) -> None:
     """All of it is there, and a kernel behind it."""
     machine = Machine()
-    steps(machine, 1, lambda machine: [machine.kernel(100) for _ in range(100)] and machine.synchronize())
+    steps(machine, 1, lambda machine: machine.work(100))
     for _ in range(9):
         machine.kernel(100)
 
@@ -677,9 +677,7 @@ def test_a_cut_file_without_operators_may_have_steps_of_more_kernels(tmp_path: P
     machine = Machine()
     for number in range(8):
         start = machine.now
-        for _ in range(100 if number % 3 else 200):
-            machine.kernel(100)
-        machine.synchronize()
+        machine.work(100 if number % 3 else 200)
         machine.range(f"ProfilerStep#{number}", start)
 
     assert account(read(written(tmp_path, json.dumps(with_kernels(machine.events, 1_000))[:-40]))).steps.count == 5

@@ -675,9 +675,7 @@ def test_four_ranges_that_say_that_they_are_steps_are_enough(tmp_path: Path) -> 
         machine = Machine()
         for number in range(4):
             start = machine.now
-            for _ in range(40):
-                machine.kernel(100)
-            machine.synchronize()
+            machine.work(40)
             machine.think(6 * MS)
             machine.range(name.format(number), start)
         return rank(analyzed(tmp_path, machine.trace()))
@@ -694,9 +692,7 @@ def test_a_start_leaves_too_few_of_four_ranges_that_say_that_they_are_steps(tmp_
     for number in range(4):
         start = machine.now
         machine.think(0 if number else 200 * MS)
-        for _ in range(40):
-            machine.kernel(100)
-        machine.synchronize()
+        machine.work(40)
         machine.think(6 * MS)
         machine.range(f"train_step {number}", start)
 
