@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sysperf.script import flows
 from sysperf.script.definitions import called
 from sysperf.script.depends import Depends
-from sysperf.script.keys import ELSEWHERE, LOSS, Key
+from sysperf.script.keys import LOSS, MODEL, SEED, WEIGHTS, Key
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
@@ -22,7 +22,7 @@ HIDES = frozenset(("setattr", "delattr", "exec", "eval"))
 _INNER = frozenset(("__dict__", "__defaults__", "__kwdefaults__", "__code__", "__globals__", "__closure__"))
 TABLES = frozenset(("vars", "globals", "locals"))
 _COPIES = lazy(
-    r"^(?:clone|detach|deepcopy|copy|state_dict|(?:named_)?(?:parameters|buffers|modules)|cpu|numpy|to|items|values|dict|list|tuple|zip|enumerate|requires_grad_)$"
+    r"^(?:clone|detach|deepcopy|copy|state_dict|(?:named_)?(?:parameters|modules)|cpu|numpy|to|items|values|dict|list|tuple|zip|enumerate|requires_grad_)$"
 )
 _HARMLESS = frozenset(
     ("property", "staticmethod", "classmethod", "lru_cache", "cache", "no_grad", "inference_mode", "jit", "njit", "overload")
@@ -47,6 +47,8 @@ def needs_no_model(source: Depends, graph: flows.Flows, statement: ast.stmt, wor
 
     That has copies of what the work keeps from step to step. So nobody else may change this, or read what the work changes.
     """
+    if SEED in graph.of_models or any(not graph.keys_of(part).isdisjoint((MODEL, WEIGHTS)) for part in work):
+        return False
     return not is_hidden(source) and _Work(source, graph, statement).is_apart(work)
 
 
@@ -61,7 +63,7 @@ def no_loss_needs(source: Depends, graph: flows.Flows, statement: ast.stmt) -> b
         made: set[Key] = {(source.scope_of(statement), "return")}
     else:
         made = {graph.key_of(node) for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return graph.reached(made, beyond_weights=False).isdisjoint((LOSS, ELSEWHERE))
+    return LOSS not in graph.reached(made, beyond_weights=False)
 
 
 class _Work:

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from sysperf.script import needless
 from sysperf.script.definitions import Definitions, called
 from sysperf.script.depends import TooTangled
-from sysperf.script.keys import ELSEWHERE, LOSS, MODEL, NONE, WEIGHTS, Key, Keys, KeySet
-from sysperf.script.nodes import root_of
+from sysperf.script.keys import COMBINES, LOSS, MODEL, NONE, SEED, WEIGHTS, Key, Keys, KeySet
+from sysperf.script.nodes import arguments, root_of
 from sysperf.script.syntax import Function, Loop
 from sysperf.startup import lazy
 
-_ONLY_READ = lazy(r"^(?:gather|index_select|masked_fill|matmul|mm|bmm|mul|div|sub|dot|to|type|where|isin|step|zero_grad|backward)$")
 _KEEPS = lazy(r"_$|^(?:append|appendleft|extend|add|update|insert|put|setdefault)$")
 """Methods that do nothing but keep, or change a tensor."""
+_SEEDS = lazy(r"seed|set_(?:rng_)?state")
 _OF_TRAINING = frozenset(("forward", "__call__", "training_step"))
 """Methods that others call, of whose results a loss is made."""
 MAX_EDGES = 100_000
@@ -128,31 +128,39 @@ class Flows(Keys):
     def _call(self, call: ast.Call) -> None:
         """What a call hands over, and what it changes."""
         name, func = called(call), call.func
-        parts: list[ast.expr] = [*call.args, *(word.value for word in call.keywords)]
+        parts = arguments(call)
         given = self._of_all(parts)
         receiver = [func.value] if isinstance(func, ast.Attribute) else []
         if isinstance(root := root_of(func), ast.Name) and root.id in self.source.foreign:
             self._handed[root.id] |= given
         if name in ("backward", "grad"):
             self._edge(given | self._of_all(receiver), LOSS)
+        if _SEEDS.search(name):
+            self._edge(given | self._guard(call), SEED)
         for function in self._callees(name):
             self._hand_over(call, function)
         for part in parts:  # functions that are handed over get what is beside them
             self._call_back(call, part, [*receiver, *(other for other in parts if other is not part)])
-        if self._named.get(name) or needless.reports(name) or not parts:
+        if self._named.get(name) or needless.reports(name):
             return
+        self._change(call, given)
+
+    def _change(self, call: ast.Call, given: KeySet) -> None:
+        """What a call out of sight may change: its object, and what it is given."""
+        func, name, root = call.func, called(call), root_of(call.func)
         is_module = (
             isinstance(root, ast.Name) and root.id in self.source.modules | self.source.foreign and not self.source.definitions(root)
         )
-        if receiver and not is_module and not needless.is_pure(name) and not _ONLY_READ.match(name):
-            self._write(receiver[0], given, call)
+        has_object = isinstance(func, ast.Attribute) and not is_module
+        if isinstance(func, ast.Attribute) and has_object and not needless.is_pure(name) and not COMBINES.match(name):
+            self._write(func.value, given, call)
         written = [word.value for word in call.keywords if word.arg == "out"]
         is_builtin = isinstance(func, ast.Name) and func.id in needless.BUILTINS
-        is_statement = isinstance(self.tree.parents.get(call), ast.Expr)
-        if is_statement and (is_module or not (receiver and _KEEPS.search(name))):
-            self._edge(given, ELSEWHERE)
-        if (is_statement and (is_module or not receiver)) or (needless.changes(name) and not is_builtin):
-            written += parts
+        is_statement = isinstance(self.tree.parents.get(call), ast.Expr | ast.withitem)
+        if is_statement and not (has_object and _KEEPS.search(name)):
+            self._edge(given, LOSS)
+        if (is_statement and not has_object) or (needless.changes(name) and not is_builtin):
+            written += arguments(call)
         for part in written:
             self._write(part, given, call)
 
@@ -203,7 +211,7 @@ class Flows(Keys):
         for one, value in pairs:
             self._give((function, one.arg), value, value)
         if function.name in _OF_TRAINING or function.name not in self.source.calls:
-            self._edge(((function, "return"),), LOSS if function.name in _OF_TRAINING else ELSEWHERE)
+            self._edge(((function, "return"),), LOSS)
 
     def _returned(self, given: ast.Return | ast.Yield | ast.YieldFrom) -> None:
         function = self.tree.function_of(given)
@@ -245,8 +253,12 @@ class Flows(Keys):
             return self.keys_of(parent.iter)
         return NONE if isinstance(parent, ast.While) and self._trains(parent) else self.keys_of(parent.test)
 
-    def _trains(self, loop: Loop) -> bool:
-        """Whether a loop is one of steps: how long it runs says nothing of what is in one."""
+    def _trains(self, loop: Loop | Function) -> bool:
+        """Whether a loop is one of steps, itself or by a function: how long it runs says nothing of what is in one."""
         if loop not in self._steps:
-            self._steps[loop] = any(isinstance(one, ast.Call) and called(one) in ("backward", "step") for one in ast.walk(loop))
+            self._steps[loop] = False  # of a function that calls itself nobody knows
+            names = {called(one) for one in ast.walk(loop) if isinstance(one, ast.Call)}
+            self._steps[loop] = not names.isdisjoint(("backward", "step")) or any(
+                self._trains(function) for name in names for function in self._named.get(name, ())
+            )
         return self._steps[loop]

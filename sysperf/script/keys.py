@@ -18,8 +18,9 @@ KeySet = frozenset[Key]
 WEIGHTS: Key = (None, "weights")
 MODEL: Key = (None, "model")
 LOSS: Key = (None, "loss")
-ELSEWHERE: Key = (None, "elsewhere")
-"""What nobody sees has it from here on."""
+"""A loss, or what nobody sees from here on: it may make a loss of it."""
+SEED: Key = (None, "seed")
+"""What decides which random numbers are drawn."""
 NONE: KeySet = frozenset()
 _SELECTS = lazy(r"^(?:unique\w*|nonzero|argwhere|masked_select|where|compress|repeat_interleave)$")
 """Functions whose result has a size that depends on the values."""
@@ -31,6 +32,10 @@ _SHARES = lazy(
     r"movedim|next)$"
 )
 """Functions and methods whose result may be, or hold, what they are given."""
+COMBINES = lazy(
+    r"(?:mul|matmul|div|sub|dot|mm|bmm|where|gather|index_select|masked_fill|maximum|minimum|isin|searchsorted|eq|ne|lt|gt|le|ge)$"
+)
+"""Methods that only read their object and their arguments."""
 _SIZES = frozenset(("shape", "size", "ndim", "dim", "numel"))
 _FORMS = frozenset(("device", "dtype", "layout"))
 
@@ -98,14 +103,14 @@ class Keys:
         waiting = [value]
         while waiting:
             part = waiting.pop()
-            if isinstance(part, ast.Name) and not self._is_function(part):
+            if isinstance(part, ast.Name) and not self._is_function(part) and not self._is_module(part):
                 found.add(self.key_of(part))
             elif isinstance(part, ast.Attribute) and part.attr != "data":  # a tensor's own memory
                 found.add((None, f".{part.attr}"))
             elif isinstance(part, ast.Call):
                 found |= {(function, "return") for function in self._named.get(called(part), ())}
             waiting += self._held(part)
-        return {key for key in found if key[0] is not self.tree.module or key[1] not in self.source.modules}
+        return found
 
     def _held(self, part: ast.AST) -> Iterable[ast.AST]:
         """What a value may hold, or be a part of."""
@@ -122,6 +127,9 @@ class Keys:
 
     def _is_function(self, name: ast.Name) -> bool:
         return name.id in self._named and not self.source.definitions(name)
+
+    def _is_module(self, name: ast.Name) -> bool:
+        return name.id in self.source.modules and not self.source.definitions(name)
 
     def _read(self, part: ast.AST) -> KeySet:
         if isinstance(part, ast.Name):
@@ -168,19 +176,18 @@ class Keys:
         if name in _SIZES and isinstance(func, ast.Attribute):
             return self.keys_of(func)
         given = self._of_all((*call.args, *call.keywords))
-        if name == "len" and len(call.args) == 1 and not self._selects(call.args[0]):
-            return frozenset((one, "return") for one in self._named.get("__len__", ()))
-        if name in ("backward", "grad", "functional_call"):
+        if name in ("grad", "functional_call"):
             return given | {MODEL}
         if self.source.makes_layer(call) or any(word.arg == "requires_grad" for word in call.keywords) or name == "requires_grad_":
             given |= {WEIGHTS}
+        own = self.source.classes[name].body if name in self.source.classes else ()
+        operators = [one for one in own if isinstance(one, Function) and one.name.startswith("__")]
+        given |= {(one, "return") for one in operators}
         if isinstance(func, ast.Name) and not self._is_function(func):
             is_model = self.source.is_model(func) or any(not isinstance(one.value, ast.Lambda) for one in self.source.definitions(func))
             return given | self.keys_of(func) | ({MODEL} if is_model else NONE)
         returned: KeySet = frozenset((one, "return") for one in self._named.get(name, ()))
-        if isinstance(func, ast.Attribute):
-            root = root_of(func)
-            if isinstance(root, ast.Name) and self.source.is_model(root) and name not in OF_WEIGHTS:
-                returned |= {MODEL}
-            return given | returned | self.keys_of(func)
+        root = root_of(func)
+        if isinstance(func, ast.Attribute) and isinstance(root, ast.Name) and self.source.is_model(root):
+            returned |= {MODEL}
         return given | returned | self.keys_of(func)

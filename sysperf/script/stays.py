@@ -15,17 +15,13 @@ from sysperf.script import needless
 from sysperf.script.apart import MAKERS, is_hidden
 from sysperf.script.definitions import OF_WEIGHTS, Definition, called
 from sysperf.script.depends import RANDOM, Depends, TooTangled
-from sysperf.script.keys import functions_by_name, shares
+from sysperf.script.keys import COMBINES, functions_by_name, shares
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
 MAX_ASKED = 6_000
 _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
-_COMBINES = lazy(
-    r"(?:mul|matmul|div|sub|dot|mm|bmm|where|gather|index_select|masked_fill|maximum|minimum|isin|searchsorted|eq|ne|lt|gt|le|ge)$"
-)
-"""Methods that only read their arguments."""
 _PASSES = lazy(r"(?:iter|open|map|filter|zip|enumerate|reversed|count|cycle|chain|islice|repeat|tee|scandir|memmap|ndarray|share_memory_)$")
 """What these give is used up by reading it, or others write into it."""
 _DRAWS = lazy(
@@ -286,7 +282,7 @@ class _Stays:
             return self.is_read(call) if shares(call) else True
         if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
             return self._is_layer(func)
-        return needless.is_pure(name) or _COMBINES.match(name) is not None
+        return needless.is_pure(name) or COMBINES.match(name) is not None
 
     def _is_layer(self, read: ast.Attribute) -> bool:
         """Whether an attribute of the object is a layer."""

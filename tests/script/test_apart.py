@@ -27,6 +27,17 @@ STEP = """\
     opt.step()
 """
 MAKE = "batch = make(x).cumsum(0)"
+KEPT = """\
+seen = [1.0]
+class A:
+    kept = seen
+    def __init__(self, k=None):
+        if k: self.kept = k
+    def make(self, x): return x * self.kept[-1]
+a = A()"""
+FLAT = "s = np.ones(99)\nflat = s.reshape(-1)"
+CHOSEN = "batch = xs[np.random.choice(99, 9, p=s)]"
+DRAWN = "batch = xs[torch.randperm(99)[:9]].cumsum(0)"
 
 
 def of(before: str, line: str, after: str, step: str = STEP) -> str:
@@ -85,6 +96,32 @@ def of(before: str, line: str, after: str, step: str = STEP) -> str:
         ("def make(x, level=1): return x * level", MAKE, "make.__defaults__ = (loss.item(),)"),
         ("s = np.ones(99)\nt = getattr(s, 'T')", "batch = xs[np.random.choice(99, 9, p=s)]", "t[0] = loss.item()"),
         ("s = np.ones(99)\nt = np.array(s, copy=False)", "batch = xs[np.random.choice(99, 9, p=s)]", "t[0] = loss.item()"),
+        (FLAT, CHOSEN, "flat[int(loss.item())] = 0.5"),
+        (FLAT, CHOSEN, "flat += loss.item()"),
+        (FLAT, CHOSEN, "if loss.item() < 1: flat.sort()"),
+        (FLAT, CHOSEN, "elsewhere.mix(flat, loss.item())"),
+        (FLAT, CHOSEN, "flat[0] = float(elsewhere.weight.grad[0])"),
+        (FLAT + "\nz, v = elsewhere.made()", CHOSEN, "flat[0] = float(torch.autograd.grad(z, v)[0])"),
+        (FLAT + "\ndef collect():\n    while True: flat[0] = yield\nc = collect()\nnext(c)", CHOSEN, "c.send(loss.item())"),
+        (FLAT + "\nclass Keep:\n    def __init__(self, s, v): s[0] = v", CHOSEN, "k = Keep(s, loss.item())"),
+        ("s = np.ones(99)\ncopy = s.reshape(-1)", CHOSEN, "copy.fill(loss.item())"),
+        (KEPT, "batch = a.make(x).cumsum(0)", "seen.append(loss.item())"),
+        ("class A:\n    def __len__(self): return int(net[0].weight.norm())\na = A()", "n = len(a)\nbatch = (x * n).cumsum(0)", ""),
+        ("seen = [1.0]\nkept = [seen]", "n = len(seen)\nbatch = (x * n).cumsum(0)", "if loss.item() < 1: kept[0].append(1)"),
+        ("c = 0", "for _ in range(int(net(x).norm())): c = 2\nbatch = (x * c).cumsum(0)", ""),
+        ("", "n = net(x).nonzero().shape[0]\nbatch = (x * n).cumsum(0)", ""),
+        ("", "o = net(x)\nn = o[o > 0].numel()\nbatch = (x * n).cumsum(0)", ""),
+        ("", "n = torch.stack([o for o in net(x) if o.sum() > 0]).shape[0]\nbatch = (x * n).cumsum(0)", ""),
+        ("", "o = net(x).nonzero()\nn = o.shape[0]\nbatch = (x * n).cumsum(0)", ""),
+        ("ws = list(elsewhere.net.parameters())", "batch = (x @ ws[0]).cumsum(0)", ""),
+        ("ws = [torch.randn(8, 8).requires_grad_()]", "batch = (x @ ws[0]).cumsum(0)", ""),
+        ("learns = True\nw = torch.randn(8, 8, requires_grad=learns)", "batch = (x @ w).cumsum(0)", ""),
+        ("m, ps = elsewhere.made()", "z = torch.func.functional_call(m, ps, x)\nbatch = z.cumsum(0)", ""),
+        ("m, ps = elsewhere.made()", "batch = torch.func.functional_call(m, ps, x).cumsum(0)", ""),
+        ("", DRAWN, "torch.manual_seed(int(loss.item()))"),
+        ("", DRAWN, "if loss.item() < 1: torch.manual_seed(3)"),
+        ("", DRAWN, "torch.set_rng_state(loss.detach().byte())"),
+        ("", "batch = xs[np.random.randint(0, 99, 9)].cumsum(0)", "np.random.seed(int(loss.item()))"),
     ],
 )  # fmt: skip
 def test_what_a_model_has_a_part_in_is_not_data_alone(before: str, line: str, after: str) -> None:
@@ -102,10 +139,71 @@ def test_what_a_model_has_a_part_in_is_not_data_alone(before: str, line: str, af
         ("", "batch = x.cumsum(0)", "if loss.item() < 0.1: break"),
         ("def part(v): return v / v.max()\ndef make(x): return part(x)", MAKE, "print(part(loss.detach()))"),
         ("def crop(x):\n    if random.random() < 0.5: return x / 2\n    return x", "batch = crop(x).cumsum(0)", ""),
+        ("", "batch = x.cumsum(0)", "print(x, loss.item())"),
+        ("def show(a, b): print(a, b)", "batch = x.cumsum(0)", "show(x, loss.item())"),
+        ("", "batch = x.cumsum(0)", "rows = x.view(-1, 8)\nz = rows.matmul(net[0].weight)"),
+        ("", "batch = (x * y[:, None]).cumsum(0)", "right = y.eq(net(x).argmax(1)).sum()"),
+        ("kind = net[0].weight.dtype", "batch = torch.rand(9, 8, dtype=kind).cumsum(0)", ""),
+        ("n = net[0].weight.shape[1]", "batch = x[:, :n].cumsum(0)", ""),
+        ("n = net[0].weight.numel()", "batch = x[:, :n].cumsum(0)", ""),
+        ("class A:\n    def setup(self): self.t = 2\n    def make(self, x): return x / self.t\na = A()", "batch = a.make(x).cumsum(0)", ""),
+        ("", "torch.manual_seed(3)\n" + DRAWN, ""),
     ],
 )
 def test_data_stays_data(before: str, line: str, after: str) -> None:
     assert of(before, line, after) == "data"
+
+
+FIT = """\
+def fit(batch, y):
+    loss = F.cross_entropy(net(batch), y)
+    loss.backward()
+    opt.step()
+    return loss
+def outer(batch, y): return fit(batch, y)
+"""
+
+
+@pytest.mark.parametrize("name", ["fit", "outer"])
+@pytest.mark.parametrize("end", ["break", "continue"])
+def test_a_loop_whose_steps_are_in_a_function_may_end_by_its_loss(name: str, end: str) -> None:
+    assert of(FIT, "batch = x.cumsum(0)", f"if loss.item() < 0.1: {end}\nprint(loss)", f"    loss = {name}(batch, y)\n") == "data"
+
+
+def test_a_loop_of_steps_may_run_until_its_loss_is_low() -> None:
+    head = HEAD + "loss = torch.ones(())\nwhile loss.item() > 0.1:\n    x, y = torch.rand(9, 8), 3\n"
+
+    assert cures.cure(head + "    batch = x.cumsum(0)\n" + STEP, 1 + head.count("\n")) == "data"
+
+
+TRAINER = """\
+class Trainer:
+{maker}
+    def make(self, x): return x / self.t
+    def log(self, loss):
+        t = loss.item()
+        print(t)
+    def run(self):
+        for x, y in loader:
+            batch = self.make(x).cumsum(0)
+            loss = F.cross_entropy(net(batch), y)
+            loss.backward()
+            self.log(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        *(f"    def {name}(self): self.t = 2" for name in ("__init__", "__post_init__", "setup")),
+        "    def __new__(cls):\n        made = object.__new__(cls)\n        made.t = 2\n        return made",
+    ],
+)
+def test_what_a_constructor_gives_its_object_is_data(maker: str) -> None:
+    """A name of a method is not the attribute of that name."""
+    text = HEAD + TRAINER.format(maker=maker)
+
+    assert cures.cure(text, 1 + text.splitlines().index("            batch = self.make(x).cumsum(0)")) == "data"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +251,11 @@ END = "    loss.backward()\n    opt.step()\n"
         ("", "net[0].weight.data = torch.linalg.qr(net[0].weight.data)[0]", CE + END),
         ("def pre(m, i): return (i[0] @ torch.linalg.qr(m.weight)[0],)\nnet[0].register_forward_pre_hook(pre)", "q = torch.linalg.qr(net[0].weight)[0]",
          "    loss = F.cross_entropy(net(x) @ q, y)\n" + END),
+        ("", NORM, "    def closure(): return F.cross_entropy(net(x), y) + n\n    print(closure())\n    loss = opt.step(closure)\n"),
+        ("", NORM, CE + "    for _ in range(int(n)): loss = loss * 2\n" + END),
+        ("", NORM, CE + "    gs = torch.autograd.grad(loss * n, list(net.parameters()))\n    for p, g in zip(net.parameters(), gs): p.data -= 0.1 * g\n"),
+        ("", NORM, "    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * n, lambda t: t):\n    " + CE + END),
+        ("", NORM, "    out = net(x)\n    out.mul_(n)\n    loss = F.cross_entropy(out, y)\n" + END),
     ],
 )  # fmt: skip
 def test_what_a_loss_is_made_of_is_needed_in_each_step(before: str, line: str, step: str) -> None:
@@ -164,6 +267,24 @@ def test_what_only_weights_are_made_of_need_not_be_made_in_each_step() -> None:
     use = "    for w, m in zip(net.parameters(), masks): w.data.mul_(m)\n"
 
     assert of("", "masks = [p.abs() > p.abs().median() for p in net.parameters()]", "", use + CE + END) == "weights"
+    assert of("", "m = net[0].weight.abs() > 0.1", "", "    net[0].weight.data.mul_(m)\n" + CE + END) == "weights"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "old = [p.clone().requires_grad_() for p in net.parameters()]",
+        "old = [p.detach().numpy().copy() for p in net.parameters()]",
+        "old = copy.deepcopy(net.state_dict())",
+        "old = {k: v.cpu() for k, v in net.state_dict().items()}",
+        "old = tuple(p.to('cpu') for p in net.state_dict().values())",
+        "old = dict(zip('ab', net.parameters()))",
+        "old = list(enumerate(net.modules()))",
+    ],
+)
+def test_a_copy_of_the_weights_is_one_of_this_step(line: str) -> None:
+    """What is compared with it afterwards would be another thing if the copy were older."""
+    assert of("", line, "moved = far(net, old)\nif moved > 3: break") == ""
 
 
 def test_many_methods_of_one_name_are_given_up_in_time() -> None:
