@@ -25,12 +25,13 @@ _SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
 _PASSES = lazy(r"(?:iter|open|map|filter|zip|enumerate|reversed|count|cycle|chain|islice|repeat|tee|scandir|memmap|ndarray|share_memory_)$")
 """What these give is used up by reading it, or others write into it."""
 _DRAWS = lazy(
-    r"gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|rng_state|monotonic|clock|today|^(?:draw|beta|hash|id)$"
+    r"empty|gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|rng_state|monotonic|clock|today|^(?:draw|beta|hash|id)$"
 )
 """Functions that give something else each time, beside those that `depends` knows."""
 _COMPUTED = ("__get__", "__getattr__", "__getattribute__")
 """Methods that any attribute may call."""
 _FIXED = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
+_MAKING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _READING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FormattedValue, ast.Slice, ast.If, ast.While, ast.Assert, ast.Expr)
 """What reads its parts, and makes something of its own."""
 
@@ -51,6 +52,13 @@ def _may_end_early(node: ast.AST) -> bool:
     return isinstance(node, ast.For) and any(isinstance(part, ast.Break) for part in ast.walk(node))
 
 
+def _made_names(node: ast.AST) -> list[str]:
+    """The names to which a definition or an import gives what it makes."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    return [node.name] if isinstance(node, Function | ast.ClassDef) else []
+
+
 class _Stays:
     def __init__(self, source: Depends, statement: ast.stmt) -> None:
         self.source = source
@@ -65,6 +73,8 @@ class _Stays:
         self._loads: dict[str, list[ast.Name]] = defaultdict(list)
         self._reads: dict[str, list[ast.Attribute]] = defaultdict(list)
         self._named = functions_by_name(self.tree)
+        self._remade = {name for node in self.tree.of(*_MAKING) if source.loop_of(node) is not None for name in _made_names(node)}
+        """Functions, classes and modules that a loop may make anew under the same name."""
         for name in self.tree.of(ast.Name):
             if isinstance(name.ctx, ast.Load):
                 self._loads[name.id].append(name)
@@ -102,6 +112,8 @@ class _Stays:
 
     def _name(self, name: ast.Name) -> bool:  # noqa: PLR0911 - one answer for each kind of name
         source, definitions = self.source, self.source.definitions(name)
+        if name.id in self._remade:
+            return False
         if not definitions:
             known = source.modules | needless.BUILTINS | source.functions.keys() | source.classes.keys() | source.given
             return name.id in known or (name.id in source.foreign and isinstance(self.tree.parents.get(name), ast.Attribute))

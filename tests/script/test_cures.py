@@ -289,6 +289,12 @@ def train(model, optimizer, loader):
         ("rows = torch.zeros(9); part = rows.untyped_storage()", "part.fill_(1)", "torch.sort(rows)"),
         ("pass", "pass", "torch.get_rng_state() * 2"),
         ("pass", "anneal.__defaults__ = (x,)", "np.arange(9) * weight.__defaults__[0]"),
+        ("pass", "pass", "np.sort(np.empty(9))"),
+        ("pass", "pass", "torch.empty(9) * 2"),
+        ("rows = torch.zeros(9)", "pass", "torch.empty_like(rows) * 2"),
+        ("pass", "class k: level = float(x.sum())", "np.arange(9) * k.level"),
+        ("pass", "if x > 0: import math as k", "np.arange(9) * k.pi"),
+        ("pass", "def k(): return x", "np.arange(9) * k()"),
     ],
 )
 def test_what_may_be_changed_by_another_name_or_function_is_not_the_same_in_each_step(before: str, change: str, made: str) -> None:
@@ -305,6 +311,7 @@ def test_what_may_be_changed_by_another_name_or_function_is_not_the_same_in_each
         ("rows = torch.zeros(9); flat = rows.view(-1)", "flat.sum()", "torch.sort(rows)"),
         ("pass", "pass", "torch.ones(x.shape[1]) * 2"),
         ("pass", "local = np.zeros(9); local[2:] = 1", "np.sort(local)"),
+        ("rows = np.empty(9)", "pass", "np.sort(rows)"),
         ("rows = [[2, 1], [3]]", "for one in rows: print(one)", "torch.tensor([len(set(one)) for one in rows])"),
     ],
 )
