@@ -22,6 +22,10 @@ _EVALUATES = lazy(
 )
 _GENERATES = lazy(r"(?i)(\w+_)?(generate|sample)(_\w+)?")
 """Functions whose rounds give one word or picture after the other: each needs the one before."""
+_GIVES = lazy(
+    r"(?i)(\w+_)?(generate|sample|infer|inference|predict|demo|translate|caption|embed|embeddings?|encode|extract|serve|play|act|chat|features?)(_\w+)?"
+)
+"""Functions that give or show results, which have to leave the device."""
 _HELD_OUT = lazy(
     r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)|_*(data_?)?(loader|dl)_(test|val|valid|validation|eval|dev)"
 )
@@ -62,7 +66,8 @@ class Loops(Steps):
             return False
         function = self._tree.function_of(loop)
         if not self._values.is_a(loop.iter, "loader"):
-            return function is not None and (self._evaluates_parts(function, loop) or self._evaluates_batches(function, loop))
+            parts = function is not None and (self._evaluates_parts(function, loop) or self._evaluates_batches(function, loop))
+            return parts or self._evaluates_samples(function, loop)
         named = any(_HELD_OUT.fullmatch(last_name(part)) for part in within(loop.iter) if isinstance(part, ast.Name | ast.Attribute))
         if named or (function is not None and _EVALUATES.fullmatch(function.name)):
             return True
@@ -104,12 +109,11 @@ class Loops(Steps):
         calls = [part for statement in function.body for part in within(statement) if isinstance(part, ast.Call)]
         helpers = (helper for call in calls for helper in self._names.functions.get(last_name(call.func), ())[:1])
         calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
-        counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
-        return any(last_name(call.func) == "eval" for call in calls) and (counts or self._calls_model(loop))
+        return any(last_name(call.func) == "eval" for call in calls) and (_counts(loop) or self._calls_model(loop))
 
     def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop goes over parts of data with a model that was put into evaluation: ``for k in range(0, n, batch_size)``."""
-        counted = loop.iter if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") else None
+        counted = loop.iter if isinstance(loop.iter, ast.Call) and _counts(loop) else None
         if counted is None or not self._calls_model(loop):
             return False
         if len(counted.args) != len(("start", "stop", "step")) and not all(_takes_first(loop, call) for call in self.model_calls(loop)):
@@ -117,6 +121,21 @@ class Loops(Steps):
         last = loop.end_lineno or loop.lineno
         before = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call) and part.lineno <= last)
         return _modes(sorted(before, key=lambda call: call.lineno))[-1:] == ["eval"]
+
+    def _evaluates_samples(self, function: Function | None, loop: ast.For | ast.AsyncFor) -> bool:
+        """A loop that calls a model without gradients on what each round takes anew, where a number is read of it."""
+        if (function is not None and _GIVES.fullmatch(function.name)) or any(outer in self.steps for outer in self._tree.ancestors(loop)):
+            return False
+        calls = self.model_calls(loop) if self._calls_model(loop) else []
+        return bool(calls) and all(self._is_without_gradients(call) and _takes_first(loop, call, counted=_counts(loop)) for call in calls)
+
+    def _is_without_gradients(self, call: ast.Call) -> bool:
+        """Whether a `with` or a decorator around a call turns gradients off."""
+        around: list[ast.expr] = []
+        for parent in self._tree.ancestors(call):
+            around += [item.context_expr for item in parent.items] if isinstance(parent, ast.With | ast.AsyncWith) else []
+            around += parent.decorator_list if isinstance(parent, Function) else []
+        return any(last_name(each.func if isinstance(each, ast.Call) else each) in ("no_grad", "inference_mode") for each in around)
 
     def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop calls a model, and does not go over several."""
@@ -288,12 +307,16 @@ class Loops(Steps):
         return self._left.get(child, False)
 
 
-def _takes_first(loop: ast.For | ast.AsyncFor, call: ast.Call) -> bool:
+def _counts(loop: ast.For | ast.AsyncFor) -> bool:
+    return isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
+
+
+def _takes_first(loop: ast.For | ast.AsyncFor, call: ast.Call, *, counted: bool = True) -> bool:
     """Whether what a call is given is taken anew in each round before: what it gave in the round before is no part of it."""
     parts = [part for given in (*call.args, *(named.value for named in call.keywords)) for part in within(given)]
     names = {part.id for part in parts if isinstance(part, ast.Name)}
     stored = [part for part in within(loop) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and part.id in names]
-    taken = [part for part in stored if part is not loop.target]
+    taken = [part for part in stored if part is not loop.target or not counted]
     return bool(taken) and all(part.lineno < call.lineno for part in taken)
 
 

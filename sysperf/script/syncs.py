@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import needs
+from sysperf.script import needs, rows
 from sysperf.script.branches import asked
 from sysperf.script.facts import Sync
 from sysperf.script.file import File
@@ -33,7 +33,14 @@ def syncs(file: File) -> Iterator[Sync]:
         where = file.loops.where(node)
         waited = (how not in _COPIES or of == "batch") and where.often == "evaluation" and where.loop in copying
         needed, paced = None if written or waited else needs.is_needed(file, node, of), needs.is_paced(file, node)
-        yield Sync(**file.site(node), how=how, of=of, debug=_in_debug(file, node), needed=needed, paced=paced)
+        alone = where.often == "evaluation" and not written and _is_needless(file, node, how)
+        debug = _in_debug(file, node)
+        yield Sync(**file.site(node, where), how=how, of=of, debug=debug, needed=needed, paced=paced, needless=alone)
+
+
+def _is_needless(file: File, node: ast.expr, how: str) -> bool:
+    """Whether a result of an evaluation leaves the device row by row, or only to be compared."""
+    return rows.is_row(file, node) or (how in _COPIES and rows.is_only_compared(file, node))
 
 
 def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:

@@ -91,7 +91,7 @@ def test_what_is_divided_by_a_number(divided: str, found: bool) -> None:
         ("range(n)", "x = batch(k)\n                total += model(x).sum().item()", True),
         ("range(n)", "x = model(x)\n                total += x.sum().item()", False),
         ("range(n)", "y = model(x)\n                x = torch.cat([x, y])\n                total += y.sum().item()", False),
-        ("parts", "x = batch(k)\n                total += model(x).sum().item()", False),
+        ("parts", "x = batch(k)\n                total += model(x).sum().item()", True),
     ],
 )
 def test_an_evaluation_in_the_middle_of_a_training(rounds: str, body: str, found: bool) -> None:
