@@ -255,6 +255,16 @@ def test_a_processors_graphics_that_hung_concern_nobody_who_computes() -> None:
     assert "gpu.reset-in-log" in found(judged(f"{log}{hung}NVRM: GPU0 krcWatchdog_IMPL: RC watchdog: GPU is probably locked!\n"))
 
 
+@pytest.mark.parametrize(("torch", "named"), [(ROCM, True), (CUDA, False), (shell("2.14.0+cpu"), False)], ids=["ROCm", "CUDA", "CPU"])
+def test_a_processors_graphics_that_hung_concern_a_pytorch_that_brings_rocm(torch: Files, named: bool) -> None:
+    """Wheels for ROCm need nothing in /opt; without one the graphics draw a screen."""
+    log = "2026-11-20T12:00:00,000001+00:00 amdgpu 0000:c4:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2\n"
+    files, links = processor_of_amd()
+    host = make_machine({**BASE, **files, **torch}, links, {"home": "/home/ada", "uname": ["6.8.0", "x86_64"], "run:dmesg": log}, deep=True)
+
+    assert ("gpu.reset-in-log" in found(audit(host, TERMS, areas=AREAS))) is named
+
+
 def test_a_card_without_driver_is_named_beside_a_processors_graphics() -> None:
     files, links = amd(RX7900)
     graphics, more = processor_of_amd()

@@ -17,22 +17,21 @@ import msgspec
 from sysperf.collect.driver import NVML, nvml_problem
 from sysperf.collect.gpu import drm, tegra
 from sysperf.collect.gpu.answers import NOT_SUPPORTED, key, number
-from sysperf.collect.gpu.kernel_log import Log, Xid, read_log
+from sysperf.collect.gpu.kernel_log import Xid
 from sysperf.collect.gpu.links import link_of_files
-from sysperf.collect.gpu.log_faults import GOES_ON, OTHER_DRIVERS, Fault
+from sysperf.collect.gpu.log_faults import Fault
+from sysperf.collect.gpu.log_of_gpus import log_of
 from sysperf.collect.gpu.others import others
 from sysperf.collect.gpu.places import KFD, PCI
 from sysperf.collect.gpu.records import Device, is_mobile
-from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, installed
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
-from sysperf.procfs.pci import addresses_in, hex_id
+from sysperf.procfs.pci import hex_id
 from sysperf.startup import lazy
 
 PCI_LIST = "/proc/bus/pci/devices"
-ROCM = "/opt/rocm"
 
 MAX_GPUS = 128
 MAX_P2P_GPUS = 16
@@ -105,7 +104,8 @@ def collect(host: Host) -> Gpu:
     nvidia = None if count is None else _by_nvml(host, count, functions)
     devices = _with_others(host, _by_files(host, functions) if nvidia is None else nvidia)
     is_nvidia = nvidia is not None or bool(functions)
-    log = _log(host, devices, functions, any_gpu=is_nvidia or bool(devices or strange), nvidia=is_nvidia)
+    held = tuple(function.bus_id for function in functions or ())
+    log = log_of(host, devices or (), held, any_gpu=is_nvidia or bool(devices or strange), nvidia=is_nvidia)
     known = Gpu(
         devices,
         nvml=nvidia is not None,
@@ -239,34 +239,6 @@ def _ready(host: Host) -> bool | None:
     """Protected GPUs take work only after somebody has attested them and said so."""
     state = number(host.nvml("SystemGetConfComputeGpusReadyState"))
     return None if state is None else state == 1
-
-
-def _log(host: Host, devices: tuple[Device, ...] | None, functions: tuple[Function, ...] | None, *, any_gpu: bool, nvidia: bool) -> Log:
-    """The drivers' errors. Reading the kernel log takes --deep and often root.
-
-    Where there is no GPU for computing one may have failed at its start; what is reset there, or beside NVIDIA's, draws a screen,
-    unless ROCm, or Intel's driver for computing, is installed for it.
-    """
-    any_gpu = any_gpu or host.exists(ROCM) is True or _intel_computes(host)
-    log = host.run("dmesg") if host.deep else None
-    if log is None:
-        return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
-    places = {*(device.bus_id or "" for device in devices or ()), *(function.bus_id for function in functions or ())} - {""}
-    if host.exists(ROCM):
-        places |= {card.bus_id for card in drm.cards(host) or () if card.vendor == "amd"}
-    ports = {port for place in places for port in addresses_in(host.link(f"{PCI}/{place}") or "")}
-    alone = nvidia and all(device.vendor == "nvidia" for device in devices or ())
-
-    def counts(fault: Fault) -> bool:
-        draws = alone and fault.text.startswith(OTHER_DRIVERS) and fault.bus_id not in places
-        return fault.kind not in GOES_ON or (any_gpu and not draws) or fault.text.startswith("gim ")
-
-    return read_log(log, places | ports, counts)
-
-
-def _intel_computes(host: Host) -> bool:
-    """Whether the graphics of Intel's processor may be used for computing."""
-    return any(card.vendor == "intel" for card in drm.cards(host) or ()) and installed(host, LEVEL_ZERO_GPU) is True
 
 
 def nvidia_functions(host: Host) -> tuple[Function, ...] | None:

@@ -109,6 +109,10 @@ class Fault(Record):
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
+    draws: Annotated[
+        bool,
+        fact("whether nothing but a PyTorch for it would compute on this GPU: graphics of AMD's processors, without ROCm", "run:dmesg"),
+    ] = False
 
 
 def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
