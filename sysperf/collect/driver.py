@@ -14,7 +14,15 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, compute_runtime, installed, library_version, rocdxg
+from sysperf.collect.readers.compute_libraries import (
+    LEVEL_ZERO_GPU,
+    WSL_RUNTIME,
+    compute_runtime,
+    installed,
+    library_version,
+    rocdxg,
+    rocr4wsl,
+)
 from sysperf.collect.readers.toolkits import ROCM, Toolkit, rocm_version, toolkits
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
@@ -143,6 +151,9 @@ class Driver(Record):
     rocdxg: Annotated[
         bool | None, fact("whether librocdxg is installed, through which ROCm reaches the GPU of Windows", f"{ROCM_LIBRARIES}/librocdxg.so")
     ] = None
+    rocr4wsl: Annotated[
+        bool | None, fact("whether the runtime for WSL that ROCm before 7.2 has in a package is installed", WSL_RUNTIME)
+    ] = None
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
@@ -188,6 +199,7 @@ def collect(host: Host) -> Driver:
         level_zero_gpu=level_zero_gpu,
         compute_runtime=compute_runtime(host) if level_zero_gpu else None,
         rocdxg=rocdxg(host) if wsl else None,
+        rocr4wsl=rocr4wsl(host) if wsl else None,
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),

@@ -241,6 +241,18 @@ def test_where_the_folders_of_rocm_cannot_be_listed_its_library_is_not_said_to_b
 
 
 @pytest.mark.parametrize(
+    ("package", "found"),
+    [("hsa-runtime-rocr4wsl-amdgpu.list", True), ("hsa-rocr.list", False), (None, None)],
+    ids=["for WSL", "for Linux", "no dpkg"],
+)
+def test_rocms_runtime_for_wsl_is_known_by_its_package(package: str | None, found: bool | None) -> None:
+    there: Files = {f"/var/lib/dpkg/info/{package}": ""} if package else {}
+
+    assert collect(make_machine({**NOTHING, "/dev/dxg": "", **there}, {}, {})).rocr4wsl is found
+    assert collect(make_machine({**NOTHING, **there}, {}, {})).rocr4wsl is None
+
+
+@pytest.mark.parametrize(
     ("file", "build"),
     [
         ("libze_intel_gpu.so.1.3.28717.12", 28717),

@@ -1,6 +1,7 @@
 """Libraries of drivers in the folders of the system: which are there, and of which version. `driver` and `gpu` ask.
 
 Reads   /usr/lib*/{libcuda,libnvidia-ml,libze_loader,libze_intel_gpu}.so.1  /opt/rocm*/lib/librocdxg.so
+        /var/lib/dpkg/info/hsa-runtime-rocr4wsl-amdgpu.list
 """
 
 from sysperf.host import Host
@@ -17,6 +18,9 @@ LIBRARY_FOLDERS = (
     "/run/opengl-driver/lib",  # NixOS
     "/.singularity.d/libs",  # Apptainer and Singularity with --nv
 )
+PACKAGES = "/var/lib/dpkg/info"
+WSL_RUNTIME = f"{PACKAGES}/hsa-runtime-rocr4wsl-amdgpu.list"
+"""What AMD's packages of ROCm before 7.2 have for WSL, of some releases."""
 SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
 """The version of NVIDIA's driver at the end of a library's name."""
 _RUNTIME = lazy(r"\.so\.1\.[0-9]{1,3}\.([0-9]{4,6})(?:\.[0-9]{1,5})?$")
@@ -67,3 +71,8 @@ def rocdxg(host: Host) -> bool | None:
         host.exists(f"{folder}/librocdxg.so{end}") for folder in (*folders, *LIBRARY_FOLDERS, "/usr/local/lib") for end in ("", ".1")
     ]
     return True if any(answers) else None if names is None or None in answers else False
+
+
+def rocr4wsl(host: Host) -> bool | None:
+    """Look for the package of ROCm's runtime for WSL; None where no packages of Debian's kind are kept."""
+    return host.exists(WSL_RUNTIME) if host.exists(PACKAGES) else None
