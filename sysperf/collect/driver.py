@@ -65,6 +65,7 @@ NVML = "nvml:SystemGetDriverVersion()"
 NO_DRIVER = "no NVIDIA driver is loaded"
 
 _VERSION = lazy(r"[0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
+_L4T = lazy(r"# R([0-9]{2,3}) \(release\), REVISION: ([0-9]{1,2}\.[0-9]{1,2})\b")
 _MAX_NODES = 512
 
 
@@ -158,6 +159,7 @@ class Driver(Record):
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
     container_toolkit: Annotated[bool | None, fact("whether NVIDIA's toolkit for containers is installed", *CONTAINER_TOOLKIT)] = None
+    l4t: Annotated[str | None, fact("release of Jetson Linux, as 36.4.7; '' where there is none", TEGRA[0])] = None
     tegra: Annotated[bool | None, fact("whether it is a Jetson, whose driver has versions of its own", *TEGRA)] = None
     wsl: Annotated[bool | None, fact("whether GPUs are Windows's, reached through /dev/dxg", WSL)] = None
     toolkits: Annotated[tuple[Toolkit, ...] | None, fact("CUDA toolkits of the system", "/usr/local")] = None
@@ -204,6 +206,7 @@ def collect(host: Host) -> Driver:
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
         container_toolkit=_any_exists(host, CONTAINER_TOOLKIT),
+        l4t=_l4t(host),
         tegra=_tegra(host),
         wsl=wsl,
         toolkits=toolkits(host),
@@ -241,6 +244,13 @@ def _has_control_node(host: Host) -> bool | None:
     there = host.exists(CONTROL_NODE)
     drivers = host.text(DEVICES) if there else None
     return there if drivers is None else "nvidia" in drivers
+
+
+def _l4t(host: Host) -> str | None:
+    """``# R36 (release), REVISION: 4.7, …``; one that is written otherwise is unknown."""
+    there = host.exists(TEGRA[0])
+    match = _L4T.match(host.text(TEGRA[0]) or "") if there else None
+    return f"{match[1]}.{match[2]}" if match else "" if there is False else None
 
 
 def _tegra(host: Host) -> bool | None:

@@ -217,6 +217,15 @@ def test_a_jetson_is_known_by_each_of_its_signs(machine: MakeMachine, files: Fil
 
 
 @pytest.mark.parametrize(
+    ("text", "release"),
+    [("# R36 (release), REVISION: 4.7, GCID: 42132812, BOARD: generic, EABI: aarch64\n", "36.4.7"), ("no release\n", None), (None, "")],
+    ids=["a release", "other words", "no Jetson"],
+)
+def test_the_release_of_jetson_linux_is_read(text: str | None, release: str | None) -> None:
+    assert collect(make_machine({"/dev/null": "", **({"/etc/nv_tegra_release": text} if text else {})}, {}, {})).l4t == release
+
+
+@pytest.mark.parametrize(
     ("place", "found"),
     [
         ("/opt/rocm-7.2.1/lib/librocdxg.so", True),

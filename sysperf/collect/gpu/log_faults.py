@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
-from sysperf.collect.gpu.other_sentences import GAUDI, OTHERS
+from sysperf.collect.gpu.other_sentences import GAUDI, OTHERS, TEGRA
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -49,6 +49,7 @@ OTHER_DRIVERS = ("amdgpu", "xe ", "i915", "Fence ")
 MARKS = (
     "NVRM",
     "nvidia",
+    "nvgpu",
     "amdgpu",
     "xe ",
     "xe:",
@@ -79,6 +80,8 @@ _OF_OTHERS = lazy(
 )
 """``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
 _OF_GAUDI = lazy(_AT + r"\b((?:habanalabs|accel) (?:hl|accel|[0-9a-f]{4}:)[0-9a-f:.]{1,12}: .{1,300})")
+_OF_TEGRA = lazy(_AT + r"\b(nvgpu: .{1,300})")
+"""``nvgpu: 17000000.gpu nvgpu_set_err_notifier_locked:142 [ERR] error notifier set to 31 for ch 507``"""
 _REFUSED = lazy(
     _AT + r"((?:AMD-Vi: Event logged \[[A-Z_]{4,40}\]? device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
     r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.{0,160})"
@@ -126,7 +129,7 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
     if match := _REFUSED.match(line):
         bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
-    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI)):
+    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI), (_OF_TEGRA, TEGRA)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
             text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
             bus_id = _place(match[2])

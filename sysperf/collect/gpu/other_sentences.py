@@ -1,12 +1,13 @@
-"""What drivers of AMD's and Intel's GPUs, and of Gaudi, write when one is ill, by kind.
+"""What drivers of AMD's and Intel's GPUs, of Gaudi and of Jetsons write when one is ill, by kind.
 
 Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c of newer ones
         drivers/accel/habanalabs of 6.12
+NVIDIA  drivers/gpu/nvgpu/os/linux/linux-channel.c, whose numbers are those of Xids
 """
 
 OTHERS = {
     "unsupported": r"graphics device [0-9a-f]{4} is not (?:properly|officially) supported|Hardware reports unknown \w{5,8} version",
-    "full": r"Not enough memory for command submission|Buffer eviction failed|exceeds resident system memory limit",
+    "full": r"Not enough memory for command submission|Buffer eviction failed|exceeds resident system memory limit|VM worker error: -12\b",
     "rom": r"Unable to locate a BIOS ROM|[Nn]o vBIOS found",
     "replace": r"RAS records:[0-9]{1,6} exceeds? (?:90% of )?threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold"
     r"|Replace this GPU|GPU is in BAD status",
@@ -111,4 +112,8 @@ GAUDI = {
     "lost": r"PCI (?:frozen|failure) state error",
     "memory": r"\bDERR=[1-9]|\bDEC_CNT=[1-9]|MC SRAM DERR",
     "hung": r"reset required due to|Timeout while waiting for device to reset|H/W queue [0-9]{1,3} test failed|Job timeout",
+}
+TEGRA = {
+    "program": r"error notifier set to (?:12|13|25|31|32|80) for ch|\bmmu fault on engine",
+    "hung": r"error notifier set to (?:8|24) for ch|semaphore acquire timeout",
 }
