@@ -26,6 +26,9 @@ _DATASETS = {
     "datasets.load_from_disk": "hf-dataset",
     "datasets.Dataset.from_dict": "hf-dataset",
 }
+DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
+PARTS_OF_DATA = frozenset(f"torch.utils.data.{name}" for name in ("Subset", "random_split", "dataset.Subset", "dataset.random_split"))
+"""What makes parts of a data set, which give its samples."""
 WRAPPERS = frozenset(
     (
         "torch.compile",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script import samples
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
-from sysperf.script.kinds import ARRAYS, LOADERS
+from sysperf.script.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA
 from sysperf.script.links import Use
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import arguments, dotted, last_name
@@ -22,8 +22,9 @@ _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
+MAX_DEPTH = 4
+"""Names that a data set is followed through."""
 _HOOKS = frozenset(("train_dataloader", "val_dataloader", "get_train_dataloader", "get_eval_dataloader"))
-_DATASETS = ("memory-dataset", "iterable-dataset", "dataset", "hf-dataset")
 
 
 def loaders(file: File) -> Iterator[Loader]:
@@ -87,11 +88,26 @@ def _is_asked_for(file: File, call: ast.Call) -> bool:
 
 
 def _lies_on_device(file: File, loader: ast.Call) -> bool:
-    """Whether a data set is made of tensors that were copied to a device before: what moves its batches does nothing."""
+    """Whether a data set, or the tensors it is made of, were copied to a device before: what moves its batches does nothing."""
     given = file.names.argument(loader, "dataset", 0)
-    values = [binding.value for binding in file.names.lookup(given, dotted(given))] if given is not None and dotted(given) else [given]
+    if given is None:
+        return False
+    values = [binding.value for binding in file.names.lookup(given, dotted(given))] if dotted(given) else [given]
     sets = [value for value in values if isinstance(value, ast.Call)]
-    return bool(sets) and all(any(_was_copied(file, part) for part in made.args) for made in sets)
+    return _is_moved(file, given) or (bool(sets) and all(any(_was_copied(file, part) for part in made.args) for made in sets))
+
+
+def _is_moved(file: File, dataset: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """``dataset.to(device)``, or a part of it: ``dataset.shuffle()[:100]``, ``random_split(dataset, …)``."""
+    if isinstance(dataset, ast.Subscript):
+        return _is_moved(file, dataset.value, depth)
+    if isinstance(dataset, ast.Call):
+        method = dataset.func if isinstance(dataset.func, ast.Attribute) else None
+        if file.names.qualified(dataset.func) in PARTS_OF_DATA:
+            return bool(dataset.args) and _is_moved(file, dataset.args[0], depth)
+        return method is not None and ((method.attr in ("to", "cuda") and is_to_device(file, dataset)) or _is_moved(file, method.value, depth))
+    bound = file.names.lookup(dataset, dotted(dataset)) if dotted(dataset) and depth else []
+    return any(each.value is not None and not each.element and _is_moved(file, each.value, depth - 1) for each in bound)
 
 
 def _was_copied(file: File, node: ast.expr) -> bool:
@@ -168,11 +184,13 @@ def _dataset(file: File, call: ast.Call) -> str:
     if isinstance(given, ast.Call) and last_name(given.func) == "range":
         return "memory-dataset"
     kinds = file.values.kinds(given) if given is not None else set()
+    if given is not None and _is_moved(file, given):
+        return "memory-dataset"
     if given is not None and (_is_made_of_arrays(file, given) or samples.are_listed(file, given) or samples.are_at_hand(file, call, given)):
         return "memory-dataset"
     if samples.is_put_together(file, call):
         kinds -= {"memory-dataset"}
-    return next((kind for kind in _DATASETS if kind in kinds), "")
+    return next((kind for kind in DATASETS if kind in kinds), "")
 
 
 def _is_made_of_arrays(file: File, dataset: ast.expr) -> bool:

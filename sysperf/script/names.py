@@ -73,6 +73,14 @@ class Names(Bindings):
         values = [self.constant(argument, depth - 1) for argument in given]
         return values[0] if values and all(value == values[0] for value in values) else None
 
+    def is_left_open(self, node: ast.expr, depth: int = 6) -> bool:
+        """Whether only a default tells a value: of an option of the command line, or of a parameter that a base class keeps."""
+        name = dotted(node)
+        bindings = self.lookup(node, name) if name else []
+        if len(bindings) != 1 or bindings[0].value is None or not depth:
+            return bool(name) and not bindings
+        return self.is_left_open(bindings[0].value, depth - 1)
+
     def _is_parsed(self, name: str) -> bool:
         """Whether a name stands for the options of the command line: ``a = parser.parse_args()``."""
         values = (binding.value for (_, bound), bindings in self.bindings.items() if bound == name and name for binding in bindings)

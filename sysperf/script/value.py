@@ -34,12 +34,16 @@ def element_of(value: Value) -> Value:
 
 
 def device_text(names: Names, node: ast.expr | None) -> str:
-    """``cuda`` or ``cpu`` where an expression names that device; ``device`` for a name that stands for one; empty otherwise."""
+    """``cuda`` or ``cpu`` where an expression names that device; ``device`` for a name that stands for one; empty otherwise.
+
+    Whoever starts a program may name another device than the CPU that is only a default.
+    """
     if node is None:
         return ""
     value = names.constant(node)
     if isinstance(value, str):
-        return value.partition(":")[0] if value.startswith(("cuda", "cpu", "mps", "xpu")) else ""
+        known = value.partition(":")[0] if value.startswith(("cuda", "cpu", "mps", "xpu")) else ""
+        return "device" if known == "cpu" and names.is_left_open(node) else known
     if isinstance(node, ast.Call) and names.qualified(node.func).startswith("torch.accelerator."):
         return "device"
     if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":

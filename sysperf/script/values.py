@@ -9,6 +9,7 @@ from sysperf.script.bindings import Binding
 from sysperf.script.declared import annotated, of_forward
 from sysperf.script.kinds import (
     BY_NAME,
+    DATASETS,
     DESCRIBING,
     DOES,
     FACTORIES,
@@ -24,6 +25,7 @@ from sysperf.script.kinds import (
     OF_MODELS,
     ON_DEVICE,
     OPTIMIZER_CLASSES,
+    PARTS_OF_DATA,
     PASSED_ON,
     SAME,
     SETTINGS,
@@ -262,7 +264,7 @@ class Values:
                 return [part for result in returns(functions[0]) for part in self._part(result, path, depth - 1)]
             parts = self._names.outside.result(value).parts
             told = self._told(parts[index]) if index < len(parts) and not rest else []
-        kinds = ("batch", "output", "tensor", "loader", "loaders", "hf-dataset")
+        kinds = ("batch", "output", "tensor", "loader", "loaders", *DATASETS)
         return told or [single(candidate) for candidate in self.of(value, depth - 1) if candidate.kind in kinds]
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
@@ -272,6 +274,8 @@ class Values:
         if kind := self._kind_on_host(call, name) or self._kind_of_call(name):
             streams = kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True
             return [Value("iterable-dataset" if streams else kind, call)]
+        if name in PARTS_OF_DATA:
+            return [value for value in (self.of(call.args[0], depth - 1) if call.args else ()) if value.kind in DATASETS]
         if name in WRAPPERS or last in PASSED_ON or last == "next" or (last == "prepare" and len(call.args) == 1):
             passed = list(self.of(call.args[0], depth - 1)) if call.args else []
             return [element_of(value) for value in passed] if last == "next" else passed

@@ -601,3 +601,44 @@ def test_what_is_looked_up_before_it_is_made(kept: str, shown: bool) -> None:
     text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        made = known.get(x.device)\n        if made is None:\n"
     text += f"            made = torch.tensor(1.0, device=x.device)\n            {kept}\n        return x * made\n"
     assert ("transfer.tensor-from-python" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("chosen", "shown"),
+    [
+        ("parser = argparse.ArgumentParser()\nparser.add_argument('--device', default='cpu')\nargs = parser.parse_args()\nplace = args.device", False),
+        ("place = 'cpu'", True),
+    ],
+)  # fmt: skip
+def test_a_device_that_is_only_a_default_is_not_the_cpu(chosen: str, shown: bool) -> None:
+    """Who starts a program names another one: batches do not go back to the host there."""
+    text = f"import argparse\n{LOADER}{chosen}\nmodel.cuda()\nloader = DataLoader(data, num_workers=4)\nfor x, y in loader:\n    x = model(x).to(place)\n{STEP}"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+def test_nor_is_that_which_a_base_class_keeps() -> None:
+    """Heirs copy to whatever device they were given."""
+    text = f"{LOADER}class Shadow(Attack):\n    def __init__(self, model, device='cpu'):\n        super().__init__(model, device=device)\n    def fit(self):\n"
+    text += "        for x, y in self.loader:\n            x = x.to(self.device)\n" + "".join(f"        {line}\n" for line in STEP.splitlines())
+    assert "sync.per-step" not in sure(f"{text}print(torch.cuda.is_available())\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ("kept, _ = random_split(Rows(a), [8, 2])", False),
+        ("kept = Subset(Rows(a), rows)", False),
+        ("kept, _ = random_split(TensorDataset(a, b), [8, 2])", False),
+        ("kept, _ = random_split(Files(a), [8, 2])", True),
+        ("whole = TUDataset(root='data', name='MUTAG').to('cuda')\nkept = whole.shuffle()[:150]", False),
+        ("whole = TUDataset(root='data', name='MUTAG')\nwhole = whole.to(torch.device('cuda'))\nkept = whole[:150]", False),
+        ("whole = Files(root='data')\nkept = whole[:150]", True),
+    ],
+)
+def test_a_part_of_a_data_set_lies_where_the_whole_does(data: str, shown: bool) -> None:
+    """Rows that are taken out of memory, and graphs that lie on the device, need no workers."""
+    text = f"{LOADER}from torch.utils.data import Subset, TensorDataset, random_split\nfrom torch_geometric.datasets import TUDataset\n"
+    text += "class Rows(Dataset):\n    def __getitem__(self, i):\n        return self.x[i]\n"
+    text += "class Files(Dataset):\n    def __getitem__(self, i):\n        return self.transform(read(self.x[i]))\n"
+    text += f"{data}\nloader = DataLoader(kept, batch_size=8, shuffle=True)\nfor x, y in loader:\n    x = x.cuda()\n{STEP}"
+    assert ("dataloader.inline" in sure(text)) == shown
