@@ -31,6 +31,7 @@ _MICRO = lazy(
 _PROGRESS = lazy(r"(?i)\w*(progress|tqdm|pbar)\w*")
 """Options for a bar that is shown."""
 _INFINITE = ("isfinite",)
+"""What nearly always holds; so does `self.training` in a step."""
 FEW = 100
 """Of so many rounds at the beginning, a run has more."""
 
@@ -71,7 +72,7 @@ class Conditions:
 
     def _word(self, test: ast.Name | ast.Attribute | ast.Call, negated: bool) -> bool:
         name = last_name(test.func if isinstance(test, ast.Call) else test)
-        if name in _INFINITE:
+        if name in _INFINITE or (name == "training" and isinstance(test, ast.Attribute)):
             return negated
         if isinstance(test, ast.Name) and (said := self._bound(test)) is not None:
             return self.seldom(said, negated)

@@ -642,3 +642,19 @@ def test_a_part_of_a_data_set_lies_where_the_whole_does(data: str, shown: bool) 
     text += "class Files(Dataset):\n    def __getitem__(self, i):\n        return self.transform(read(self.x[i]))\n"
     text += f"{data}\nloader = DataLoader(kept, batch_size=8, shuffle=True)\nfor x, y in loader:\n    x = x.cuda()\n{STEP}"
     assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("gives", "shown"),
+    [
+        ("if self.training:\n            return y\n        return y.detach().cpu().numpy()", False),
+        ("if not self.training:\n            self.kept = y.detach().cpu().numpy()\n        return y", False),
+        ("if self.training:\n            self.kept = y.detach().cpu().numpy()\n        return y", True),
+        ("self.kept = y.detach().cpu().numpy()\n        return y", True),
+    ],
+)
+def test_what_is_left_before_by_a_model_in_training_is_no_part_of_a_step(gives: str, shown: bool) -> None:
+    """A result goes back to the host where the same function makes samples."""
+    text = f"{LOADER}class Gan:\n    def generate(self, z):\n        y = self.generator(z)\n        {gives}\n"
+    text += "    def fit(self):\n        self.generator.cuda()\n        for x in self.loader:\n            loss = self.criterion(self.generate(x.cuda()), x)\n            loss.backward()\n            self.optimizer.step()\n"
+    assert ("sync.per-step" in sure(text)) == shown
