@@ -105,7 +105,9 @@ def _is_moved(file: File, dataset: ast.expr, depth: int = MAX_DEPTH) -> bool:
         method = dataset.func if isinstance(dataset.func, ast.Attribute) else None
         if file.names.qualified(dataset.func) in PARTS_OF_DATA:
             return bool(dataset.args) and _is_moved(file, dataset.args[0], depth)
-        return method is not None and ((method.attr in ("to", "cuda") and is_to_device(file, dataset)) or _is_moved(file, method.value, depth))
+        return method is not None and (
+            (method.attr in ("to", "cuda") and is_to_device(file, dataset)) or _is_moved(file, method.value, depth)
+        )
     bound = file.names.lookup(dataset, dotted(dataset)) if dotted(dataset) and depth else []
     return any(each.value is not None and not each.element and _is_moved(file, each.value, depth - 1) for each in bound)
 

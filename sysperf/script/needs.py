@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from sysperf.script.file import File
-from sysperf.script.kinds import MADE_ON_CPU
+from sysperf.script.kinds import FROM_ARRAYS, MADE_ON_CPU
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
@@ -23,6 +23,8 @@ _CHOOSING = frozenset(("masked_select", "nonzero", "argwhere", "boolean_mask"))
 """Functions that choose elements by a mask, and wait for their number."""
 _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
 """Functions that take what the host has."""
+_HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
+"""Packages that compute on CPUs what PyTorch has no function for."""
 _COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
 _BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
 """Names of what keeps samples."""
@@ -43,6 +45,7 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
         (raises and of not in ("loss", "parameter"))
         or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2])
         or _is_of_the_host(file, node)
+        or _feeds_a_library(file, node)
     ):
         return None
     return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
@@ -131,6 +134,40 @@ def _is_of_the_host(file: File, node: ast.expr) -> bool:
     around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
     names = [last_name(call.func) for call in around]
     return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
+
+
+def _feeds_a_library(file: File, node: ast.expr) -> bool:
+    """Whether a library for CPUs computes with a copy, and what it finds becomes a tensor: ``torch.tensor(rows[tree.query(key)])``."""
+    function = file.tree.function_of(node)
+    if function is None or not _HOST_LIBRARIES & {name.partition(".")[0] for name in file.names.imports.values()}:
+        return False
+    copies, found = {node}, set[str]()
+    given = set[str]()
+    for part in within(function):
+        if not isinstance(part, ast.Assign):
+            continue
+        inside = list(within(part.value))
+        names = {each.id for target in part.targets for each in within(target) if isinstance(each, ast.Name)}
+        calls = [each for each in inside if isinstance(each, ast.Call)]
+        if any(_is_library(file, call) and _mentions(call, copies, given) for call in calls) or _mentions(part.value, set(), found):
+            found |= names
+        elif _mentions(part.value, copies, given):
+            given |= names
+        if any(file.names.qualified(call.func) in (*FROM_ARRAYS, *MADE_ON_CPU) and _mentions(call, set(), found) for call in calls):
+            return True
+    return False
+
+
+def _is_library(file: File, call: ast.Call) -> bool:
+    """Whether a function of a library for CPUs is called, or a method of what one made."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = [binding.value for binding in file.names.lookup(owner, dotted(owner))] if owner is not None and dotted(owner) else []
+    names = [file.names.qualified(each.func) for each in (call, *made) if isinstance(each, ast.Call)]
+    return any(name.partition(".")[0] in _HOST_LIBRARIES for name in names)
+
+
+def _mentions(node: ast.AST, nodes: set[ast.expr], names: set[str]) -> bool:
+    return any(part in nodes or (isinstance(part, ast.Name) and part.id in names) for part in within(node))
 
 
 def _is_of_buffer(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:

@@ -17,6 +17,8 @@ MAX_DEPTH = 3
 MAX_BEFORE = 20
 """Statements of a block in which it is looked for what a name was given last."""
 _COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
+_LISTING = frozenset(("list", "tuple", "sorted", "map", "filter", "zip"))
+"""Functions that give what they are given, one by one."""
 _WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
 _OF_ARRAYS = frozenset(("astype", "array", "asarray", "stack", "concatenate", "sample", "reshape", "copy"))
 """Calls that give data of the host."""
@@ -101,7 +103,8 @@ def is_written(file: File, node: ast.expr) -> bool:
         sides = (node.left, node.right)
         return any(isinstance(side, ast.List) for side in sides) or all(is_written(file, side) for side in sides)
     if isinstance(node, ast.Call):
-        return last_name(node.func) not in _OF_ARRAYS
+        name = last_name(node.func)
+        return all(is_written(file, given) for given in node.args) if name in _LISTING else name not in _OF_ARRAYS
     if isinstance(node, ast.Name) and _stands_for_written(file, node):
         return True
     owner = dotted(node).rpartition(".")[0]

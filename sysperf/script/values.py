@@ -272,8 +272,9 @@ class Values:
         if joined := self._joined(call, name, depth):
             return joined
         if kind := self._kind_on_host(call, name) or self._kind_of_call(name):
-            streams = kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True
-            return [Value("iterable-dataset" if streams else kind, call)]
+            if kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True:
+                kind = "iterable-dataset"
+            return [Value("output" if kind == "loss" and self._of_each(call) else kind, call)]
         if name in PARTS_OF_DATA:
             return [value for value in (self.of(call.args[0], depth - 1) if call.args else ()) if value.kind in DATASETS]
         if name in WRAPPERS or last in PASSED_ON or last == "next" or (last == "prepare" and len(call.args) == 1):
@@ -348,7 +349,12 @@ class Values:
     def _called(self, values: tuple[Value, ...], call: ast.Call) -> list[Value]:
         """What calling a model or a criterion gives."""
         results = {"model": "output", "criterion": "loss", "lightning": "output"}
+        values = tuple(value._replace(kind="model") if self._of_each(value.origin) else value for value in values)
         return [Value(results[value.kind], call, value.guess) for value in values if value.kind in results]
+
+    def _of_each(self, made: ast.AST | None) -> bool:
+        """Whether a loss is one number for each sample: ``reduction="none"``."""
+        return isinstance(made, ast.Call) and self._names.constant(keyword(made, "reduction")) == "none"
 
     def _local(self, call: ast.Call) -> list[Function]:
         """The function of this file that is called by its name, or as a method of `self`."""

@@ -453,6 +453,7 @@ def test_a_data_set_in_memory_needs_no_workers(data: str, shown: bool) -> None:
         from data import {data}
         loader = DataLoader({data}("data"))
         for x, y in loader:
+            x = x.cuda()
             loss(model(x), y).backward()
             optimizer.step()
     """

@@ -619,7 +619,9 @@ def test_a_device_that_is_only_a_default_is_not_the_cpu(chosen: str, shown: bool
 def test_nor_is_that_which_a_base_class_keeps() -> None:
     """Heirs copy to whatever device they were given."""
     text = f"{LOADER}class Shadow(Attack):\n    def __init__(self, model, device='cpu'):\n        super().__init__(model, device=device)\n    def fit(self):\n"
-    text += "        for x, y in self.loader:\n            x = x.to(self.device)\n" + "".join(f"        {line}\n" for line in STEP.splitlines())
+    text += "        for x, y in self.loader:\n            x = x.to(self.device)\n" + "".join(
+        f"        {line}\n" for line in STEP.splitlines()
+    )
     assert "sync.per-step" not in sure(f"{text}print(torch.cuda.is_available())\n")
 
 
@@ -658,3 +660,40 @@ def test_what_is_left_before_by_a_model_in_training_is_no_part_of_a_step(gives: 
     text = f"{LOADER}class Gan:\n    def generate(self, z):\n        y = self.generator(z)\n        {gives}\n"
     text += "    def fit(self):\n        self.generator.cuda()\n        for x in self.loader:\n            loss = self.criterion(self.generate(x.cuda()), x)\n            loss.backward()\n            self.optimizer.step()\n"
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("finds", "shown"),
+    [
+        ("_, rows = tree.query(key)\n    near = torch.tensor(kept[rows]).cuda()", False),
+        ("rows = linear_model.predict(key)\n    near = torch.from_numpy(rows).cuda()", True),
+        ("rows = numpy.sort(key)\n    near = torch.from_numpy(rows).cuda()", True),
+        ("_, rows = tree.query(key)\n    history.append(rows)", True),
+    ],
+)
+def test_what_a_library_for_cpus_finds_for_the_step_is_needed(finds: str, shown: bool) -> None:
+    """NumPy's functions have their like on the device, a tree of SciPy does not; what is only kept could be found later."""
+    text = f"import numpy\nfrom scipy.spatial import KDTree\n{LOADER}tree = KDTree(kept)\ndef step(x, y):\n    key = model(x.cuda()).detach().cpu().numpy()\n    {finds}\n{STEP}"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("reduction", "shown"), [("reduction='none'", False), ("", True)])
+def test_the_losses_of_samples_are_results(reduction: str, shown: bool) -> None:
+    """An evaluation that keeps one for each sample needs them all."""
+    text = f"{LOADER}import numpy\ncriterion = torch.nn.CrossEntropyLoss({reduction})\nmodel.cuda()\nmodel.eval()\nkept = []\nwith torch.no_grad():\n"
+    text += "    for x, y in DataLoader(data, num_workers=4, pin_memory=True):\n        kept.append(criterion(model(x.cuda()), y.cuda()).cpu().numpy())\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("tuple(map(known, y))", False), ("list(range(8))", True), ("list((1, 2))", True)])
+def test_what_lists_data_is_no_constant(made: str, shown: bool) -> None:
+    """It must come from the host in each step."""
+    text = f"{LOADER}model.cuda()\nfor x, y in DataLoader(data, num_workers=4, pin_memory=True):\n    mask = torch.tensor({made}, device='cuda')\n{STEP}"
+    assert ("transfer.tensor-from-python" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("moves", "shown"), [("", False), ("    x = x.cuda()\n", True)])
+def test_workers_of_a_program_for_cpus_take_them_from_it(moves: str, shown: bool) -> None:
+    """Where nothing goes to a device, whoever computes and whoever reads share the CPUs."""
+    text = f"{LOADER}for x, y in DataLoader(Files('train'), batch_size=8, shuffle=True):\n{moves}{STEP}"
+    assert ("dataloader.inline" in sure(text)) == shown
