@@ -94,7 +94,7 @@ class Conditions:
             same = {ast.NotEq: ast.Eq(), ast.NotIn: ast.In(), ast.IsNot: ast.Is()}[type(op)]
             return self._comparison(left, same, right, not negated)
         if negated:
-            return False
+            return self._is_before_end(left, op, right)
         if any(isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod | ast.BitAnd) for side in (left, right)):
             return any(self._is_every_nth(side) for side in (left, right) if isinstance(side, ast.BinOp))
         if isinstance(op, ast.Eq):
@@ -102,6 +102,13 @@ class Conditions:
         if isinstance(op, ast.In):
             return self._is_counter(left) or (_is_text(left) and any("info" in last_name(part) for part in within(right)))
         return isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and self._order(left, op, right)
+
+    def _is_before_end(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
+        """``i < len(loader) - 1``, which fails in the last round."""
+        if isinstance(op, ast.Gt | ast.GtE):
+            left, right = right, left
+        counts = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and self._is_counter(left)
+        return counts and any(isinstance(part, ast.Call) and last_name(part.func) == "len" for part in within(right))
 
     def _order(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
         """``i < 3``, ``step < warmup_steps``, ``loss < best``, ``time.time() - last > 60``, ``random() < 0.01``."""

@@ -72,6 +72,7 @@ class Transfer(Site, kw_only=True):
     pinned: Annotated[bool | None, fact("the loader of the batch pins its memory")] = None
     constant: Annotated[bool | None, fact("a tensor that is made there has no values of others; null: it may hold data of the host")] = None
     pinned_here: Annotated[bool | None, fact("`.pin_memory()` is called in the same expression")] = None
+    read: Annotated[bool | None, fact("what came to the CPU is read where it was copied; false: after a wait; null: it is given on")] = None
 
 
 class Accumulation(Site, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Transfer
 from sysperf.script.file import File
-from sysperf.script.kinds import MADE_ON_CPU, SETTINGS
+from sysperf.script.kinds import DESCRIBING, MADE_ON_CPU, SETTINGS
 from sysperf.script.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.syntax import Function, within
@@ -17,6 +17,7 @@ MAX_DEPTH = 3
 MAX_BEFORE = 20
 """Statements of a block in which it is looked for what a name was given last."""
 _COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
+_WAITS = ("synchronize", "wait", "wait_event", "wait_stream")
 _LISTING = frozenset(("list", "tuple", "sorted", "map", "filter", "zip"))
 """Functions that give what they are given, one by one."""
 _WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
@@ -80,7 +81,26 @@ def transfers(file: File) -> Iterator[Transfer]:
                 pinned=_pinned(file, owner),
                 constant=_is_constant(file, made_here(file, owner)),
                 pinned_here=pinned_here,
+                read=_is_read(file, call) if to == "cpu" else None,
             )
+
+
+def _is_read(file: File, copy: ast.Call) -> bool | None:
+    """Whether the function that copies something to the host reads it; False where it waits by itself, None where it gives it on."""
+    around = file.tree.function_of(copy) or file.tree.module
+    if any(isinstance(part, ast.Call) and last_name(part.func) in _WAITS for part in within(around)):
+        return False
+    statement = file.tree.statement_of(copy)
+    names = {dotted(target) for target in statement.targets} if isinstance(statement, ast.Assign) and statement.value is copy else set()
+    uses = [part for part in within(around) if isinstance(part, ast.Name) and part.id in names and isinstance(part.ctx, ast.Load)]
+    return any(_reads(file.tree.parents.get(use)) for use in (copy, *uses)) or None
+
+
+def _reads(parent: ast.AST | None) -> bool:
+    """Whether what a value stands in needs its numbers."""
+    shown = isinstance(parent, ast.Call) and last_name(parent.func) in ("print", "float", "int", "bool")
+    computed = isinstance(parent, ast.Attribute) and parent.attr not in DESCRIBING
+    return shown or computed or isinstance(parent, ast.BinOp | ast.Compare | ast.FormattedValue | ast.Subscript)
 
 
 def _is_constant(file: File, made: ast.Call | None) -> bool | None:

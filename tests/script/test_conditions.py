@@ -32,8 +32,11 @@ SELDOM = (
     "if random.random() < 0.01:",
     "if self.should_log(step):",
     "if step + 1 == args.epochs:",
+    "if not step < len(loader) - 1:",
+    "if len(loader) > step + 1:\n            pass\n        else:",
 )
 OFTEN = (
+    "if step < len(loader) - 1:",
     "if True:",
     "if args.rank == 0:",
     "if step % 1 == 0:",

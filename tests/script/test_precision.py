@@ -697,3 +697,19 @@ def test_workers_of_a_program_for_cpus_take_them_from_it(moves: str, shown: bool
     """Where nothing goes to a device, whoever computes and whoever reads share the CPUs."""
     text = f"{LOADER}for x, y in DataLoader(Files('train'), batch_size=8, shuffle=True):\n{moves}{STEP}"
     assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("then", "shown"),
+    [
+        ("print(y.sum())", True),
+        ("kept = y.numpy()", True),
+        ("return y", False),
+        ("self.kept.append(y)", False),
+        ("event.record()\n    event.synchronize()\n    print(y.sum())", False),
+    ],
+)
+def test_a_copy_to_the_host_that_is_given_on_may_be_waited_for_there(then: str, shown: bool) -> None:
+    """What reads it before a wait gets wrong numbers; who gets it may wait."""
+    text = f"import torch\ndef home(self, x, event):\n    y = self.model(x).to('cpu', non_blocking=True)\n    {then}\n"
+    assert ("transfer.back-unsynchronised" in sure(text)) == shown
