@@ -26,6 +26,7 @@ from sysperf.trace.facts import Prediction, Rank, Trace
 from sysperf.trace.intervals import Intervals
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
 from sysperf.trace.output.drawing import Subject
+from sysperf.trace.output.words import of_runtime
 from sysperf.trace.rank_summary import RankSummary, summarize
 from sysperf.trace.ranks import job, waits
 from sysperf.trace.reading.readers import read
@@ -247,7 +248,7 @@ def _complete(answer: Answer, trace: Trace, ruleset: Ruleset) -> Answer:
         predicted = _prediction(rule.rule.predict, subject, trace, cost or work)
         gain = finding.gain if predicted is None else _gain(predicted)
         finding = msgspec.structs.replace(finding, gain=gain, places=_places(rule.rule.predict, subject))
-    return answer._replace(finding=finding)
+    return answer._replace(finding=of_runtime(finding, (subject or trace.ranks[0]).runtime if trace.ranks else None))
 
 
 def _rank_of(answer: Answer, trace: Trace) -> Rank | None:

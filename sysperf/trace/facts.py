@@ -71,6 +71,7 @@ class Rank(Record, kw_only=True):
     world_size: int | None = None
     has_device: bool = False
     gpu: str | None = None
+    runtime: Annotated[str | None, fact("cuda, hip or xpu, by the host's calls; null: they are not in the file")] = None
     capability: float | None = None
     window_rule: str = ""
     window_ms: float | None = None

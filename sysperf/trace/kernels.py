@@ -144,9 +144,22 @@ _WITHOUT_EFFECT = ("GetLastError", "PeekAtLastError", "GetDevice", "SetDevice", 
 _SYNC_ALL = ("DeviceSynchronize", "CtxSynchronize", "ThreadSynchronize")
 _COPY = ("Memcpy", "EnqueueMemBuffer", "AppendMemoryCopy")
 """Calls of CUDA, HIP, and SYCL's runtimes and Level Zero."""
-_ALLOCATION = lazy(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)")
-_CREATION = lazy(r"(?:cuda|cu|hip)(?:\w*StreamCreate|EventCreate|CtxCreate|\w*PrimaryCtxRetain|Init$|DeviceReset)")
-_MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc")
+_ALLOCATION = lazy(
+    r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|FreeHost|HostMalloc|MemGetInfo)|urUSM(?:Device|Host|Shared)?(?:Alloc|Free)|zeMem(?:Alloc|Free)"
+)
+_CREATION = lazy(
+    r"(?:cuda|cu|hip)(?:\w*StreamCreate|EventCreate|CtxCreate|\w*PrimaryCtxRetain|Init$|DeviceReset)|(?:ur|ze)(?:Context|CommandQueue|Queue)Create$"
+)
+_MODULE = lazy(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad|LinkAddData|LinkComplete)|nvrtc|urProgram(?:Create|Build|Link)|zeModuleCreate")
+
+CUDA, HIP, XPU = "cuda", "hip", "xpu"
+"""Runtimes through which PyTorch drives devices."""
+_OF_RUNTIME = {HIP: lazy(r"hip[A-Z]"), XPU: lazy(r"(?:ur|ze|pi)[A-Z]"), CUDA: lazy(r"cu(?:da)?[A-Z]")}
+
+
+def runtime(names: Collection[str]) -> str | None:
+    """The runtime whose calls these are; None where none of them is known."""
+    return next((runtime for runtime, own in _OF_RUNTIME.items() if any(map(own.match, names))), None)
 
 
 def is_sync_call(name: str) -> bool:

@@ -9,6 +9,7 @@ from heapq import nlargest
 
 import msgspec
 
+from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import busy, coverage, cpu, host_work, iterations, modules, polling, sites, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.accounting.host_time import HostTime
@@ -71,6 +72,7 @@ class Accounting:
             world_size=timeline.world_size,
             has_device=bool(self.times),
             gpu=self._gpu(),
+            runtime=by_name.runtime({timeline.names.texts[name] for name in set(timeline.calls.name)}),
             capability=self._capability(),
             step_count=len(marked) or None,
             step_ms=tuple((end - start) / 1e6 for start, end in marked) or None,

@@ -13,7 +13,6 @@ from sysperf.startup import lazy
 from sysperf.trace.accounting.exposed import DeviceTime
 from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.passes import outermost_operators
-from sysperf.trace.accounting.window import Window
 from sysperf.trace.device_facts import ModuleRow
 from sysperf.trace.timeline import Timeline
 
@@ -31,7 +30,7 @@ def of_device(time: DeviceTime) -> tuple[ModuleRow, ...]:
         call = time.launches.calls[index]
         if call is not None:
             launched[timeline.calls.thread[call]].append((timeline.calls.start[call], rows.end[index] - rows.start[index]))
-    return _tree(timeline, time.window, launched, sum(rows.end[index] - rows.start[index] for index in time.members))
+    return _tree(timeline, launched, sum(rows.end[index] - rows.start[index] for index in time.members))
 
 
 def of_cpu(host: HostTime) -> tuple[ModuleRow, ...]:
@@ -39,22 +38,22 @@ def of_cpu(host: HostTime) -> tuple[ModuleRow, ...]:
     timeline, window, rows, main = host.timeline, host.window, host.timeline.ranges, host.main
     inside = [index for index in outermost_operators(timeline, main) if window.start <= rows.start[index] < window.end]
     took = [(rows.start[index], rows.end[index] - rows.start[index]) for index in inside]
-    return _tree(timeline, window, {main: took} if main is not None else {}, sum(ns for _, ns in took))
+    return _tree(timeline, {main: took} if main is not None else {}, sum(ns for _, ns in took))
 
 
-def _tree(timeline: Timeline, window: Window, done: Mapping[int, Work], whole: int) -> tuple[ModuleRow, ...]:
-    ours = timeline.ranges_named(_MODULE.match, python=True)
+def _tree(timeline: Timeline, done: Mapping[int, Work], whole: int) -> tuple[ModuleRow, ...]:
     took, calls = Counter[Path](), Counter[Path]()
-    for start, ns, path in _visits(timeline, ours, done):
-        if ns is None:
-            calls[path] += window.start <= start < window.end
-        else:
-            took.update({path[:depth]: ns for depth in range(1, len(path) + 1)})
+    for ns, path, begun in _visits(timeline, timeline.ranges_named(_MODULE.match, python=True), done):
+        took.update({path[:depth]: ns for depth in range(1, len(path) + 1)})
+        calls.update(path[:depth] for depth in begun)
     return tuple(_ordered(took, calls, whole))[:MAX_ROWS] if whole else ()
 
 
-def _visits(timeline: Timeline, ours: list[int], done: Mapping[int, Work]) -> Iterator[tuple[int, int | None, Path]]:
-    """(time, ns on the device, or None where a module is called, the modules around) in the order of each thread's time."""
+def _visits(timeline: Timeline, ours: list[int], done: Mapping[int, Work]) -> Iterator[tuple[int, Path, list[int]]]:
+    """(ns of what is done, the modules around, depths of those that did nothing before) in the order of each thread's time.
+
+    So a call counts with its first work, also where the device does it much later than the host calls it.
+    """
     ranges, texts = timeline.ranges, timeline.names.texts
     called = defaultdict[int, list[int]](list)
     for index in ours:
@@ -63,15 +62,17 @@ def _visits(timeline: Timeline, ours: list[int], done: Mapping[int, Work]) -> It
         events = [(ranges.start[index], 0, -ranges.end[index], index) for index in indices]
         events += [(at, 1, 0, ns) for at, ns in done.get(thread, ())]
         open_: list[tuple[int, str]] = []  # (end, class)
-        for at, is_launch, _, value in sorted(events):
+        counted = 0  # so many of them, from the outermost on, have done something
+        for at, is_work, _, value in sorted(events):
             while open_ and open_[-1][0] <= at:
                 open_.pop()
-            if not is_launch:
+            counted = min(counted, len(open_))
+            if not is_work:
                 name = _MODULE.match(texts[ranges.name[value]])
                 open_.append((ranges.end[value], name[1][:60] if name else ""))
-            path = tuple(name for _, name in open_[:MAX_DEPTH])
-            if path and (is_launch or len(open_) <= MAX_DEPTH):
-                yield at, value if is_launch else None, path
+            elif path := tuple(name for _, name in open_[:MAX_DEPTH]):
+                yield value, path, list(range(counted + 1, len(path) + 1))
+                counted = len(open_)
 
 
 def _ordered(took: Counter[Path], calls: Counter[Path], whole: int, under: Path = ()) -> Iterator[ModuleRow]:
