@@ -14,7 +14,7 @@ from sysperf.collect import AREAS, collect, record_types
 from sysperf.host import Host
 from sysperf.host.plain_files import open_named, read_named
 from sysperf.model.difference import Drift
-from sysperf.model.errors import CaptureError
+from sysperf.model.errors import CaptureError, how_to_read
 from sysperf.model.finding import Evidence
 from sysperf.model.path import StrPath
 from sysperf.model.record import JsonObject, Record, convert, from_json
@@ -124,7 +124,7 @@ def read_saved(path: StrPath) -> Saved:
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise CaptureError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB", hint) from None
-        raise CaptureError(f"{path}: {error.strerror or error}", hint) from None
+        raise CaptureError(f"{path}: {error.strerror or error}", how_to_read(error, hint)) from None
     except (ValueError, AttributeError) as error:
         raise CaptureError(f"{path}: not a report of this version of sysperf: {error}", hint) from None
 

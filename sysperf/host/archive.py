@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple
 from sysperf.host.links import LinkResolver
 from sysperf.host.plain_files import open_plain
 from sysperf.host.tree import ESCAPES, HINT, KERNEL_FOLDERS, MAX_PATH, NOT_PLAIN, TOO_LARGE
-from sysperf.model.errors import CaptureError
+from sysperf.model.errors import CaptureError, how_to_read
 from sysperf.model.path import StrPath
 
 MAX_TOTAL_BYTES = 144 << 20
@@ -68,6 +68,8 @@ class Archive(LinkResolver):
         except (OSError, EOFError, ValueError, ImportError, MemoryError, zlib.error, lzma.LZMAError) as error:
             if getattr(self, "_raw", b"")[:1] == b"{":
                 raise CaptureError(f"{path}: a report, and no capture", f"sysperf audit --from {path}") from None
+            if isinstance(error, OSError) and error.strerror:
+                raise CaptureError(f"{path}: {error.strerror}", how_to_read(error, HINT)) from None
             raise CaptureError(f"{path}: not a readable capture ({error or 'too large for memory'})", HINT) from None
 
     def _target(self, path: str) -> str | None:

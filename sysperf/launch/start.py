@@ -31,9 +31,10 @@ def become(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
     folders = [""] if "/" in argv[0] else env.get("PATH", os.defpath).split(":")
     problems = [_execute(os.path.join(folder, argv[0]), argv, env) for folder in folders]
     name, refused = neutral(argv[0], 300), next(filter(None, problems), "")
+    instead = f"; a script is run as: python {name} …" if argv[0].endswith(".py") and os.path.isfile(argv[0]) else ""
     if refused:
-        return NOT_EXECUTABLE, f"{name}: {refused}"
-    return NOT_FOUND, f"{name}: {'no such file (or its interpreter is not there)' if '/' in argv[0] else 'not found'}"
+        return NOT_EXECUTABLE, f"{name}: {refused}{instead}"
+    return NOT_FOUND, f"{name}: {'no such file (or its interpreter is not there)' if '/' in argv[0] else 'not found'}{instead}"
 
 
 def _execute(path: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
@@ -45,6 +46,8 @@ def _execute(path: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ENOEXEC:
             _as_script(path, argv, env)
+        if isinstance(error, PermissionError) and not os.path.lexists(path):
+            return ""  # a folder of PATH that may not be searched holds nothing for us
         return getattr(error, "strerror", None) or str(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 
 
 class Exit(enum.IntEnum):
@@ -23,6 +24,12 @@ class SysperfError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def how_to_read(error: OSError, otherwise: str) -> str:
+    """What to do about a file that cannot be read. Where its permissions say no, another name does not help."""
+    denied = error.errno in (errno.EACCES, errno.EPERM)
+    return "its owner can read it, and root; `ls -ld` of it and of its folders shows why you cannot" if denied else otherwise
 
 
 class UsageError(SysperfError):

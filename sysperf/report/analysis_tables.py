@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from sysperf.model.text import neutral, size
-from sysperf.trace.facts import Rank, Trace
+from sysperf.trace.accounting.verdict import MIN_EXPOSED_PCT
+from sysperf.trace.facts import Rank, Skew, Trace
 from sysperf.trace.host_facts import Site
 from sysperf.trace.output.analysis import Analysis
 
@@ -31,14 +32,21 @@ def longest_operators(rank: Rank) -> tuple[Site, ...]:
 
 def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(heads, a row for each rank): how busy it is, how long its steps, how long it waits for others, and what bounds it."""
-    rows = []
+    rows, skew = [], analysis.trace.skew
     for name, rank in zip(_names(analysis.trace), analysis.trace.ranks, strict=True):
         figures, exchange = rank.figures, rank.collectives
         busy = figures.gpu_busy_pct_mean if rank.has_device else rank.cpu.operator_pct if rank.cpu else None
         shares = (busy, figures.nccl_pct, exchange.own_pct, exchange.waiting_pct)
         step = "" if rank.steps.median_ms is None else f"{rank.steps.median_ms:.1f}"
-        rows.append((name, step, *("" if share is None else f"{share:.1f}" for share in shares), HEADLINES[rank.verdict]))
+        told = f"Waits for {skew.who}" if waits_for_late(rank, skew) else HEADLINES[rank.verdict]
+        rows.append((name, step, *("" if share is None else f"{share:.1f}" for share in shares), told))
     return ("rank", "step ms", "busy %", "collectives %", "alone %", "waits %", "verdict"), rows
+
+
+def waits_for_late(rank: Rank, skew: Skew) -> bool:
+    """Whether waiting for a late rank costs this one so much that nothing else bounds it."""
+    waits = rank.collectives.waiting_pct or 0.0
+    return bool(skew.late) and rank.rank not in skew.late and waits >= max(MIN_EXPOSED_PCT, rank.collectives.own_pct or 0.0)
 
 
 def _names(trace: Trace) -> list[str]:

@@ -96,6 +96,10 @@ def _nothing(result: Lint) -> str:
     return "Nothing is known" if result.unread and not result.lines else "Nothing to look at"
 
 
+def _lines(number: int) -> str:
+    return "1 line" if number == 1 else f"{number:,} lines"
+
+
 def _foot(page: Page, result: Lint, verbose: bool) -> None:
     by = [
         f"{number} {severity}"
@@ -104,7 +108,7 @@ def _foot(page: Page, result: Lint, verbose: bool) -> None:
     ]
     sentence = f"{count(len(result.hypotheses), 'place')} to look at ({', '.join(by)})" if by else _nothing(result)
     page.paragraph(
-        f"{sentence}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {result.lines:,} lines "
+        f"{sentence}: {count(result.rules, 'rule')} on {count(result.files, 'file')} of {_lines(result.lines)} "
         f"in {result.took_ms / 1e3:.1f} s"
         + (f"; {result.ignored} accepted" if result.ignored else "")
         + (f"; {result.unsure} less sure (--confidence low shows them)" if result.unsure else "")

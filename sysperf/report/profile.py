@@ -7,7 +7,8 @@ from sysperf.model.text import neutral, quoted, size
 from sysperf.report.terminal import Ink, Page, clip, pad, tail
 
 STATE = {True: "runs", False: "waits", None: ""}
-VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
+VIEWERS = {".json": "https://ui.perfetto.dev or chrome://tracing", ".sqlite": "nsys-ui"}
+"""By the end of the file's name."""
 MAX_PATH = 2_000
 
 
@@ -79,7 +80,8 @@ def trace(written: Trace, *, iterations: int = 0, analyzed: bool = False, color:
         page.paragraph(
             "It was taken by time: PyTorch does so when it has seen no optimizer step yet. `--seconds` says for how long.", "unknown"
         )
-    page.line(f"Open it with {VIEWERS}. Times in it are longer than without the profiler.")
+    viewer = next((f"Open it with {viewer}. " for end, viewer in VIEWERS.items() if written.path.endswith((end, f"{end}.gz"))), "")
+    page.line(f"{viewer}Times in it are longer than without the profiler.")
     if written.events and not analyzed:
         page.line(f"What its time was lost to: {page.ink('command', f'sysperf analyze {quoted(neutral(written.path, MAX_PATH))}')}")
     return str(page)

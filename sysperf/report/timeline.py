@@ -16,6 +16,7 @@ from sysperf.report import frame
 from sysperf.report.analysis import grouped, of_ranks
 from sysperf.report.as_html import MARKS
 from sysperf.report.frame import text as _text
+from sysperf.report.words import count
 from sysperf.trace.facts import Rank
 from sysperf.trace.intervals import length, union
 from sysperf.trace.output.analysis import Analysis
@@ -67,7 +68,7 @@ def _about(rank: Rank) -> str:
         f"window: {rank.window_rule.replace('_', ' ')}",
     ]
     if rank.steps.by and rank.steps.median_ms is not None:
-        parts.append(f"{rank.steps.count} iterations of {rank.steps.median_ms:.1f} ms by {rank.steps.by}")
+        parts.append(f"{count(rank.steps.count, 'iteration')} of {rank.steps.median_ms:.1f} ms by {rank.steps.by}")
     return " · ".join(part for part in parts if part)
 
 

@@ -43,6 +43,11 @@ class Source:
         """The offset at which each line begins; lines end as Python's tokenizer ends them."""
         return [0, *(match.end() for match in _LINE_END.finditer(self.text))]
 
+    @property
+    def line_count(self) -> int:
+        """The number of its lines; behind the end of the last one there is none."""
+        return len(self.starts) - (self.starts[-1] == len(self.text))
+
     def offset(self, line: int, column: int) -> int:
         """The offset in the text of a position of `ast`: line from 1, column in bytes of UTF-8."""
         start = self.starts[line - 1]

@@ -188,6 +188,24 @@ def test_not_found_and_not_executable(tmp_path: Path) -> None:
     assert run(str(tmp_path / "data")).returncode == 126
 
 
+def test_a_script_that_is_named_without_python_says_how_it_is_run(tmp_path: Path) -> None:
+    """That is what a newcomer types; where the file is none, there is nothing to run."""
+    (tmp_path / "train.py").write_text("print(1)\n")
+
+    assert "train.py: Permission denied; a script is run as: python " in run(str(tmp_path / "train.py")).stderr
+    assert "python " not in run(str(tmp_path / "missing.py")).stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may search any folder")
+def test_a_folder_of_path_that_may_not_be_searched_hides_nothing(tmp_path: Path) -> None:
+    """A name that is nowhere else is not found."""
+    (tmp_path / "secret").mkdir(mode=0)
+
+    done = run("no-such-program", env={"PATH": f"{tmp_path / 'secret'}:{os.environ['PATH']}"})
+
+    assert (done.returncode, "not found" in done.stderr) == (127, True)
+
+
 def test_a_script_without_a_first_line(tmp_path: Path) -> None:
     """It is the shell's, as when env, nice or a shell starts it."""
     (tmp_path / "script").write_text('echo "$0 $1"\n')

@@ -26,7 +26,8 @@ from sysperf.engine.analyze import analyze
 from sysperf.engine.judging import load_rules
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.profile import TraceRequest
+from sysperf.model.profile import Trace, TraceRequest
+from sysperf.report import profile
 
 LISTED = "     ID   TIME      STATE       LAUNCH  NAME\n   4711  01:12   Launched            1  profile-4711\n"
 STAND_IN = """#!/bin/sh
@@ -109,6 +110,18 @@ def test_whatever_is_printed_a_name_is_harmless(printed: str, number: str) -> No
         return
     assert not name.startswith("-")
     assert not set(name) & set("/='\"$;`\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "viewer"), [("t.sqlite", "nsys-ui"), ("t.json", "ui.perfetto.dev"), ("t.json.gz", "ui.perfetto.dev"), ("t", "")]
+)
+def test_a_trace_is_opened_with_what_knows_its_form(name: str, viewer: str) -> None:
+    """Perfetto reads no export of Nsight Systems."""
+    text = profile.trace(Trace(pid=1, path=f"/tmp/{name}", size_bytes=1, events=1, steps=1, took_s=1.0))
+
+    assert ("Open it with" in text) == bool(viewer)
+    assert viewer in text
+    assert f"sysperf analyze /tmp/{name}" in text
 
 
 def test_events_of_an_export_are_counted(tmp_path: Path) -> None:

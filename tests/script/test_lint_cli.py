@@ -55,6 +55,16 @@ def test_what_was_not_read_is_not_called_clean(folder: Path) -> None:
     assert "Nothing is known: " in lint(folder, "weights.py")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "0 lines"), ("import os", "1 line "), ("import os\n", "1 line "), ("import os\n\n", "2 lines")]
+)
+def test_lines_are_counted_as_an_editor_does(folder: Path, text: str, said: str) -> None:
+    """Behind the end of the last line there is none."""
+    (folder / "one.py").write_text(text)
+
+    assert f"1 file of {said}" in lint(folder, "one.py")
+
+
 def test_hits_are_hypotheses_with_line_and_column(folder: Path) -> None:
     """The exit code is 0 unless it is asked for otherwise, and nothing is worse than info."""
     text = lint(folder, "train.py")

@@ -199,6 +199,25 @@ def test_what_is_no_file_is_one_clear_error(wish: list[str], capsys: pytest.Capt
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_folder_is_answered_with_what_lies_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Profilers for TensorBoard write one, with a file of each rank."""
+    assert main(["analyze", f"{tmp_path}/"]) == 2
+    assert f"{tmp_path}/*.json*" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file")
+@pytest.mark.parametrize("wish", [["analyze"], ["audit", "--from"], ["audit", "--root"]])
+def test_a_file_of_somebody_else_says_who_may_read_it(tmp_path: Path, wish: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Another name, or another capture, is no next step."""
+    path = tmp_path / "trace.json"
+    path.touch(mode=0)
+
+    assert main([*wish, str(path)]) == 2
+    output = capsys.readouterr().err
+    assert "Permission denied\n" in output
+    assert "its owner can read it" in output
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("wish", ["{pipe}", "{pipe} --against {trace}", "{trace} --against {pipe}", "{trace} {pipe}"])
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, wish: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from sysperf.cli import main
 from sysperf.engine.analyze import analyze, subjects
 from sysperf.model.errors import TraceError
+from sysperf.report import analysis_tables as tables
 from sysperf.report import timeline
 from sysperf.report.analysis import render
 from sysperf.trace import kernels
@@ -737,6 +738,14 @@ def test_ranks_are_a_table_and_their_findings_one_line_a_rule(tmp_path: Path) ->
     assert "waits %" in text
     assert text.count("ddp.communication") == 1
     assert "4 of 4 ranks" in text
+
+
+def test_a_rank_that_waits_for_a_late_one_is_not_said_to_compute(tmp_path: Path) -> None:
+    """Its collective is running, and so its device is busy. The late rank has its own verdict, and where nobody is late each has."""
+    _, rows = tables.matrix(analyze(late(tmp_path, 1), rules()).analysis)
+
+    assert [row[-1] == "Waits for rank 1" for row in rows] == [True, False, True, True]
+    assert not [row for row in tables.matrix(analyze(late(tmp_path, 0, 1, 2, 3, in_turn=True), rules()).analysis)[1] if "Waits" in row[-1]]
 
 
 JAX = """{"traceEvents":[{"ph":"M","pid":701,"name":"process_name","args":{"name":"/host:CPU"}},

@@ -196,7 +196,7 @@ def examine_file(
     try:
         source = open_source(target)
         if not target.named and news == NOTHING and not is_relevant(source):
-            return Examined(file=target.path, lines=len(source.starts), links=outline(source, modules))
+            return Examined(file=target.path, lines=source.line_count, links=outline(source, modules))
         file = File(source, modules, news)
         return (
             judged(file, ruleset, gpus, choice) if not target.beside else Examined(file=target.path, links=links(file, surroundings(file)))
@@ -221,7 +221,7 @@ def judged(file: File, ruleset: Ruleset, gpus: Gpu | None = None, choice: Choice
     kept.sort(key=lambda each: (*((place.cell, place.line, place.column) for place in each.places), each.rule))
     return Examined(
         file=source.path,
-        lines=len(source.starts),
+        lines=source.line_count,
         hypotheses=tuple(_with_fix(file, hypothesis) for hypothesis in kept[:MAX_HYPOTHESES]),
         ignored=len(sure) - len(kept),
         unsure=len(said) - len(sure),

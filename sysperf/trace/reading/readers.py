@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sysperf.host.plain_files import open_plain
-from sysperf.model.errors import TraceError
+from sysperf.model.errors import TraceError, how_to_read
+from sysperf.model.text import neutral
 from sysperf.trace.reading import nsys
 from sysperf.trace.timeline import Timeline
 
@@ -50,7 +51,10 @@ def _first_bytes(path: str) -> bytes:
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise TraceError(f"{path} is no file", "save the trace as a file, and name that") from None
-        raise TraceError(f"{path}: {error.strerror or error}", "name a trace: .json, .json.gz, .sqlite or .nsys-rep") from None
+        kinds = "name a trace: .json, .json.gz, .sqlite or .nsys-rep"
+        in_it = f"name the trace in it, or those of all ranks: {neutral(path.rstrip('/'))}/*.json*"
+        hint = in_it if error.errno == errno.EISDIR else how_to_read(error, kinds)
+        raise TraceError(f"{path}: {error.strerror or error}", hint) from None
 
 
 def _readers() -> Iterator[TraceReader]:
