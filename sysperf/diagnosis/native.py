@@ -75,7 +75,7 @@ def kinds(frame: Frame) -> set[str]:
 
 def _of_library(frame: Frame) -> set[str]:
     names = {"torch"} if _TORCH.search(frame.file) else set[str]()
-    if _REFERENCE.search(frame.function):
+    if _REFERENCE.search(frame.function) and "dnnl::" not in frame.function:  # oneDNN has such functions of its own
         names |= {"math", "reference"}
     of_torch = "torch" in names and (_SORTS.search(frame.function) or _KERNELS.search(frame.function))
     if _MATH.search(frame.function) or of_torch or _COMPILED.search(frame.file):

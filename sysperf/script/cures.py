@@ -16,10 +16,9 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script import apart, discards, flows, grows, needless, stays
+from sysperf.script import apart, discards, flows, grows, needless, reports, stays
 from sysperf.script.definitions import called
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
-from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function, asked_again, children_of
 from sysperf.startup import lazy
 
@@ -80,7 +79,7 @@ def of_call(text: str, line: int) -> str:
 
 
 def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  # noqa: PLR0911 - one answer for each kind
-    if source.trains and (needless.only_reported(text, line) or _is_only_kept_for_reports(source, statement)):
+    if source.trains and (needless.only_reported(text, line) or _is_kept_for_reports(source, statement)):
         return "reported"
     if discards.discards(source, statement):
         return "discarded"
@@ -191,65 +190,5 @@ def _losses(source: Depends, scope: ast.AST) -> set[str]:
     return found
 
 
-def _is_only_kept_for_reports(source: Depends, statement: ast.stmt) -> bool:
-    """Whether a function puts what it makes into a container of the file or of its object, of which only reports read."""
-    container: ast.expr | None = None
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Subscript):
-        container = statement.targets[0].value
-        made: ast.AST = statement.value
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and called(statement.value) in ("append", "add"):
-        function = statement.value.func
-        container = function.value if isinstance(function, ast.Attribute) else None
-        made = ast.Tuple(statement.value.args, ast.Load())
-    while isinstance(container, ast.Subscript):
-        container = container.value
-    if container is None or not isinstance(source.scope_of(statement), Function):
-        return False
-    if any(isinstance(node, ast.Call) and not _is_harmless(node) for node in ast.walk(made)):
-        return False
-    uses = _uses(source, container)
-    others = [node for node in uses if not _is_stored_in(source, node)]
-    return bool(others) and all(_is_reported(source, node) for node in others)
-
-
-def _is_harmless(call: ast.Call) -> bool:
-    root = root_of(call.func)
-    return (
-        needless.is_pure(called(call))
-        or called(call) in ("kthvalue", "sort", "histc")
-        or (isinstance(root, ast.Name) and root.id in ("torch", "np", "math", "float", "int"))
-    )
-
-
-def _uses(source: Depends, container: ast.expr) -> list[ast.expr]:
-    """Return where a name of the top level, or an attribute of this name, is read."""
-    if isinstance(container, ast.Name):
-        home = [source.scope_of(one.node) for one in source.definitions(container)]
-        names = [node for node in source.tree.of(ast.Name) if node.id == container.id and isinstance(node.ctx, ast.Load)]
-        return list(names) if home and all(scope is source.tree.module for scope in home) else []
-    if isinstance(container, ast.Attribute):
-        return [node for node in source.tree.of(ast.Attribute) if node.attr == container.attr and isinstance(node.ctx, ast.Load)]
-    return []
-
-
-def _is_stored_in(source: Depends, node: ast.expr) -> bool:
-    parent = source.tree.parents.get(node)
-    while isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
-        parent = source.tree.parents.get(parent)
-    if isinstance(parent, ast.Attribute) and parent.attr in ("append", "add", "clear", "setdefault"):
-        return True
-    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
-
-
-def _is_reported(source: Depends, node: ast.expr) -> bool:
-    for parent in source.tree.ancestors(node):
-        if isinstance(parent, ast.Call) and needless.reports(called(parent)):
-            return True
-        if isinstance(parent, ast.For):
-            return all(
-                isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and needless.reports(called(part.value))
-                for part in parent.body
-            )
-        if isinstance(parent, ast.stmt):
-            return False
-    return False
+def _is_kept_for_reports(source: Depends, statement: ast.stmt) -> bool:
+    return (graph := _graph(source)) is not None and reports.read_by_reports_alone(source, graph, statement)

@@ -21,6 +21,8 @@ from sysperf.startup import lazy
 
 _KEEPS = lazy(r"_$|^(?:append|appendleft|extend|add|update|insert|put|setdefault)$")
 """Methods that do nothing but keep, or change a tensor."""
+FILLS_GIVEN = lazy(r"^(?:at|copyto|put|put_along_axis|putmask|place|fill_diagonal)$")
+"""Functions of NumPy, as `np.add.at`, that do nothing but change the array that they are given."""
 _SEEDS = lazy(r"seed|set_(?:rng_)?state")
 _OF_TRAINING = frozenset(("forward", "__call__", "training_step"))
 """Methods that others call, of whose results a loss is made."""
@@ -56,8 +58,12 @@ class Flows(Keys):
                     waiting.append(key)
         return found
 
+    def is_in_weights(self, key: Key) -> bool:
+        """Whether it is what is put into a model, an optimizer or one of their weights."""
+        return isinstance(key[0], tuple) and key[0] in self._edges[WEIGHTS]
+
     def _is_in_weights(self, key: Key) -> bool:
-        return isinstance(key[0], tuple) and key[0] in self._edges[WEIGHTS] and key[0] not in self._edges[MODEL]
+        return self.is_in_weights(key) and key[0] not in self._edges[MODEL]
 
     def _build(self) -> None:
         for (scope, name), several in self.source.by_scope.items():
@@ -141,7 +147,7 @@ class Flows(Keys):
             self._hand_over(call, function)
         for part in parts:  # functions that are handed over get what is beside them
             self._call_back(call, part, [*receiver, *(other for other in parts if other is not part)])
-        if self._named.get(name) or needless.reports(name):
+        if self._named.get(name) or needless.only_tells(call):
             return
         self._change(call, given)
 
@@ -157,10 +163,10 @@ class Flows(Keys):
         written = [word.value for word in call.keywords if word.arg == "out"]
         is_builtin = isinstance(func, ast.Name) and func.id in needless.BUILTINS
         is_statement = isinstance(self.tree.parents.get(call), ast.Expr | ast.withitem)
-        if is_statement and not (has_object and _KEEPS.search(name)):
+        if is_statement and not (_KEEPS.search(name) if has_object else is_module and FILLS_GIVEN.match(name)):
             self._edge(given, LOSS)
         if (is_statement and not has_object) or (needless.changes(name) and not is_builtin):
-            written += arguments(call)
+            written += call.args[:1] if is_module and FILLS_GIVEN.match(name) else arguments(call)
         for part in written:
             self._write(part, given, call)
 

@@ -19,7 +19,7 @@ MAX_CHARS = 1 << 17
 MAX_ROUNDS = 12
 """How often a value may be handed on, against the order of the lines."""
 _REPORTS = lazy(
-    r"(?:print|log\w*|info|debug|warning|write|writerow|add_(?:scalars?|histogram|image|text)|set_(?:postfix|description)\w*"
+    r"(?:print|log\w*|info|debug|warning|write|writelines|writerows?|add_(?:scalars?|histogram|image|text)|set_(?:postfix|description)\w*"
     r"|record\w*|report\w*|track\w*)$"
 )
 _STORES = lazy(r"buffer|memory|replay|rollout|storage|bank|queue|pool|sock|pipe|conn|trial|transition|experience")
@@ -29,7 +29,7 @@ _KEEPS = frozenset(("append", "extend", "appendleft", "add"))
 _PURE = lazy(
     r"(?:argmax|argmin|tolist|item|detach|cpu|numpy|mean|sum|norm|float|double|int|long|bool|max|min|std|var|abs|square|sqrt|exp|"
     r"softmax|log_softmax|sigmoid|tanh|eq|ne|gt|lt|ge|le|clone|flatten|reshape|view|permute|transpose|squeeze|unsqueeze|expand|"
-    r"size|dim|numel|topk|argsort|quantile|histc|median|all|any|unique|bincount|cumsum|prod|split|strip|lower|upper|format|"
+    r"size|dim|numel|topk|kthvalue|argsort|quantile|histc|median|all|any|unique|bincount|cumsum|prod|split|strip|lower|upper|format|"
     r"join|encode|decode|replace|startswith|endswith|hexdigest|digest|tobytes|copy|items|keys|values|get|count|index|parameters|"
     r"named_parameters|buffers|state_dict|astype|ravel|nonzero|argpartition|isnan|isinf|isfinite)$"
 )
@@ -172,8 +172,7 @@ class _Follower:
             and call.func.value.id in self._fresh
         ):
             return {call.func.value.id}
-        receiver = ast.unparse(call.func).lower()
-        return set() if _REPORTS.match(name) and not _STORES.search(receiver) else None
+        return set() if only_tells(call) else None
 
     def _changes_nothing(self, value: ast.AST) -> bool:
         """Whether a value is made without a change of anything else."""
@@ -241,6 +240,11 @@ def changes(name: str) -> bool:
 def reports(name: str) -> bool:
     """Whether a call of this name prints or logs."""
     return _REPORTS.match(name) is not None
+
+
+def only_tells(call: ast.Call) -> bool:
+    """Whether a call prints or logs, and does not hand on to training what it is given."""
+    return reports(last_name(call.func)) and not _STORES.search(ast.unparse(call.func).lower())
 
 
 def _own(scope: ast.Module | Function) -> Iterator[ast.AST]:

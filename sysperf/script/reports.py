@@ -1,0 +1,206 @@
+"""Whether only reports read what a statement keeps: a meter that counts in each step, a list that is printed when an epoch ends.
+
+`needless` follows the names of one function. What is kept in attributes, containers and names of the file is followed here, in its graph.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from sysperf.script import flows, needless
+from sysperf.script.apart import is_hidden
+from sysperf.script.definitions import LEARNED, OF_WEIGHTS, called
+from sysperf.script.depends import RANDOM, Depends
+from sysperf.script.keys import COMBINES, LOSS, SEED, Key
+from sysperf.script.nodes import arguments, root_of
+from sysperf.script.syntax import Function
+from sysperf.startup import lazy
+
+_FILLS = lazy(
+    r"^(?:append|appendleft|extend|add|update|insert|setdefault|pop|popleft|popitem|clear|remove|discard|sort|reverse|fill|\w+_)$"
+)
+"""Methods of containers and tensors that change nothing but these."""
+_CONTEXTS = frozenset(("no_grad", "inference_mode"))
+_READS = frozenset((*LEARNED, *OF_WEIGHTS, "data", "grad", "requires_grad"))
+"""Attributes by which a statement has something of weights: an average of them may be the model that is wanted."""
+_Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete, ast.Raise, ast.Assert, ast.Try, ast.Lambda)
+
+
+def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
+    """Whether a statement does nothing but keep something, of which prints and logs read all that is read."""
+    kept = _Kept(source, graph, statement).keys()
+    if not kept or is_hidden(source):
+        return False
+    reached = graph.reached(kept)
+    if LOSS in reached or SEED in reached or any(map(graph.is_in_weights, reached)):
+        return False
+    if not any(needless.only_tells(call) and _has(graph, arguments(call), reached) for call in source.tree.of(ast.Call)):
+        return False
+    deciding = source.tree.of(ast.If, ast.While, ast.For, ast.Assert, ast.Match, ast.Call)
+    if any(_decides(graph, node, reached) for node in deciding):
+        return False
+    stores = (node for node in source.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store) and (None, f".{node.attr}") in reached)
+    return all(_is_of_plain_object(source, node) for node in stores)
+
+
+def _is_of_plain_object(source: Depends, store: ast.Attribute) -> bool:
+    """Whether an attribute is given a value of which nobody out of sight knows: of an object whose class stands here, and has no other."""
+    owner = source.tree.class_of(store) if isinstance(store.value, ast.Name) and store.value.id == "self" else None
+    return owner is not None and all(isinstance(base, ast.Name) and base.id in {*source.classes, "object"} for base in owner.bases)
+
+
+def _has(graph: flows.Flows, parts: Iterable[ast.AST], reached: set[Key]) -> bool:
+    return any(not graph.keys_of(part).isdisjoint(reached) for part in parts)
+
+
+def _decides(graph: flows.Flows, node: ast.AST, reached: set[Key]) -> bool:
+    """Whether a place does more with what was kept than to make values of it, or to report it."""
+    if isinstance(node, ast.Call):  # a model that was kept, or whatever else is called
+        root = root_of(node.func)
+        return isinstance(node.func, ast.Name) and isinstance(root, ast.Name) and not graph.named(root.id) and graph.key_of(root) in reached
+    if isinstance(node, ast.If):
+        return _has(graph, [node.test], reached) and not all(map(_only_tells, (*node.body, *node.orelse)))
+    if isinstance(node, ast.For):
+        return _has(graph, [node.iter], reached) and not all(map(_only_tells, (*node.body, *node.orelse)))
+    return _has(graph, [node.subject if isinstance(node, ast.Match) else node.test], reached)  # type: ignore[attr-defined]
+
+
+def _only_tells(statement: ast.stmt) -> bool:
+    """Whether a statement reports, or gives values, which the graph follows."""
+    if isinstance(statement, ast.If | ast.For):
+        return all(map(_only_tells, (*statement.body, *statement.orelse)))
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return needless.only_tells(statement.value) or _FILLS.match(called(statement.value)) is not None
+    return isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Pass)
+
+
+class _Kept:
+    """What a statement, and the functions of its file that it calls, keep beyond it."""
+
+    def __init__(self, source: Depends, graph: flows.Flows, statement: ast.stmt) -> None:
+        self.source, self._graph, self._statement = source, graph, statement
+        self._functions: list[Function] = []
+        self._found: set[Key] = set()
+
+    def keys(self) -> set[Key]:
+        """The names, attributes and containers in which it is; none where the statement does more, or nobody knows."""
+        if not isinstance(self._statement, ast.Expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For):
+            return set()
+        if not all(map(self._takes, ast.walk(self._statement))):
+            return set()
+        for function in self._functions:  # it grows meanwhile
+            if function.decorator_list or not all(self._takes(node) for part in function.body for node in ast.walk(part)):
+                return set()
+        return self._found
+
+    def _takes(self, node: ast.AST) -> bool:
+        """Whether a node does nothing but compute, and keep."""
+        if isinstance(node, (*_Stopping, Function, ast.ClassDef)):
+            return False
+        if isinstance(node, ast.Return):
+            return self.source.scope_of(node) in self._functions
+        if isinstance(node, ast.Name):
+            return self._takes_name(node)
+        if isinstance(node, ast.Attribute):
+            return self._takes_attribute(node)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            self._keep(node.value)
+        if isinstance(node, ast.With):
+            return all(isinstance(item.context_expr, ast.Call) and called(item.context_expr) in _CONTEXTS for item in node.items)
+        return not isinstance(node, ast.Call) or self._takes_call(node)
+
+    def _takes_name(self, name: ast.Name) -> bool:
+        if isinstance(name.ctx, ast.Load):
+            return not self.source.is_model(name)
+        key = self._graph.key_of(name)
+        if key[0] not in self._functions:
+            self._found |= {key, (key, "in")}
+        return True
+
+    def _takes_attribute(self, part: ast.Attribute) -> bool:
+        if isinstance(part.ctx, ast.Store):
+            self._found.add((None, f".{part.attr}"))
+        elif not (isinstance(parent := self.source.tree.parents.get(part), ast.Call) and parent.func is part):
+            self._follow(self._graph.named(part.attr))  # a property
+        return part.attr not in _READS
+
+    def _keep(self, target: ast.AST) -> None:
+        shared = self._graph.shared(target)
+        self._found |= shared | {(key, "in") for key in shared}
+
+    def _follow(self, functions: Iterable[Function]) -> None:
+        self._functions += [one for one in functions if one not in self._functions]
+
+    def _takes_call(self, call: ast.Call) -> bool:
+        func = call.func
+        if isinstance(func, ast.Name):
+            return needless.only_tells(call) or self._takes_function(func)
+        return isinstance(func, ast.Attribute) and (needless.only_tells(call) or self._takes_method(call, func))
+
+    def _takes_method(self, call: ast.Call, func: ast.Attribute) -> bool:
+        name, root = func.attr, root_of(func)
+        if isinstance(root, ast.Name) and not self.source.definitions(root) and root.id in self.source.modules:
+            return self._takes_library(call)
+        if (own := self._methods(func)) is not None:
+            self._follow(own)
+            return bool(own)
+        if isinstance(root, ast.Name) and root.id in self.source.foreign:
+            return False
+        if self._graph.named(name) and not self._is_of_library(func.value):
+            return False
+        if needless.is_pure(name) or COMBINES.match(name):
+            return True
+        self._keep(func.value)
+        return _FILLS.match(name) is not None
+
+    def _takes_function(self, func: ast.Name) -> bool:
+        if self.source.definitions(func):
+            return False
+        self._follow(own := self._graph.named(func.id))
+        return bool(own) or func.id in needless.BUILTINS or (func.id in self.source.imported and not needless.changes(func.id))
+
+    def _takes_library(self, call: ast.Call) -> bool:
+        """Of a module that computes: what it is called for alone it changes in what it is given."""
+        name = called(call)
+        fills = isinstance(self.source.tree.parents.get(call), ast.Expr)
+        written = call.args[:1] if fills else [word.value for word in call.keywords if word.arg == "out"]
+        for part in written:
+            self._keep(part)
+        known = flows.FILLS_GIVEN.match(name) if fills else not needless.changes(name)
+        return bool(known) and not RANDOM.search(ast.unparse(call.func))
+
+    def _methods(self, func: ast.Attribute) -> Sequence[Function] | None:
+        """The methods that are called of an object of a class of this file; None: it is of none, or nobody knows."""
+        value = func.value
+        if isinstance(value, ast.Name) and value.id == "self":
+            owner = self.source.tree.class_of(func)
+            owners = [owner] if owner is not None else []
+        elif isinstance(value, ast.Name):
+            owners = self._made_by([one.value for one in self.source.definitions(value)])
+        elif isinstance(value, ast.Attribute):
+            stores = [self.source.tree.parents.get(one) for one in self._graph.reads(value.attr) if isinstance(one.ctx, ast.Store)]
+            owners = self._made_by([one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None for one in stores])
+        else:
+            return None
+        found = [part for owner in owners for part in owner.body if isinstance(part, Function) and part.name == func.attr]
+        return found if owners and len(found) == len(owners) else [] if owners else None
+
+    def _is_of_library(self, value: ast.expr) -> bool:
+        """Whether an object is seen to be of no class of this file: a container, or what a module that computes has made."""
+        if not isinstance(value, ast.Name):
+            return isinstance(value, ast.Call) and needless.is_pure(called(value))
+        made = [one.value for one in self.source.definitions(value)]
+        roots = [root_of(one.func) if isinstance(one, ast.Call) else None for one in made]
+        return bool(made) and all(
+            isinstance(one, ast.List | ast.Dict | ast.Set) or (isinstance(root, ast.Name) and root.id in self.source.modules)
+            for one, root in zip(made, roots, strict=True)
+        )
+
+    def _made_by(self, values: Sequence[ast.expr | None]) -> list[ast.ClassDef]:
+        """The classes of this file that made all of these; none where another one may have."""
+        made = [
+            self.source.classes.get(value.func.id) if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
+            for value in values
+        ]
+        return [one for one in made if one is not None] if made and None not in made else []

@@ -1,0 +1,101 @@
+"""What a statement keeps for reports alone, and what training reads, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.script import cures
+
+METER = """\
+import collections, random, numpy as np, torch, torch.nn.functional as F, elsewhere
+class Meter:
+    def __init__(self):
+        self.rows = [[0] * 9 for _ in range(9)]
+        self.total, self.count = 0.0, 0
+    def update(self, target, found):
+        for t, p in zip(target.tolist(), found.tolist()):
+            self.rows[t][p] += 1
+        self._add(len(target))
+    def _add(self, n):
+        self.count += n
+    def mean(self):
+        return sum(row[0] for row in self.rows) / max(1, self.count)
+    def reset(self):
+        self.rows = [[0] * 9 for _ in range(9)]
+        self.count = 0
+net = torch.nn.Linear(9, 9)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+{made}
+for epoch in range(9):
+    for x, y in loader:
+        out = net(x)
+        loss = F.cross_entropy(out, y)
+        {before}
+        loss.backward()
+        opt.step()
+        {line}
+    {after}
+"""
+LINE = "meter.update(y, out.argmax(1))"
+MADE = "meter = Meter()"
+RATES = """\
+class Rates(Meter):
+    def update(self, target, found): self.rate = float((target != found).float().sum())
+    def level(self): return self.rate
+meter = Rates()"""
+TOLD = "print(epoch, meter.mean()); meter.reset()"
+
+
+def of(line: str = LINE, after: str = TOLD, made: str = MADE, before: str = "pass") -> str:
+    text = METER.format(made=made, before=before, line=line, after=after)
+    return cures.cure(text, 1 + text.splitlines().index(f"        {line}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "made"),
+    [
+        (LINE, TOLD, MADE),
+        (LINE, "if epoch % 2: print(meter.mean())", MADE),
+        (LINE, "value = meter.mean(); text = f'{value:.3f}'; print(text)", MADE),
+        (LINE, "if meter.count > 3: print(meter.mean())", MADE),
+        ("np.add.at(table, (y.numpy(), out.argmax(1).numpy()), 1)", "print(table.diagonal().sum())", "table = np.zeros((9, 9))"),
+        ("counts.update(out.argmax(1).tolist())", "print(counts)", "counts = collections.Counter()"),
+        ("for row in out.detach(): sums.append(float(row.max()))", "print(sums)", "sums = []"),
+        ("seen['a'] = np.sort(out.detach().numpy().ravel())", "writer.writerows(seen)", "seen = {}"),
+    ],
+)
+def test_what_a_meter_counts_is_only_reported(line: str, after: str, made: str) -> None:
+    assert of(line, after, made) == "reported"
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "made", "before"),
+    [
+        (LINE, "if meter.mean() > 0.9: break", MADE, "pass"),
+        (LINE, "if meter.mean() > 0.9: torch.save(net, 'best.pt')\n    print(meter.mean())", MADE, "pass"),
+        (LINE, "print(meter.mean()); scheduler.step(meter.mean())", MADE, "pass"),
+        (LINE, "print(meter.mean()); opt.param_groups[0]['lr'] *= meter.mean()", MADE, "pass"),
+        (LINE, "print(meter.mean()); torch.save(meter.rows, 'rows.pt')", MADE, "pass"),
+        (LINE, "print(meter.mean()); trial.report(meter.mean(), epoch)", MADE, "pass"),
+        (LINE, "assert meter.mean() < 9; print(meter.mean())", MADE, "pass"),
+        (LINE, "print(meter.mean()); net.p = meter.mean()", MADE, "pass"),
+        (LINE, "print(meter.mean()); elsewhere.p = meter.mean()", MADE, "pass"),
+        (LINE, "meter.reset()", MADE, "pass"),
+        (LINE, TOLD, MADE, "loss = loss * (1 + meter.mean())"),
+        (LINE, TOLD, MADE, "loss = loss * meter.rows[0][0]"),
+        (LINE, TOLD, MADE + "; rows = meter.rows[0]", "loss = loss * rows[0]"),
+        (LINE, TOLD, RATES, "loss = loss * meter.level()"),
+        (LINE, "print(meter.mean())", "meter = elsewhere.Meter()", "pass"),
+        (LINE, "print(meter.mean())", "meter = Meter() if elsewhere.a else elsewhere.b", "pass"),
+        ("counts.update(out.argmax(1).tolist())", "print(counts); torch.manual_seed(counts[0])", "counts = collections.Counter()", "pass"),
+        ("counts.update(random.sample(range(9), 3))", "print(counts)", "counts = collections.Counter()", "pass"),
+        ("sums.append(net(y).sum())", "print(sums)", "sums = []", "pass"),
+        ("sums.append([p.clone() for p in net.parameters()])", "print(elsewhere.test(sums))", "sums = []", "pass"),
+        ("memory.append(out.detach().sort().values)", "print(memory)", "memory = []", "loss = loss + (out - memory[-1]).sum()"),
+        ("memory.append(out.detach().sort().values)", "print(elsewhere.mine(memory))", "memory = []", "pass"),
+        ("replay.record(out.detach().sort().values)", "print(replay)", "replay = elsewhere.Replay()", "pass"),
+    ],
+)
+def test_what_training_reads_too_is_needed(line: str, after: str, made: str, before: str) -> None:
+    """Or what somebody out of sight is given, who may hand it on."""
+    assert of(line, after, made, before) != "reported"
