@@ -157,6 +157,7 @@ class Stacks(Record, kw_only=True):
             "/multiprocessing/popen_fork.py: __init__ _launch wait poll", "/multiprocessing/popen_spawn_posix.py",
             "/multiprocessing/popen_forkserver.py", "/multiprocessing/process.py: start join", "/multiprocessing/pool.py",
             "/concurrent/futures/process.py", "/subprocess.py",
+            line=r"\bos\.(?:popen|system|wait\w*)\(|\.stdout\.read\w*\(",
         ),
     ] = 0.0  # fmt: skip
     collection: Annotated[
@@ -277,6 +278,7 @@ class Stacks(Record, kw_only=True):
     unoptimized: Annotated[
         float, activity("backward passes through models whose weights no optimizer has, by their part of forward passes")
     ] = 0.0
+    singles: Annotated[float, activity("a line of a loop calls a model for one row, and needs nothing of the rows before")] = 0.0
     own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0
     image_decode: Annotated[
         float,

@@ -169,6 +169,8 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
     loads = any("/torch/utils/data/" in frame.file for frame in frames)
     if loads or "children" in names:
         names = names - {"serving", "from_processes"}
+    if "children" in names:
+        names = names - {"opening"}  # what is read is what a process writes
     if "children" in names and (loads or names & {"loader_start", "compiling"}):
         return names - {"children"}
     if rules.phase(frames) != "other" or names & {"checkpoint", "children"}:

@@ -76,7 +76,9 @@ def describe(
         lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
-        lines["unoptimized"] = of_others
+    single = statements.Work(main, rules).singles(statements.MIN_PROVEN * total, tells)
+    counts["singles"] = max(single.values(), default=0)
+    lines |= {kind: found for kind, found in (("unoptimized", of_others), ("singles", single)) if found}
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
     if at_work := _users_of(others, rules):

@@ -128,6 +128,11 @@ class Work:
             within[users[0]] += sample.count
         return Hot(frame, count, own, within, cure)
 
+    def singles(self, least: float, tells: Tells) -> Counter[Frame]:
+        """Count the samples of forward passes in the lines that call a model for one row at a time."""
+        counts = Counter({frame: _count(seen) for frame, seen in self._calls.items()}).most_common(MAX_ASKED)
+        return Counter({frame: count for frame, count in counts if count >= least and tells.call(frame) == "singles"})
+
     def _parts(self, frame: Frame, least: float, tells: Tells) -> list[tuple[Frame, int, str, list[Seen]]]:
         """The function that a line calls for most of its time, where its source proves a cure of that part."""
         by_function: dict[str, list[Seen]] = {}

@@ -3,6 +3,7 @@
 `fixed`      nothing that it reads changes from step to step: it can be made once.
 `grows`      it goes through all of what the loop makes longer: each step costs more than the one before.
 `discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
+`singles`    it calls a model for one row at a time, of which none needs what was made of another.
 `reported`   only prints and logs use what it makes.
 `weights`    it depends on the weights alone, and no loss is made of it: it need not be done in each step.
 `data`       it depends on data alone: other processes can make it while the model computes.
@@ -16,7 +17,7 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script import apart, discards, flows, grows, needless, reports, stays
+from sysperf.script import apart, discards, flows, grows, needless, reports, singles, stays
 from sysperf.script.definitions import called
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.syntax import Function, asked_again, children_of
@@ -73,7 +74,9 @@ def of_call(text: str, line: int) -> str:
     try:
         if discards.discards(source, statement):
             return "discarded"
-        return "grows" if grows.goes_through(source, statement, of_model=True) else ""
+        if grows.goes_through(source, statement, of_model=True):
+            return "grows"
+        return "singles" if (graph := _graph(source)) and singles.one_row_at_a_time(source, graph, statement) else ""
     except RecursionError:
         return ""
 

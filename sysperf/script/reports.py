@@ -161,7 +161,7 @@ class _Kept:
         return bool(own) or func.id in needless.BUILTINS or (func.id in self.source.imported and not needless.changes(func.id))
 
     def _takes_library(self, call: ast.Call) -> bool:
-        """Of a module that computes: what it is called for alone it changes in what it is given."""
+        """Whether a function of a module that computes does nothing else, or nothing but change what it is given."""
         name = called(call)
         fills = isinstance(self.source.tree.parents.get(call), ast.Expr)
         written = call.args[:1] if fills else [word.value for word in call.keywords if word.arg == "out"]

@@ -244,6 +244,15 @@ def test_convolutions_outside_of_onednn_are_told_by_their_kernels() -> None:
     assert "reference" in native.kinds(Frame("at::native::im2col<float>", library))
     assert "reference" in native.kinds(Frame("nnp_owt8x8_3x3_with_bias__avx2", library))
     assert "reference" not in native.kinds(Frame("mkl_blas_def_sgemm_kernel_0_zen", library))
+    assert "reference" not in native.kinds(Frame("dnnl::impl::cpu::jit_gemm_convolution_utils::im2col_3d<float>", library))
+
+
+def test_what_another_program_writes_is_no_small_file() -> None:
+    """It is started in each step, and its answer read by the line itself."""
+    for line in ('rss = os.popen(f"ps -o rss= -p {pid}").read()', "text = child.stdout.read()"):
+        described = seen(f"{line}\n", (at("usage", 1),))
+        assert (described.children, described.opening) == (1.0, 0.0)
+    assert seen("text = file.read()\n", (at("usage", 1),)).opening == 1.0
 
 
 def test_kernels_of_pytorch_are_none_of_its_dispatch() -> None:

@@ -114,6 +114,19 @@ def test_lines_within_a_forward_pass_and_in_hooks_are_asked_for_too() -> None:
     assert asked == {False: {30, 31, 40}, True: {32, 9}}
 
 
+def test_a_model_that_is_called_row_by_row_is_named_by_its_line() -> None:
+    """It is asked of the lines of the program that call a module, and is no statement beside it."""
+    frames = [(CALL, at("collect", 30), at("<module>", 9)), (BACKWARD, at("<module>", 8))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+    tells = Tells(call=lambda one: "singles" if one.line == 30 else "")
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=tells)
+
+    assert described is not None
+    assert (described.singles, described.statement) == (0.5, 0.0)
+    assert [line.line for line in described.lines if line.what == "singles"] == [30]
+
+
 def test_what_a_line_calls_for_most_of_its_time_is_asked_for() -> None:
     """Of a loss with weights for its classes, the weights are the same in each step."""
     frames = [(at("weights", 20), at("<module>", 9)), (at("weights", 21), at("<module>", 9)), (at("other", 30), at("<module>", 9))]

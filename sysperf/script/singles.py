@@ -1,0 +1,168 @@
+"""Whether a loop calls a model for one row at a time, of which none needs what the model made of another: one call would do for all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from sysperf.script import flows, needless
+from sysperf.script.definitions import called
+from sysperf.script.depends import Depends
+from sysperf.script.keys import Key
+from sysperf.script.nodes import root_of
+
+MAX_FOLLOWED = 60
+_Parts = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
+_RESHAPES = ("view", "reshape")
+
+
+def one_row_at_a_time(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
+    """Whether a statement calls something with a batch of one, in a loop whose rounds need nothing of each other."""
+    return any(
+        _is_of_one(source, graph, statement, call)
+        for call in ast.walk(statement if not hasattr(statement, "body") else ast.Pass())
+        if isinstance(call, ast.Call) and _may_be_a_model(source, call)
+    )
+
+
+def _may_be_a_model(source: Depends, call: ast.Call) -> bool:
+    root = root_of(call.func)
+    is_library = isinstance(root, ast.Name) and root.id in source.modules and not source.definitions(root)
+    return not (is_library or needless.is_pure(called(call)) or (isinstance(call.func, ast.Name) and call.func.id in needless.BUILTINS))
+
+
+def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: ast.Call) -> bool:
+    own, around = _own_of_loop(source, statement, call)
+    if around is None:
+        return False
+    leaves, values = _followed(source, around, own, call)
+    bodies = [part for function in graph.named(called(call)) for part in function.body if function.name not in ("forward", "__call__")]
+    if not any(_makes_one(node) for part in (*values, *bodies) for node in ast.walk(part)):
+        return False
+    made = {graph.key_of(node) for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    reached = graph.reached(made | _filled(graph, statement))
+    names = {name.id for leaf in leaves for name in ast.walk(leaf) if isinstance(name, ast.Name)}
+    return not names.isdisjoint(own) and all(_is_its_own(source, graph, leaf, around, own, reached) for leaf in leaves)
+
+
+def _own_of_loop(source: Depends, statement: ast.stmt, call: ast.Call) -> tuple[set[str], ast.AST | None]:
+    """The names that a loop or a comprehension counts by, and itself."""
+    for parent in source.tree.ancestors(call):
+        if isinstance(parent, _Parts):
+            return _names(part.target for part in parent.generators), parent
+        if isinstance(parent, ast.stmt):
+            break
+    loop = source.loop_of(statement)
+    return (_names([loop.target]), loop) if isinstance(loop, ast.For) else (set(), None)
+
+
+def _names(parts: Iterable[ast.AST]) -> set[str]:
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+
+
+def _followed(source: Depends, around: ast.AST, own: set[str], call: ast.Call) -> tuple[list[ast.expr], list[ast.AST]]:
+    """What arguments are made of, back to what the loop counts by and what is made outside of it; and all values on the way."""
+    leaves: list[ast.expr] = []
+    values: list[ast.AST] = []
+    waiting: list[ast.AST] = [*call.args, *(word.value for word in call.keywords)]
+    while waiting and len(values) < MAX_FOLLOWED:
+        value = waiting.pop()
+        values.append(value)
+        for name in (node for node in ast.walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
+            several = source.definitions(name) if name.id not in own else ()
+            inner = [one.value for one in several if one.value is not None and _is_before(source, one.node, name, around)]
+            if inner and len(inner) == len(several):
+                waiting += [one for one in inner if one not in values]
+            else:
+                leaves.append(_whole(source, name))
+    return leaves, values
+
+
+def _is_before(source: Depends, node: ast.AST, name: ast.Name, around: ast.AST) -> bool:
+    """Whether a name gets its value earlier in the same round."""
+    return source.is_in(node, around) and node is not around and getattr(node, "lineno", name.lineno) < name.lineno
+
+
+def _whole(source: Depends, name: ast.Name) -> ast.expr:
+    """The name with the attributes and indices that are read of it."""
+    whole: ast.expr = name
+    while isinstance(parent := source.tree.parents.get(whole), ast.Attribute | ast.Subscript) and parent.value is whole:
+        whole = parent
+    return whole
+
+
+def _makes_one(node: ast.AST) -> bool:
+    """Whether it gives a row the dimension of a batch: `x[None]`, `x[i : i + 1]`, `x.unsqueeze(0)`, `x.view(1, -1)`, `tensor([x])`."""
+    if isinstance(node, ast.Subscript):
+        first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+        return _is(first, None) or (isinstance(first, ast.Slice) and _is_one_long(first))
+    if not isinstance(node, ast.Call):
+        return False
+    name, given = called(node), [*node.args, *(word.value for word in node.keywords)]
+    if name in ("unsqueeze", "expand_dims"):
+        return any(_is(part, 0) for part in given)
+    if name in _RESHAPES:
+        return len(given) > 1 and _is(given[0], 1) and not _is(given[1], 1)
+    return name in ("tensor", "as_tensor", "stack", "array") and bool(given) and isinstance(given[0], ast.List) and _has_one(given[0])
+
+
+def _has_one(made: ast.List) -> bool:
+    return len(made.elts) == 1 and not isinstance(made.elts[0], ast.Starred | ast.Constant)
+
+
+def _is(part: ast.AST | None, value: object) -> bool:
+    return isinstance(part, ast.Constant) and part.value is value
+
+
+def _is_one_long(part: ast.Slice) -> bool:
+    upper = part.upper
+    return (
+        part.lower is not None
+        and isinstance(upper, ast.BinOp)
+        and isinstance(upper.op, ast.Add)
+        and _is(upper.right, 1)
+        and ast.unparse(upper.left) == ast.unparse(part.lower)
+    )
+
+
+def _filled(graph: flows.Flows, statement: ast.stmt) -> set[Key]:
+    """The containers that a statement puts something in."""
+    found: set[Key] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= graph.shared(node.value if isinstance(node, ast.Subscript) else node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in ("append", "extend", "add"):
+            found |= graph.shared(node.func.value)
+    return found | {(key, "in") for key in found}
+
+
+def _is_its_own(source: Depends, graph: flows.Flows, leaf: ast.expr, around: ast.AST, own: set[str], reached: set[Key]) -> bool:
+    """Whether what is read belongs to this round of the loop, or is the same in all of them."""
+    root = root_of(leaf)
+    if not isinstance(root, ast.Name):
+        return False
+    if root.id in own:
+        return True
+    part: ast.AST = leaf
+    while isinstance(part, ast.Attribute | ast.Subscript):
+        if isinstance(part, ast.Subscript) and not _names([part.slice]).isdisjoint(own):
+            return _is_written_there_alone(source, part, around)
+        part = part.value
+    if root.id in source.modules or (not source.definitions(root) and graph.named(root.id)):
+        return True
+    keys = {graph.key_of(root), *((None, f".{node.attr}") for node in ast.walk(leaf) if isinstance(node, ast.Attribute))}
+    return keys.isdisjoint(reached)
+
+
+def _is_written_there_alone(source: Depends, part: ast.Subscript, around: ast.AST) -> bool:
+    """Whether the loop writes into a container only where it reads in the same round."""
+    value, text = part.value, ast.unparse(part.slice)
+    name = value.id if isinstance(value, ast.Name) else f".{value.attr}" if isinstance(value, ast.Attribute) else ""
+    if isinstance(value, ast.Name) and any(source.is_in(one.node, around) for one in source.definitions(value)):
+        return False
+    places = [node for node in source.changed(name) if source.is_in(node, around)]
+    uses = [one for node in places for one in (ast.walk(node) if isinstance(node, ast.Call) else [node])]
+    whole = ast.unparse(value)
+    found = [source.tree.parents.get(one) for one in uses if isinstance(one, ast.Name | ast.Attribute) and ast.unparse(one) == whole]
+    found += [one for one in uses if isinstance(one, ast.Subscript) and ast.unparse(one.value) == whole]
+    return bool(name) and all(isinstance(one, ast.Subscript) and ast.unparse(one.slice) == text for one in found)
