@@ -147,6 +147,8 @@ class Work:
     def in_pieces(self, hot: Hot, loop_of: LoopOf) -> bool:
         """Whether most of a statement's samples are in loops within it."""
         at, loop = hot.statement, loop_of(hot.statement)
+        if any((line.file, line.function) == (at.file, at.function) and line.line in loop for line in self._calls):
+            loop = range(0)  # one of steps
         lines = [line for line in self._by_line if (line.file, line.function) == (at.file, at.function)]
         seen = [one for line in lines if line.line == at.line or line.line in loop for one in self._by_line[line] if one[1][-1] == line]
         of_loops = sum(sample.count for sample, users in seen if users[-1].line != at.line or any(map(loop_of, users[:-1])))
