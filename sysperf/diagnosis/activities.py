@@ -96,7 +96,10 @@ class Stacks(Record, kw_only=True):
     ] = 0.0  # fmt: skip
     syncing: Annotated[
         float,
-        activity("a line that waits until a file is on disk, for neither a checkpoint nor a log", line=r"\bf(?:data)?sync\(|\.commit\(\)"),
+        activity(
+            "a line that waits until a file is on disk, for neither a checkpoint nor a log",
+            line=r"\bf(?:data)?sync\(|\.commit\(\)|^with (?:\w+\.)*_?(?:db|con|conn|connection|database):",
+        ),
     ] = 0.0
     logging: Annotated[
         float,

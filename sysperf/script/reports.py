@@ -24,6 +24,7 @@ _FILLS = lazy(
 _CONTEXTS = frozenset(("no_grad", "inference_mode"))
 _READS = frozenset((*LEARNED, *OF_WEIGHTS, "data", "grad", "requires_grad"))
 """Attributes by which a statement has something of weights: an average of them may be the model that is wanted."""
+_NUMBERS = frozenset(("item", "tolist", "float", "int", "len", "bool", "str", "round"))
 _Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete, ast.Raise, ast.Assert, ast.Try, ast.Lambda)
 
 
@@ -82,6 +83,9 @@ class _Kept:
         self.source, self._graph, self._statement = source, graph, statement
         self._functions: list[Function] = []
         self._found: set[Key] = set()
+        self._values: list[ast.expr] = []
+        """What is kept, where it is written down."""
+        self._has_weights = False
 
     def keys(self) -> set[Key]:
         """The names, attributes and containers in which it is; none where the statement does more, or nobody knows."""
@@ -92,7 +96,15 @@ class _Kept:
         for function in self._functions:  # it grows meanwhile
             if function.decorator_list or not all(self._takes(node) for part in function.body for node in ast.walk(part)):
                 return set()
-        return self._found
+        return self._found if not self._has_weights or all(map(self._is_number, self._values)) else set()
+
+    def _is_number(self, value: ast.expr) -> bool:
+        """Whether a value is made of numbers: nobody can compute with it as with weights."""
+        if isinstance(value, ast.Call):
+            return called(value) in _NUMBERS
+        if isinstance(value, ast.BinOp | ast.UnaryOp | ast.Tuple | ast.List | ast.Dict | ast.ListComp):
+            return all(self._is_number(part) for part in ast.iter_child_nodes(value) if isinstance(part, ast.expr))
+        return isinstance(value, ast.Constant | ast.JoinedStr)
 
     def _takes(self, node: ast.AST) -> bool:
         """Whether a node does nothing but compute, and keep."""
@@ -106,16 +118,24 @@ class _Kept:
             return self._takes_attribute(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             self._keep(node.value)
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None and not self._is_local(node):
+            self._values.append(node.value)
         if isinstance(node, ast.With):
             return all(isinstance(item.context_expr, ast.Call) and called(item.context_expr) in _CONTEXTS for item in node.items)
         return not isinstance(node, ast.Call) or self._takes_call(node)
 
+    def _is_local(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> bool:
+        """Whether an assignment gives a value to names of a function alone."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return self.source.scope_of(node) in self._functions and all(isinstance(target, ast.Name) for target in targets)
+
     def _takes_name(self, name: ast.Name) -> bool:
         if isinstance(name.ctx, ast.Load):
-            return not self.source.is_model(name)
-        key = self._graph.key_of(name)
+            self._has_weights |= self.source.is_model(name)
+            return True
+        key, parent = self._graph.key_of(name), self.source.tree.parents.get(name)
         if key[0] not in self._functions:
-            self._found |= {key, (key, "in")}
+            self._found |= {key, (key, "in")} if isinstance(parent, ast.AugAssign) else {key}
         return True
 
     def _takes_attribute(self, part: ast.Attribute) -> bool:
@@ -123,7 +143,8 @@ class _Kept:
             self._found.add((None, f".{part.attr}"))
         elif not (isinstance(parent := self.source.tree.parents.get(part), ast.Call) and parent.func is part):
             self._follow(self._graph.named(part.attr))  # a property
-        return part.attr not in _READS
+        self._has_weights |= part.attr in _READS
+        return True
 
     def _keep(self, target: ast.AST) -> None:
         shared = self._graph.shared(target)
@@ -152,6 +173,7 @@ class _Kept:
         if needless.is_pure(name) or COMBINES.match(name):
             return True
         self._keep(func.value)
+        self._values += arguments(call)
         return _FILLS.match(name) is not None
 
     def _takes_function(self, func: ast.Name) -> bool:

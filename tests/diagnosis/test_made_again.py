@@ -287,3 +287,9 @@ def test_kernels_of_pytorch_are_none_of_its_dispatch() -> None:
 )
 def test_what_leads_to_a_kernel_is_none(wrapper: str) -> None:
     assert "math" not in native.kinds(Frame(wrapper, f"{TORCH}/lib/libtorch_cpu.so"))
+
+
+def test_a_connection_that_is_left_commits() -> None:
+    """`with` on one of a database waits for the disk at its end; on a lock it does not."""
+    assert seen("with self.db:\n", (at("scalar", 1),)).syncing == 1.0
+    assert seen("with self.db_lock:\n", (at("scalar", 1),)).syncing == 0.0

@@ -38,6 +38,15 @@ for epoch in range(9):
 """
 LINE = "meter.update(y, out.argmax(1))"
 MADE = "meter = Meter()"
+NORMS = """\
+class Norms:
+    def __init__(self): self.kept = collections.defaultdict(list)
+    def collect(self, model):
+        for name, p in model.named_parameters():
+            g = p.grad
+            if g is not None: self.kept[name].append((g.norm().item(), g.max().item()))
+norms = Norms()"""
+AVERAGE = NORMS.replace("(g.norm().item(), g.max().item())", "p.clone()")
 RATES = """\
 class Rates(Meter):
     def update(self, target, found): self.rate = float((target != found).float().sum())
@@ -61,6 +70,8 @@ def of(line: str = LINE, after: str = TOLD, made: str = MADE, before: str = "pas
         ("np.add.at(table, (y.numpy(), out.argmax(1).numpy()), 1)", "print(table.diagonal().sum())", "table = np.zeros((9, 9))"),
         ("counts.update(out.argmax(1).tolist())", "print(counts)", "counts = collections.Counter()"),
         ("for row in out.detach(): sums.append(float(row.max()))", "print(sums)", "sums = []"),
+        ("norms.collect(net)", "print(norms.kept)", NORMS),
+        ("norms.append([p.grad.norm().item() for p in net.parameters()])", "print(norms)", "norms = []"),
         ("seen['a'] = np.sort(out.detach().numpy().ravel())", "writer.writerows(seen)", "seen = {}"),
     ],
 )
@@ -91,6 +102,14 @@ def test_what_a_meter_counts_is_only_reported(line: str, after: str, made: str) 
         ("counts.update(random.sample(range(9), 3))", "print(counts)", "counts = collections.Counter()", "pass"),
         ("sums.append(net(y).sum())", "print(sums)", "sums = []", "pass"),
         ("sums.append([p.clone() for p in net.parameters()])", "print(elsewhere.test(sums))", "sums = []", "pass"),
+        ("norms.collect(net)", "print(norms.kept)", AVERAGE, "pass"),
+        ("norms.append([p.detach() for p in net.parameters()])", "print(norms)", "norms = []", "pass"),
+        (
+            "norms.append([p.grad.norm().item() for p in net.parameters()])",
+            "print(norms); opt.param_groups[0]['lr'] /= norms[-1][0]",
+            "norms = []",
+            "pass",
+        ),
         ("memory.append(out.detach().sort().values)", "print(memory)", "memory = []", "loss = loss + (out - memory[-1]).sum()"),
         ("memory.append(out.detach().sort().values)", "print(elsewhere.mine(memory))", "memory = []", "pass"),
         ("replay.record(out.detach().sort().values)", "print(replay)", "replay = elsewhere.Replay()", "pass"),
