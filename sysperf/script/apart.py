@@ -153,7 +153,7 @@ class _Work:
             function = self.tree.function_of(part)
             others = (other for other in self._graph.reads(part.attr) if isinstance(other.ctx, ast.Load))
             return function is self._home or all(self._is_ours(self.tree.function_of(other)) for other in others)
-        if (None, key) in self._graph.of_models:
+        if self._graph.attribute(part) in self._graph.of_models:
             return False
         parent = self.tree.parents.get(part)
         if isinstance(parent, ast.Call) and parent.func is part:

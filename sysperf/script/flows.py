@@ -113,7 +113,7 @@ class Flows(Keys):
         for part in (node for target in targets for node in ast.walk(target)):
             if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and assign.value is not None:
                 value = self.source.given_to(assign).get(part, assign.value) if isinstance(assign, ast.Assign) else assign.value
-                self._give((None, f".{part.attr}"), value, assign)
+                self._give(self.attribute(part), value, assign)
                 if part.attr == "grad":
                     self._edge(self.keys_of(value), LOSS)
                 if part.attr in ("data", "requires_grad"):

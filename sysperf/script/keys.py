@@ -13,7 +13,7 @@ from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
 Key = tuple[object, str]
-"""A name of a function, an attribute of any object (`.name`), or what a function returns."""
+"""A name of a function, an attribute of a class or of any object (`.name`), or what a function returns."""
 KeySet = frozenset[Key]
 WEIGHTS: Key = (None, "weights")
 MODEL: Key = (None, "model")
@@ -72,6 +72,11 @@ class Keys:
             self._outer |= {node: source.scope_of(function) for part in before if part is not None for node in ast.walk(part)}
         for read in self.tree.of(ast.Attribute):
             self._reads[read.attr].append(read)
+        self._of_self: dict[str, bool] = {}
+        self._texts = {node.value for node in self.tree.of(ast.Constant) if isinstance(node.value, str)}
+        """What getattr() or register_buffer() may name an attribute by."""
+        bases = [base for made in source.classes.values() for base in made.bases]
+        self._inherited = {node.id for base in bases for node in ast.walk(base) if isinstance(node, ast.Name)}
 
     def keys_of(self, part: ast.AST) -> KeySet:
         """What flows into the value of an expression."""
@@ -91,6 +96,22 @@ class Keys:
         """All attributes of a name, whether they are read or stored."""
         return self._reads.get(name, ())
 
+    def attribute(self, part: ast.Attribute) -> Key:
+        """The key of an attribute: of its class, where the file is seen to read it of `self` alone, else of any object."""
+        if part.attr not in self._of_self:
+            self._of_self[part.attr] = self._is_of_self(part.attr)
+        return (self.tree.class_of(part) if self._of_self[part.attr] else None, f".{part.attr}")
+
+    def _is_of_self(self, name: str) -> bool:
+        reads = self._reads[name]
+        owners = {self.tree.class_of(read) for read in reads}
+        return (
+            all(owner is not None and owner.name not in self._inherited for owner in owners)
+            and all(isinstance(read.value, ast.Name) and read.value.id == "self" for read in reads)
+            and (self.tree.module, name) not in self.source.by_scope
+            and name not in self._texts
+        )
+
     def key_at(self, node: ast.AST, name: str) -> Key:
         scope: ast.AST = self._outer.get(node) or self.source.scope_of(node)
         while scope is not self.tree.module and (scope, name) not in self.source.by_scope:
@@ -106,7 +127,7 @@ class Keys:
             if isinstance(part, ast.Name) and not self._is_function(part) and not self._is_module(part):
                 found.add(self.key_of(part))
             elif isinstance(part, ast.Attribute) and part.attr != "data":  # a tensor's own memory
-                found.add((None, f".{part.attr}"))
+                found.add(self.attribute(part))
             elif isinstance(part, ast.Call):
                 found |= {(function, "return") for function in self._named.get(called(part), ())}
             waiting += self._held(part)
@@ -154,7 +175,7 @@ class Keys:
         if part.attr in _FORMS or (part.attr in _SIZES and not self._selects(part.value)):
             return NONE
         methods = [*self._named.get(part.attr, ()), *self._named.get("__get__", ())]
-        own: KeySet = frozenset(((None, f".{part.attr}"),)) | frozenset((one, "return") for one in methods)
+        own: KeySet = frozenset((self.attribute(part),)) | frozenset((one, "return") for one in methods)
         learned = {WEIGHTS} if part.attr in LEARNED or part.attr in OF_WEIGHTS else {MODEL} if part.attr == "grad" else NONE
         return own | learned | self.keys_of(part.value)
 

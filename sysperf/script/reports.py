@@ -41,7 +41,7 @@ def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.st
     deciding = source.tree.of(ast.If, ast.While, ast.For, ast.Assert, ast.Match, ast.Call)
     if any(_decides(graph, node, reached) for node in deciding):
         return False
-    stores = (node for node in source.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store) and (None, f".{node.attr}") in reached)
+    stores = (node for node in source.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store) and graph.attribute(node) in reached)
     return all(_is_of_plain_object(source, node) for node in stores)
 
 
@@ -86,6 +86,10 @@ class _Kept:
         self._values: list[ast.expr] = []
         """What is kept, where it is written down."""
         self._has_weights = False
+        self._nodes = set(ast.walk(statement))
+        self._uses: dict[Key, list[ast.Name]] = {}
+        for name in source.tree.of(ast.Name):
+            self._uses.setdefault(graph.key_of(name), []).append(name)
 
     def keys(self) -> set[Key]:
         """The names, attributes and containers in which it is; none where the statement does more, or nobody knows."""
@@ -125,22 +129,27 @@ class _Kept:
         return not isinstance(node, ast.Call) or self._takes_call(node)
 
     def _is_local(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> bool:
-        """Whether an assignment gives a value to names of a function alone."""
+        """Whether an assignment gives a value to names that nobody else reads."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return self.source.scope_of(node) in self._functions and all(isinstance(target, ast.Name) for target in targets)
+        return all(isinstance(target, ast.Name) and self._is_inner(target) for target in targets)
 
     def _takes_name(self, name: ast.Name) -> bool:
         if isinstance(name.ctx, ast.Load):
             self._has_weights |= self.source.is_model(name)
             return True
-        key, parent = self._graph.key_of(name), self.source.tree.parents.get(name)
-        if key[0] not in self._functions:
+        if not self._is_inner(name):
+            key, parent = self._graph.key_of(name), self.source.tree.parents.get(name)
             self._found |= {key, (key, "in")} if isinstance(parent, ast.AugAssign) else {key}
         return True
 
+    def _is_inner(self, name: ast.Name) -> bool:
+        """Whether a name is one of the functions that are called, or of the statement alone."""
+        key = self._graph.key_of(name)
+        return key[0] in self._functions or all(one in self._nodes for one in self._uses.get(key, ()))
+
     def _takes_attribute(self, part: ast.Attribute) -> bool:
         if isinstance(part.ctx, ast.Store):
-            self._found.add((None, f".{part.attr}"))
+            self._found.add(self._graph.attribute(part))
         elif not (isinstance(parent := self.source.tree.parents.get(part), ast.Call) and parent.func is part):
             self._follow(self._graph.named(part.attr))  # a property
         self._has_weights |= part.attr in _READS

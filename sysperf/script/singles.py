@@ -150,7 +150,7 @@ def _is_its_own(source: Depends, graph: flows.Flows, leaf: ast.expr, around: ast
         part = part.value
     if root.id in source.modules or (not source.definitions(root) and graph.named(root.id)):
         return True
-    keys = {graph.key_of(root), *((None, f".{node.attr}") for node in ast.walk(leaf) if isinstance(node, ast.Attribute))}
+    keys = {graph.key_of(root), *(graph.attribute(node) for node in ast.walk(leaf) if isinstance(node, ast.Attribute))}
     return keys.isdisjoint(reached)
 
 

@@ -118,3 +118,14 @@ def test_what_a_meter_counts_is_only_reported(line: str, after: str, made: str) 
 def test_what_training_reads_too_is_needed(line: str, after: str, made: str, before: str) -> None:
     """Or what somebody out of sight is given, who may hand it on."""
     assert of(line, after, made, before) != "reported"
+
+
+def test_attributes_of_two_classes_may_have_one_name() -> None:
+    """A model's layers are none of the rows of a meter, unless one of the classes is made of the other or somebody names it by a text."""
+    own = "class Net(torch.nn.Module):\n    def forward(self, x): return x * self.rows[0]\nnet = Net()\nmeter = Meter()"
+
+    assert of(LINE, TOLD, own) == "reported"
+    assert of(LINE, TOLD, own.replace("torch.nn.Module", "Meter")) != "reported"
+    assert of(LINE, TOLD, own + "\nnet.rows = meter.rows") != "reported"
+    assert of(LINE, TOLD, own + "\nsetattr(net, 'rows', [2])") != "reported"
+    assert of(LINE, TOLD, own + "\ngetattr(meter, 'rows')") != "reported"
