@@ -1,7 +1,7 @@
 """Busy time: the operators that launched a device's kernels, by the shapes of their inputs.
 
 Kernels belong to the innermost operator around their launch; those of a graph, of Triton, or of a file without operators stand for
-themselves. Floating-point operations are those of products, by their shapes; bytes are those that an operator reads and writes at least.
+themselves. Floating-point operations are those of products and convolutions; bytes are those that an operator reads and writes at least.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sysperf.model.record import Json, from_json
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import TINY_KERNEL_NS, DeviceTime
 from sysperf.trace.accounting.nesting import Threads
+from sysperf.trace.accounting.products import WIDTHS, Inputs, product
 from sysperf.trace.device_facts import BusyRow
 from sysperf.trace.intervals import median
 from sysperf.trace.peaks import bandwidth_gb_s, dense_16bit
@@ -21,19 +21,6 @@ from sysperf.trace.timeline import PRODUCTS, Timeline
 
 MAX_ROWS = 12
 MAX_SHAPES = 100
-_WIDTHS = {"float": 4, "int": 4, "long int": 8, "double": 8, "c10::half": 2, "c10::bfloat16": 2, "half": 2, "bfloat16": 2, "bool": 1,
-           "unsigned char": 1, "signed char": 1, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1}  # fmt: skip
-"""Bytes of an element by the types that PyTorch writes, in lower case."""
-
-
-class Product(NamedTuple):
-    """One matrix product, by the shapes and types of its inputs."""
-
-    flop: int = 0
-    bytes: int = 0
-    is_half: bool = False
-    is_misaligned: bool = False
-    """A 16-bit dimension is no multiple of 8."""
 
 
 class Use(NamedTuple):
@@ -76,18 +63,17 @@ def table(time: DeviceTime, found: Iterable[Use], device_name: str | None) -> tu
 
 
 def _row(timeline: Timeline, use: Use, whole: int, device_name: str | None) -> BusyRow:
-    ns, shapes = sum(use.took), timeline.shapes[use.detail] if use.detail >= 0 else ""
+    ns, text = sum(use.took), timeline.shapes[use.detail] if use.detail >= 0 else ""
     kernel = timeline.names.texts[use.kernels.most_common(1)[0][0]]
-    one = product(use.name, shapes) if use.name in PRODUCTS and shapes else None
-    moved = one.bytes if one else _bytes(shapes)
-    flop = one.flop if one else 0
-    peak = dense_16bit(device_name) if one and one.is_half else None
+    one, inputs = product(use.name, text), Inputs.of(text)
+    flop, moved = one.flop, one.bytes or _bytes(inputs)
+    peak = dense_16bit(device_name) if one.is_half else None
     bandwidth = bandwidth_gb_s(device_name)
     tflops = flop * len(use.calls) / ns / 1e3 if flop else None
-    speed = moved * len(use.calls) / ns if moved and (one or _is_of_memory(kernel.lower())) else None
+    speed = moved * len(use.calls) / ns if moved and (flop or _is_of_memory(kernel.lower())) else None
     return BusyRow(
         operator=use.name[:120],
-        shapes=_shown(shapes),
+        shapes=_shown(inputs),
         kernel=by_name.short(kernel),
         count=len(use.calls),
         share_pct=100 * ns / whole,
@@ -120,52 +106,29 @@ def misaligned(timeline: Timeline, found: Iterable[Use]) -> tuple[int, list[str]
     chosen = [
         use for use in found if use.name in PRODUCTS and use.detail >= 0 and product(use.name, timeline.shapes[use.detail]).is_misaligned
     ]
-    return sum(sum(use.took) for use in chosen), [f"{use.name} {_shown(timeline.shapes[use.detail])}" for use in chosen]
+    return sum(sum(use.took) for use in chosen), [f"{use.name} {_shown(Inputs.of(timeline.shapes[use.detail]))}" for use in chosen]
 
 
-def product(name: str, text: str) -> Product:
-    """A product by its shapes and types as two lists in JSON; nothing of it where they do not tell."""
-    try:
-        shapes, types = from_json(text, tuple[list[Json], list[Json]])
-        left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
-        *batch, rows, inner = left
-        columns, count = right[-1], 1
-        for size in batch:
-            count *= size
-        kind = str(types[1] if len(types) > 1 else "").lower()
-        is_half = "half" in kind or "bfloat16" in kind
-        odd = is_half and any(size % 8 for size in (rows, inner, columns) if size > 1)
-        moved = count * (rows * inner + inner * columns + rows * columns) * _WIDTHS.get(kind, 0)
-        return Product(int(2 * count * rows * inner * columns), int(moved), is_half, odd)
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return Product()
-
-
-def _bytes(text: str) -> int:
+def _bytes(inputs: Inputs) -> int:
     """What an elementwise operator reads, and writes as much as its largest input; 0: unknown."""
     try:
-        shapes, types = from_json(text or "[[],[]]", tuple[list[Json], list[Json]])
-        sizes = list(_sizes(shapes, types))
+        sizes = list(_sizes(inputs))
         return sum(sizes) + max(sizes, default=0)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, OverflowError):
         return 0
 
 
-def _sizes(shapes: list[Json], types: list[Json]) -> Iterator[int]:
+def _sizes(inputs: Inputs) -> Iterator[int]:
     """The bytes of each tensor among the inputs."""
-    for shape, kind in zip(shapes, types, strict=False):
+    for shape, kind in zip(inputs.shapes, inputs.types, strict=False):
         if isinstance(shape, list) and shape and all(isinstance(size, int) for size in shape):
-            count = _WIDTHS.get(str(kind).lower(), 0)
+            count = WIDTHS.get(str(kind).lower(), 0)
             for size in shape:
                 count *= size
             yield count
 
 
-def _shown(text: str) -> str:
+def _shown(inputs: Inputs) -> str:
     """Shapes for people: ``4096x1024, 1024x512``, with a multiplication sign."""
-    try:
-        shapes, _ = from_json(text or "[[],[]]", tuple[list[Json], list[Json]])
-    except (TypeError, ValueError):
-        return ""
-    tensors = ("×".join(map(str, shape)) for shape in shapes if isinstance(shape, list) and shape and not isinstance(shape[0], list))
+    tensors = ("×".join(map(str, shape)) for shape in inputs.shapes if isinstance(shape, list) and shape and not isinstance(shape[0], list))
     return ", ".join(tensors)[:MAX_SHAPES]

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from sysperf.model.record import joined
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting.busy import Use, misaligned, product
+from sysperf.trace.accounting.busy import Use, misaligned
 from sysperf.trace.accounting.exposed import DeviceTime, members
+from sysperf.trace.accounting.products import product
 from sysperf.trace.accounting.window import optimizer_steps
 from sysperf.trace.device_facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
 from sysperf.trace.intervals import Interval, median, union
@@ -127,7 +128,7 @@ def _misaligned(time: DeviceTime, used: list[Use]) -> Work:
 
 
 def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
-    """FLOP of matrix products by their shapes. Unknown where there are convolutions too: their outputs' shapes are not in the file."""
+    """FLOP of matrix products by their shapes. Unknown where there are convolutions too, which reach other shares of the peak."""
     timeline, rows = time.timeline, time.timeline.ranges
     low, high = time.window.span
     if not timeline.with_shapes or any(ranges_of(name) for name in _CONVOLUTIONS):

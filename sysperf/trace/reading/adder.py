@@ -141,7 +141,7 @@ class Adder:
             self._timeline.with_stacks = True
         elif args is not None:
             if args.shapes:
-                detail = self._shape(args)
+                detail = self._shape(args, with_values="conv" in (event.name or ""))
             if args.stack:
                 stack = self._stack(args.stack)
         rows.detail.append(detail)
@@ -200,13 +200,18 @@ class Adder:
         self._timeline.collectives.append(collective)
         return len(self._timeline.collectives) - 1
 
-    def _shape(self, args: Args) -> int:
-        """The number of an operator's shapes and types, as two lists in JSON: ``[[[8, 16], [16, 4]], ["float", "float"]]``."""
+    def _shape(self, args: Args, *, with_values: bool) -> int:
+        """The number of an operator's shapes and types, as lists in JSON: ``[[[8, 16], [16, 4]], ["float", "float"]]``.
+
+        A convolution's stride and padding are values: a third list.
+        """
         timeline = self._timeline
         if len(args.shapes) <= 2:  # "[]"
             return -1
         timeline.with_shapes = True
         text = b"[%b,%b]" % (bytes(args.shapes), bytes(args.types) or b"[]")
+        if with_values and args.values:
+            text = b"%b,%b]" % (text[:-1], bytes(args.values))
         numbered = self._shapes.get(text)
         if numbered is None:
             if len(text) > MAX_SHAPE_BYTES or len(self._shapes) >= MAX_SHAPES:

@@ -34,6 +34,7 @@ class Args(msgspec.Struct, gc=False):
     blocks_per_sm: Json = msgspec.field(default=None, name="blocks per SM")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
+    values: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
     stack: Json = msgspec.field(default=None, name="Call stack")
     memory_device: Json = msgspec.field(default=None, name="Device Id")
     memory_type: Json = msgspec.field(default=None, name="Device Type")

@@ -1,0 +1,125 @@
+"""Floating-point operations of matrix products and convolutions, by the shapes of their inputs and, of convolutions, their options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from sysperf.model.record import Json, from_json
+from sysperf.trace.timeline import PRODUCTS
+
+WIDTHS = {"float": 4, "int": 4, "long int": 8, "double": 8, "c10::half": 2, "c10::bfloat16": 2, "half": 2, "bfloat16": 2, "bool": 1,
+          "unsigned char": 1, "signed char": 1, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1}  # fmt: skip
+"""Bytes of an element by the types that PyTorch writes, in lower case."""
+_FORWARD = {
+    "aten::cudnn_convolution": (2, 3, 4),
+    "aten::miopen_convolution": (3, 4, 5),
+    "aten::miopen_depthwise_convolution": (3, 4, 5),
+    "aten::cudnn_convolution_relu": (4, 3, 5),
+    "aten::cudnn_convolution_add_relu": (6, 5, 7),
+    "aten::convolution_overrideable": (4, 3, 5),
+    "aten::_conv_depthwise2d": (5, 4, 6),
+    "aten::conv_depthwise3d": (5, 4, 6),
+}
+"""Convolutions: where among their arguments padding, stride and dilation stand, as the operators' schemas say."""
+_TRANSPOSED = frozenset(("aten::cudnn_convolution_transpose", "aten::miopen_convolution_transpose"))
+_BACKWARD = "aten::convolution_backward"
+_OPTION_OF_TRANSPOSED = {"aten::convolution_overrideable": 6, _BACKWARD: 7}
+
+
+class Product(NamedTuple):
+    """One matrix product or convolution, by the shapes and types of its inputs."""
+
+    flop: int = 0
+    bytes: int = 0
+    is_half: bool = False
+    is_misaligned: bool = False
+    """A 16-bit dimension of a product is no multiple of 8."""
+
+
+class Inputs(NamedTuple):
+    """What an operator was called with: of each argument the shape, the type, and the value where it is a number or a list."""
+
+    shapes: list[Json]
+    types: list[Json]
+    values: list[Json]
+
+    @classmethod
+    def of(cls, text: str) -> Inputs:
+        """Read lists of `Timeline.shapes`; empty ones where they cannot be read."""
+        try:
+            lists = from_json(text or "[]", list[list[Json]])
+        except ValueError:
+            lists = []
+        return cls(*(lists[place] if place < len(lists) else [] for place in range(3)))
+
+
+def product(name: str, text: str) -> Product:
+    """A product or a convolution, by what `Timeline.shapes` says of it; nothing of another operator, or where that does not tell."""
+    inputs = Inputs.of(text)
+    try:
+        if name in PRODUCTS:
+            return _of_matrices(name, inputs)
+        if name == _BACKWARD:
+            return _backward(inputs)
+        return _convolution(name, inputs) if name in _FORWARD or name in _TRANSPOSED else Product()
+    except (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError):
+        return Product()
+
+
+def _of_matrices(name: str, inputs: Inputs) -> Product:
+    shapes, types, _ = inputs
+    left, right = (shapes[1], shapes[2]) if name in ("aten::addmm", "aten::baddbmm") else (shapes[0], shapes[1])
+    *batch, rows, inner = left
+    columns, count = right[-1], prod(batch)
+    kind = str(types[1] if len(types) > 1 else "").lower()
+    odd = _is_half(kind) and any(size % 8 for size in (rows, inner, columns) if size > 1)
+    moved = count * (rows * inner + inner * columns + rows * columns) * WIDTHS.get(kind, 0)
+    return Product(int(2 * count * rows * inner * columns), int(moved), _is_half(kind), odd)
+
+
+def _convolution(name: str, inputs: Inputs) -> Product:
+    given, weight = _sizes(inputs.shapes[0]), _sizes(inputs.shapes[1])
+    if name in _TRANSPOSED or _is_transposed(name, inputs):
+        return _moving(inputs, 2 * prod(given) * prod(weight[1:]), (given, weight))
+    padding, stride, dilation = (_numbers(inputs.values[place], len(weight) - 2) for place in _FORWARD[name])
+    spans = zip(given[2:], weight[2:], padding, stride, dilation, strict=True)
+    out = [given[0], weight[0], *((size + 2 * pad - far * (taps - 1) - 1) // by + 1 for size, taps, pad, by, far in spans)]
+    return _moving(inputs, 2 * prod(out) * prod(weight[1:]), (given, weight, out)) if min(out) > 0 else Product()
+
+
+def _backward(inputs: Inputs) -> Product:
+    """Count both gradients where they are asked for: each takes as much as the convolution."""
+    gradient, given, weight = map(_sizes, inputs.shapes[:3])
+    of_input, of_weight, *_ = (word == "True" for word in str(inputs.values[10]).strip("[]").split(", "))
+    around = given if _is_transposed(_BACKWARD, inputs) else gradient
+    flop = 2 * prod(around) * prod(weight[1:]) * (of_input + of_weight)
+    return _moving(inputs, flop, (gradient, *((weight, given) * of_input), *((given, weight) * of_weight)))
+
+
+def _is_transposed(name: str, inputs: Inputs) -> bool:
+    place = _OPTION_OF_TRANSPOSED.get(name)
+    return place is not None and inputs.values[place] == "True"
+
+
+def _moving(inputs: Inputs, flop: int, tensors: Sequence[Sequence[int]]) -> Product:
+    kind = str(inputs.types[0]).lower()
+    return Product(flop, sum(map(prod, tensors)) * WIDTHS.get(kind, 0), _is_half(kind))
+
+
+def _is_half(kind: str) -> bool:
+    return "half" in kind or "bfloat16" in kind
+
+
+def _sizes(shape: Json) -> list[int]:
+    """The sizes of a tensor of at least one dimension besides batch and channels. Raises ValueError for anything else."""
+    if not isinstance(shape, list) or len(shape) < 3 or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ValueError
+    return shape
+
+
+def _numbers(text: Json, count: int) -> list[int]:
+    """An option of so many dimensions, from ``[2, 2]``; one number stands for all. Raises ValueError for anything else."""
+    numbers = [int(number) for number in str(text).strip("[]").split(",")]
+    return numbers * count if len(numbers) == 1 else numbers

@@ -1,0 +1,107 @@
+"""Operations of products and convolutions, by what a trace says of their inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysperf.trace.accounting.products import product
+
+from .labelled import analyzed
+from .synthetic import Machine, steps
+
+HALF = ["c10::Half", "c10::Half"]
+
+
+def said(shapes: list[Any], values: list[str] | None = None, types: list[str] | None = None) -> str:
+    return json.dumps([shapes, types or HALF, *([values] if values is not None else [])])
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "values", "flop"),
+    [
+        ("aten::mm", [[8, 16], [16, 4]], None, 2 * 8 * 16 * 4),
+        ("aten::baddbmm", [[1], [3, 8, 16], [3, 16, 4]], None, 3 * 2 * 8 * 16 * 4),
+        # 7x7, stride 2, padding 3: 32x32 becomes 16x16
+        ("aten::cudnn_convolution", [[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "[3, 3]", "[2, 2]", "[1, 1]", "1"], 2 * 2 * 16 * 256 * 147),
+        ("aten::miopen_convolution", [[2, 3, 32, 32], [16, 3, 7, 7], []], ["", "", "", "[3, 3]", "[2, 2]", "[1, 1]"], 2 * 2 * 16 * 256 * 147),
+        ("aten::cudnn_convolution_relu", [[2, 3, 32, 32], [16, 3, 7, 7], []], ["", "", "", "[2, 2]", "[3, 3]", "[1, 1]"], 2_408_448),
+        # one channel a group, taps two apart, and a length that is not the other
+        ("aten::_conv_depthwise2d", [[2, 8, 9, 7], [8, 1, 3, 3], [], [], [], [], []], ["", "", "", "", "[1, 1]", "[0, 0]", "[2, 2]"], 2 * 2 * 8 * 15 * 9),
+        # one dimension, whose options are one number
+        ("aten::convolution_overrideable", [[4, 8, 100], [16, 8, 5], []], ["", "", "", "[1]", "[0]", "[1]", "False"], 2 * 4 * 16 * 96 * 40),
+        # each of the input's places is spread over 4x4
+        ("aten::cudnn_convolution_transpose", [[2, 16, 16, 16], [16, 8, 4, 4]], ["", "", "[1, 1]"], 2 * 2 * 16 * 256 * 128),
+        ("aten::convolution_overrideable", [[2, 16, 16, 16], [16, 8, 4, 4], []], ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "True"], 2 * 2 * 16 * 256 * 128),
+    ],
+)  # fmt: skip
+def test_operations_follow_from_shapes_and_options(name: str, shapes: list[Any], values: list[str] | None, flop: int) -> None:
+    """Two for each multiplication and its addition."""
+    assert product(name, said(shapes, values)).flop == flop
+
+
+@pytest.mark.parametrize(("mask", "times"), [("[True, True, False]", 2), ("[False, True, True]", 1), ("[True, False, False]", 1)])
+@pytest.mark.parametrize("transposed", ["False", "True"])
+def test_each_gradient_takes_as_much_as_the_convolution(mask: str, times: int, transposed: str) -> None:
+    """The input of the first layer gets none; of groups, only a group's channels are multiplied."""
+    values = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", transposed, "[0, 0]", "2", mask]
+    gradient, given_, weight = [2, 16, 16, 16], [2, 8, 32, 32], [16, 4, 4, 4]
+    if transposed == "True":
+        gradient, given_ = [2, 8, 32, 32], [2, 16, 16, 16]
+
+    assert product("aten::convolution_backward", said([gradient, given_, weight], values)).flop == times * 2 * 2 * 16 * 256 * 64
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("aten::cudnn_convolution", said([[2, 3, 32, 32], [16, 3, 7, 7]])),
+        ("aten::cudnn_convolution", said([[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "", "", ""])),
+        ("aten::cudnn_convolution", said([[2, 3, 4, 4], [16, 3, 7, 7]], ["", "", "[0, 0]", "[1, 1]", "[1, 1]"])),
+        ("aten::cudnn_convolution", said([[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "[0, 0]", "[0, 0]", "[1, 1]"])),
+        ("aten::convolution_backward", said([[2, 3, 32, 32], [2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "", ""])),
+        ("aten::relu", said([[8, 16], [16, 4]])),
+        ("aten::mm", ""),
+        ("aten::mm", "[1"),
+    ],
+)
+def test_what_the_file_does_not_tell_is_unknown(name: str, text: str) -> None:
+    """Old versions of PyTorch write no options, and without the stride the result's size is not known."""
+    assert product(name, text).flop == 0
+
+
+@given(st.sampled_from(["aten::mm", "aten::cudnn_convolution", "aten::convolution_backward", "aten::_conv_depthwise2d"]), st.data())
+def test_nothing_in_a_file_breaks_it(name: str, data: st.DataObject) -> None:
+    item = st.one_of(
+        st.none(), st.integers(-3, 1 << 70), st.text(max_size=5), st.lists(st.one_of(st.integers(-3, 99), st.text(max_size=2)), max_size=5)
+    )
+    lists = data.draw(st.lists(st.lists(item, max_size=12), max_size=3))
+
+    assert product(name, json.dumps(lists)).flop >= 0
+
+
+def test_convolutions_have_their_share_of_the_peak(tmp_path: Path) -> None:
+    """They are what most vision models spend their time with."""
+    shapes, values = [[64, 256, 56, 56], [256, 256, 3, 3], [], [], [], []], ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+    args: dict[str, Any] = {"Input Dims": shapes, "Input type": [*HALF, "", "", "", ""], "Concrete Inputs": values}
+    flop = 2 * 64 * 256 * 56 * 56 * 256 * 9
+
+    def step(machine: Machine) -> float:
+        for _ in range(12):
+            start = machine.now
+            machine.think(2)
+            machine.kernel(flop / 200e12 * 1e6, "cutlass_tensorop_f16_s16816fprop_optimized_f16")
+            machine.think(2)
+            machine.event("cpu_op", "aten::cudnn_convolution", start, machine.now - start, **args)
+        return machine.synchronize()
+
+    row = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].busy[0]
+
+    assert (row.operator, row.shapes, row.bound) == ("aten::cudnn_convolution", "64×256×56×56, 256×256×3×3", "compute")
+    assert row.tflops == pytest.approx(200, rel=0.02)
+    assert row.peak_pct == pytest.approx(100 * 200 / 312, rel=0.02)
