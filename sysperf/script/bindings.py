@@ -50,6 +50,8 @@ class Bindings:
         self._stood: dict[Passed, tuple[list[Passed], list[Function]]] = {}
         self._items: dict[str, list[tuple[str, ast.expr]]] = {}
         self._updates: dict[str, list[ast.Call]] = {}
+        self.held: dict[tuple[ast.AST, str], list[ast.expr]] = {}
+        """What is put into a list or a dictionary after it was made."""
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
         self.differentiated: set[str] = set()
         """Names of what a backward pass begins at."""
@@ -108,11 +110,22 @@ class Bindings:
                 self._assign(part, binding._replace(path=(*binding.path, index)))
         elif isinstance(target, ast.Starred):
             self._assign(target.value, binding)
-        elif isinstance(target, ast.Subscript) and isinstance(key := target.slice, ast.Constant) and isinstance(key.value, str):
+        elif isinstance(target, ast.Subscript):
             if binding.value is not None and not binding.path and not binding.element:
-                self._items.setdefault(dotted(target.value), []).append((key.value, binding.value))
+                self._put(target, dotted(target.value), binding.value)
         elif name := dotted(target):
             self._bind(self.scope(target, name), name, binding)
+
+    def _put(self, target: ast.Subscript, name: str, value: ast.expr) -> None:
+        """``named["train"] = …``, ``loaders[i] = …``."""
+        if isinstance(key := target.slice, ast.Constant) and isinstance(key.value, str):
+            self._items.setdefault(name, []).append((key.value, value))
+        self._hold(target, name, value)
+
+    def _hold(self, node: ast.AST, name: str, value: ast.expr) -> None:
+        known = self.held.setdefault((self.scope(node, name), name), []) if name else []
+        if len(known) < MAX_BINDINGS:
+            known.append(value)
 
     def _bind(self, scope: ast.AST, name: str, binding: Binding) -> None:
         known = self.bindings.setdefault((scope, name), [])
@@ -128,16 +141,24 @@ class Bindings:
             for run in (called_through(self._tree, call), *(self._completed(call) if keeps else ())):
                 if run is not None:
                     self._called(last_name(run.func), run)
-            if name in ("backward", "manual_backward") and isinstance(call.func, ast.Attribute):
-                self._read_backward(call, call.func)
-            if name in ("parameters", "named_parameters") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
-                self.parameterized.add(owner)
-            if name == "item" and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
-                self.read.add((self.scope(call, owner), owner))
-            if name == "register_buffer" and (buffer := _text(call.args)) and dotted(call.func).startswith("self."):
-                self._bind(self.scope(call, "self."), f"self.{buffer}", Binding(call))
-            if name in ("update", "setdefault") and isinstance(call.func, ast.Attribute) and (owner := dotted(call.func.value)):
-                self._updates.setdefault(owner, []).append(call)
+            if isinstance(call.func, ast.Attribute):
+                self._read_method(call, call.func)
+
+    def _read_method(self, call: ast.Call, method: ast.Attribute) -> None:
+        """What the call of a method says of what it is called on."""
+        owner = dotted(method.value)
+        if method.attr in ("backward", "manual_backward"):
+            self._read_backward(call, method)
+        elif method.attr == "register_buffer" and (buffer := _text(call.args)) and owner == "self":
+            self._bind(self.scope(call, "self."), f"self.{buffer}", Binding(call))
+        elif owner and method.attr in ("parameters", "named_parameters"):
+            self.parameterized.add(owner)
+        elif owner and method.attr == "item":
+            self.read.add((self.scope(call, owner), owner))
+        elif method.attr == "append" and len(call.args) == 1:
+            self._hold(call, owner, call.args[0])
+        elif owner and method.attr in ("update", "setdefault"):
+            self._updates.setdefault(owner, []).append(call)
 
     def _aliases(self, called: ast.expr) -> list[str]:
         """The functions that a name stands for: ``step = first if warm else second``."""
@@ -214,6 +235,10 @@ class Bindings:
         if name.startswith("self."):
             return self._tree.class_of(node) or self._tree.module
         return self._tree.function_of(node) or self._tree.module
+
+    def held_in(self, node: ast.AST, name: str) -> list[ast.expr]:
+        """What is put into a list or a dictionary by its name, in its function or, of one of the module, anywhere."""
+        return self.held.get((self.scope(node, name), name)) or self.held.get((self._tree.module, name), [])
 
     def lookup(self, node: ast.AST, name: str) -> list[Binding]:
         """All that a name can stand for where `node` is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from sysperf.script import rows
 from sysperf.script.bindings import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted
@@ -17,7 +18,7 @@ def asked(file: File) -> Iterator[tuple[ast.expr, str, str]]:
     """Conditions on tensors."""
     asked: list[ast.If | ast.Assert | ast.IfExp] = [*file.tree.of(ast.If), *file.tree.of(ast.Assert), *file.tree.of(ast.IfExp)]
     for test in (node.test for node in asked):
-        if of := _compared(file, test):
+        if of := _compared(file, test) or _of_rows(file, test):
             yield test, "if", of
     for loop in file.tree.of(ast.While):
         if _compared(file, loop.test) == "parameter":  # of others it is known that they end the loop
@@ -47,6 +48,14 @@ def _compared(file: File, test: ast.expr) -> str:
     if isinstance(test, ast.Attribute):
         return "parameter" if _is_own(file, test) else ""  # its truth
     return "tensor" if isinstance(test, ast.Name) and _is_read_elsewhere(file, test) else ""
+
+
+def _of_rows(file: File, test: ast.expr) -> str:
+    """``if label == prediction:``, of rows of tensors."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return ""
+    sides = [moved_tensor(file, side) for side in (test.left, *test.comparators)]
+    return "tensor" if all(sides) and rows.is_row(file, test) else ""
 
 
 def _called(file: File, test: ast.Call) -> str:

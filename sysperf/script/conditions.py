@@ -128,7 +128,7 @@ class Conditions:
         """A number of the round: by what it is, or by its name."""
         if isinstance(node, ast.BinOp):
             return self._is_counter(node.left) or self._is_counter(node.right)
-        if isinstance(node, ast.Name) and any(binding.element or binding.path for binding in self._names.lookup(node, node.id)):
+        if isinstance(node, ast.Name) and any(binding.element for binding in self._names.lookup(node, node.id)):
             return self._values.is_a(node, "number")
         return isinstance(node, ast.Name | ast.Attribute) and bool(_COUNTER.fullmatch(last_name(node)))
 

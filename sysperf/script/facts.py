@@ -59,7 +59,9 @@ class Sync(Site, kw_only=True):
     of: Annotated[str | None, fact("loss, output, batch, tensor, or parameter (of a model: also its gradient, or a buffer)")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
     needed: Annotated[bool | None, fact("null: ranks agree on the value, or an input is checked by it; else false")] = None
-    needless: Annotated[bool | None, fact("a result of an evaluation leaves the device row by row, or only to be compared")] = None
+    needless: Annotated[
+        bool | None, fact("a result of an evaluation leaves the device row by row, only to be compared, or as one number")
+    ] = None
     paced: Annotated[bool | None, fact("its loop, or the function that makes its step, acts in an environment each time")] = None
 
 

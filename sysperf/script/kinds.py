@@ -52,7 +52,7 @@ LISTED = ("list", "tuple", "reversed")
 SAME = frozenset(
     (
         "double", "to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_", "contiguous", "mean", "sum", "view",
-        "pin_memory",
+        "pin_memory", "type",
     )
 )  # fmt: skip
 """Methods that give back what they are called on, converted."""
@@ -79,14 +79,20 @@ JOINS = frozenset(("torch.cat", "torch.concat", "torch.stack", "torch.hstack", "
 LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
 BY_NAME = (
     ("loaders", lazy(r"(\w*_)?(data_?)?loaders|\w*dataloaders")),
-    ("loader", lazy(r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl|\w*[a-z]Loader")),
+    (
+        "loader",
+        lazy(
+            r"(\w*_)?(data_?)?loaders?(_\w+)?|\w*dataloader|(train|val|test)_?dl|\w*[a-z]Loader|(train|test|val|valid|eval|dev)(ing|set)?loader"
+        ),
+    ),
     ("loader", lazy(r"(train|valid|val|test|dev|eval)_?(iter|iterator|batches)")),
     ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
     ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
     ("accelerator", lazy(r"accelerator")),
     ("loss", lazy(r"(\w+_)?loss(_\w+)?|err[DG](_\w+)?")),
     ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
-    ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator|net[DG])(_\w+)?")),
+    ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator)(_\w+)?|net[A-Z]\w{0,2}")),
+    ("models", lazy(r"(\w+_)?(models|nets|networks)")),
 )
 DOES = lazy(
     r"_*(save|load|build|create|get|make|init|setup|set|test|eval|evaluate|train|fit|run|check|compile|export|download|register|update|reset"
@@ -132,6 +138,7 @@ _STARTS = (
     *((name, "optimizer") for name in ("torch.optim.", "bitsandbytes.optim.", "timm.optim.create_optimizer")),
     *((f"torch.nn.{name}.", "") for name in ("functional", "utils", "init")),
     *((name, "model") for name in ("torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")),
+    *((f"{name}.datasets.", "dataset") for name in ("torchvision", "torchaudio")),
     ("numpy.", "array"),
 )
 """Kinds by how a name begins; the first that fits counts."""

@@ -74,7 +74,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         moved=False if _lies_on_device(file, call) else copied or (False if seen else None),
         epochs=trainer or other.epochs or any(_in_epochs(file, loop, call) for loop in loops)
         if seen
-        else bool(handed) or _gathered(file, call) or drawn,
+        else bool(handed) or _gathered(file, call) or _validates(file, call) or drawn,
     )
 
 
@@ -85,6 +85,13 @@ def _is_asked_for(file: File, call: ast.Call) -> bool:
         return False
     callers = [file.tree.function_of(site) for site in file.names.call_sites(function)]
     return any(each is not None and each.name in _HOOKS for each in (function, *callers))
+
+
+def _validates(file: File, call: ast.Call) -> bool:
+    """Whether Lightning asks for a loader to go through it after each epoch."""
+    function, owner = file.tree.function_of(call), file.tree.class_of(call)
+    named = function is not None and function.name == "val_dataloader"
+    return named and owner is not None and file.values.base_of(owner) in ("lightning", "datamodule")
 
 
 def _lies_on_device(file: File, loader: ast.Call) -> bool:
@@ -246,6 +253,6 @@ def _moved(file: File) -> set[ast.AST]:
     """The loaders whose batches are copied to a device in this file."""
     loaders = prepared(file)
     for call in file.tree.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and is_to_device(file, call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda", "type") and is_to_device(file, call):
             loaders |= {value.origin for value in file.values.of(call.func.value) if value.kind == "batch" and value.origin is not None}
     return loaders

@@ -76,7 +76,15 @@ class Loops(Steps):
         inside = [part for statement in loop.body for part in within(statement) if isinstance(part, ast.Call)]
         modes = _modes(inside) or _modes(call for call in calls if call.lineno <= loop.lineno)
         hooked = function is not None and any(self._trains_in_a_hook(call, function) for call in calls)
-        return not hooked and (modes[-1:] == ["eval"] or (not modes and self._only_reads(loop, inside, calls)))
+        reads = (
+            not hooked and modes[-1:] != ["eval"] and (not modes or self._follows_training(loop)) and self._only_reads(loop, inside, calls)
+        )
+        return reads or (not hooked and modes[-1:] == ["eval"])
+
+    def _follows_training(self, loop: Loop) -> bool:
+        """Whether a loop over a loader stands behind one that trains, in the same epoch."""
+        around = [parent for parent in self._tree.ancestors(loop) if parent in self.epochs]
+        return any(outer in self._tree.ancestors(step) and step.lineno < loop.lineno for outer in around for step in self.steps)
 
     def _only_reads(self, loop: ast.For | ast.AsyncFor, inside: list[ast.Call], calls: list[ast.Call]) -> bool:
         """Whether a loop calls a model only to read numbers and results of it: nothing around it is differentiated."""
@@ -90,7 +98,11 @@ class Loops(Steps):
 
     def _reads_tensor(self, call: ast.Call) -> bool:
         """Whether what is read comes from a model or a loss, through methods and functions of it."""
-        return any(self._values.is_a(part, "output", "loss", "detached") for part in within(call) if isinstance(part, ast.Name | ast.Call))
+        return any(
+            self._values.is_a(part, "output", "loss", "detached", "tensor")
+            for part in within(call)
+            if isinstance(part, ast.Name | ast.Call)
+        )
 
     def _trains_in_a_hook(self, call: ast.Call, function: Function) -> bool:
         """Whether a function within another makes a backward pass: the model that it is registered with calls it."""

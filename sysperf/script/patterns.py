@@ -25,6 +25,7 @@ def patterns(file: File) -> Iterator[Pattern]:
 
 def _elements(file: File) -> Iterator[Pattern]:
     """Find ``for i in range(n): … x[i] …`` within a step, where x is a tensor: a kernel or more for each element."""
+    yield from (Pattern(**file.site(call), what="element-loop") for call in file.tree.of(ast.Call) if _adds_up(file, call))
     told: set[ast.Subscript] = set()
     for loop in file.tree.of(ast.For):
         counter = loop.target.id if isinstance(loop.target, ast.Name) else ""
@@ -42,6 +43,15 @@ def _elements(file: File) -> Iterator[Pattern]:
         ):
             told.add(element)
             yield Pattern(**file.site(element), what="element-loop")
+
+
+def _adds_up(file: File, call: ast.Call) -> bool:
+    """Whether Python's own `sum` goes through a tensor: ``sum(output.argmax(1) == y)``."""
+    given = call.args[0] if len(call.args) == 1 and file.names.qualified(call.func) == "sum" else None
+    if not isinstance(given, ast.Compare) or file.loops.where(call).often not in ("step", "evaluation"):
+        return False
+    kinds = [file.values.kinds(side) for side in (given.left, *given.comparators)]
+    return any(each & {"output", "tensor", "detached"} for each in kinds) and not any(each & {"array", "host", "number"} for each in kinds)
 
 
 def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call) -> bool:

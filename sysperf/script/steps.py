@@ -117,9 +117,19 @@ class Steps:
         """Whether an optimizer steps in a loop: gradients alone train nothing."""
         known = ("optimize_parameters", "update_params", "step")
         calls = [call for call in self._tree.of(ast.Call) if self.advances(call)]
-        return any(last_name(call.func) in known or not isinstance(call.func, ast.Attribute) for call in calls) or any(
-            self._takes_loss_and_optimizer(call, last_name(call.func)) or self._names.outside.result(call).advances for call in calls
+        return (
+            self._updates_itself()
+            or any(last_name(call.func) in known or not isinstance(call.func, ast.Attribute) for call in calls)
+            or any(
+                self._takes_loss_and_optimizer(call, last_name(call.func)) or self._names.outside.result(call).advances for call in calls
+            )
         )
+
+    def _updates_itself(self) -> bool:
+        """Whether parameters are moved by their gradients without an optimizer: ``p.data.add_(p.grad, alpha=-rate)``."""
+        calls = (call for call in self._tree.of(ast.Call) if last_name(call.func) in ("add_", "sub_"))
+        own = (call for call in calls if isinstance(call.func, ast.Attribute) and self._values.is_a(call.func.value, "parameter"))
+        return any(last_name(part) == "grad" for call in own for given in call.args for part in within(given))
 
     def _in_autograd(self, call: ast.Call) -> bool:
         """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""

@@ -39,8 +39,9 @@ def syncs(file: File) -> Iterator[Sync]:
 
 
 def _is_needless(file: File, node: ast.expr, how: str) -> bool:
-    """Whether a result of an evaluation leaves the device row by row, or only to be compared."""
-    return rows.is_row(file, node) or (how in _COPIES and rows.is_only_compared(file, node))
+    """Whether a result of an evaluation leaves the device row by row, only to be compared, or as a number that is computed of it."""
+    number = how in ("float", "int") and isinstance(node, ast.Call) and is_reduced(node.args[0])
+    return number or rows.is_row(file, node) or (how in _COPIES and rows.is_only_compared(file, node))
 
 
 def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:

@@ -37,7 +37,7 @@ def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             callers = file.names.arguments(binding.parameter) if binding.parameter is not None and depth else []
             if any(is_moved(file, given, depth - 1) for given in callers):
                 return True
-            value = binding.value if not binding.element else None
+            value = binding.value if not binding.element else _gone_through(file, binding)
             if value is not None and value.lineno > node.lineno:
                 continue  # it is moved only later
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
@@ -48,9 +48,17 @@ def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
 
 
+def _gone_through(file: File, binding: Binding) -> ast.expr | None:
+    """The tensor whose rows a loop gives to a name: ``for row in batch``, ``for a, b in zip(first, second)``; None for a loader."""
+    iterated = binding.value
+    if isinstance(iterated, ast.Call) and last_name(iterated.func) == "zip" and binding.path and binding.path[0] < len(iterated.args):
+        iterated = iterated.args[binding.path[0]]
+    return iterated if isinstance(iterated, ast.Name | ast.Subscript) and file.values.is_a(iterated, "batch") else None
+
+
 def sends(file: File, call: ast.Call) -> bool:
     """Whether a call copies what it is given to a device: ``x.to(device)``, ``to_device(batch, device)``."""
-    if last_name(call.func) in ("to", "cuda"):
+    if last_name(call.func) in ("to", "cuda", "type"):
         return is_to_device(file, call)
     return bool(_MOVES.fullmatch(last_name(call.func))) and bool(call.args)
 

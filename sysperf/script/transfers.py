@@ -35,12 +35,21 @@ def target(file: File, call: ast.Call) -> str:
     method = last_name(call.func)
     if method in ("cuda", "cpu"):
         return method
+    if method == "type":
+        return "cuda" if call.args and _is_cuda_type(file, call.args[0]) else ""
     given = argument(call, "device", 0)
     if given is not None and dotted(given) and file.values.is_a(given, "batch", "output"):
         return "device"  # that of another tensor
     if isinstance(given, ast.Name) and _was_moved(file, given):
         return "device"
     return device_text(file.names, given)
+
+
+def _is_cuda_type(file: File, node: ast.expr) -> bool:
+    """``torch.cuda.FloatTensor``, also by a name that stands for it where there is a GPU."""
+    bound = [each.value for each in file.names.lookup(node, node.id)] if isinstance(node, ast.Name) else []
+    parts = [part for value in (node, *bound) for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))]
+    return any(part is not None and file.names.qualified(part).startswith("torch.cuda.") for part in parts)
 
 
 def _was_moved(file: File, name: ast.Name) -> bool:
@@ -62,7 +71,7 @@ def transfers(file: File) -> Iterator[Transfer]:
     moved_already = prepared(file)
     told: set[tuple[ast.AST, str]] = set()
     for call in file.tree.of(ast.Call):
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda", "cpu"):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda", "cpu", "type"):
             continue
         to = target(file, call)
         owner = call.func.value

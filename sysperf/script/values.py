@@ -43,6 +43,8 @@ from sysperf.script.value import Value, device_text, element_of, several, single
 from sysperf.startup import lazy
 
 MAX_DEPTH = 16
+_HELD = ("loader", "loaders", "model", "models")
+"""What is told apart in a list or a dictionary; of tensors in one, it is not known that they are alike."""
 _LOADER_NAME = lazy(r"\w*_?(loader|dl)")
 
 
@@ -126,16 +128,43 @@ class Values:
         if isinstance(node, ast.Subscript):
             if item_name(node) in self._names.differentiated:
                 return [Value("loss")]
-            item = self._names.item(node)
-            if item is not None:
-                return list(self.of(item, depth - 1))
-            named = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)  # what has names is no tensor
-            return [single(value) for value in self.of(node.value, depth - 1) if not (named and value.kind == "tensor" and value.guess)]
+            return self._item(node, depth)
+        if isinstance(node, ast.DictComp | ast.Dict):
+            return self._kept(node.values if isinstance(node, ast.Dict) else [node.value], depth)
         parts = [self.of(part, depth - 1) for part in alternatives(node)]
         values = [value for part in parts for value in part]
         if isinstance(node, ast.IfExp) and not all(parts):  # what the other side gives may lie on a device
             values = [value for value in values if value.kind != "host"]
         return [several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
+
+    def _item(self, node: ast.Subscript, depth: int) -> list[Value]:
+        """An element of a tensor or of a list, or what a dictionary has under a name."""
+        item = self._names.item(node)
+        if item is not None:
+            return list(self.of(item, depth - 1))
+        if held := self._held_by_key(node, depth):
+            return held
+        named = item_key(node)  # what has names is no tensor
+        return [single(value) for value in self.of(node.value, depth - 1) if not (named and value.kind == "tensor" and value.guess)]
+
+    def _held_by_key(self, node: ast.Subscript, depth: int) -> list[Value]:
+        """A loader or a model that a dictionary has under a name: of ``{"train": a, "test": b}``."""
+        key = item_key(node)
+        items = self._items_of(node.value) if key else {}
+        return [single(value) for value in self._kept([items[key]], depth)] if key in items else []
+
+    def _items_of(self, node: ast.expr) -> dict[str, ast.expr]:
+        """The items of a dictionary, also of one that a function of the file makes."""
+        if (items := self._names.spread(node)) is not None:
+            return items
+        bindings = self._names.lookup(node, dotted(node)) if dotted(node) else []
+        made = bindings[0].value if len(bindings) == 1 and not bindings[0].path and not bindings[0].element else None
+        given = [result for function in self._local(made) for result in returns(function)] if isinstance(made, ast.Call) else []
+        return (self._names.spread(given[0]) or {}) if len(given) == 1 else {}
+
+    def _kept(self, given: list[ast.expr], depth: int) -> list[Value]:
+        """The loaders and models that a list or a dictionary holds."""
+        return [several(value) for part in given[:MAX_VALUES] for value in self.of(part, depth - 1) if value.kind in _HELD]
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> list[Value]:
         """A loss times a number is a loss; a number and something unknown stay unknown."""
@@ -152,9 +181,12 @@ class Values:
 
     def _name(self, node: ast.Name | ast.Attribute, depth: int) -> list[Value]:
         name = dotted(node)
-        values = [value for binding in self._names.lookup(node, name) if name for value in self._bound(binding, depth)]
+        bindings = self._names.lookup(node, name) if name else []
+        values = [value for binding in bindings for value in self._bound(binding, depth)]
+        if bindings and not values:
+            values = self._kept(self._names.held_in(node, name), depth)
         if not values and isinstance(node, ast.Attribute):
-            values = self._told(self._names.outside.attribute(node))
+            values = self._of_a_part(node, depth) or self._told(self._names.outside.attribute(node))
         if values and name in self._names.differentiated and not any(value.kind in ("number", "array", "host") for value in values):
             return [Value("loss", values[0].origin), *(value for value in values if value.kind != "loss")]
         if values:
@@ -167,6 +199,14 @@ class Values:
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor", "parameter")]:
                 return [] if node.attr in DESCRIBING else owner
         return self._guessed(node, name)
+
+    def _of_a_part(self, node: ast.Attribute, depth: int) -> list[Value]:
+        """What an object of a class of the file keeps: ``self.average.decay``, where ``self.average = Average()``."""
+        owner = dotted(node.value)
+        made = [each.value for each in self._names.lookup(node, owner) if not each.path and not each.element] if owner else []
+        classes = [self._names.classes.get(last_name(value.func)) for value in made if isinstance(value, ast.Call)]
+        kept = [each for owner in classes if owner is not None for each in self._names.bindings.get((owner, f"self.{node.attr}"), ())]
+        return [value for binding in kept for value in self._bound(binding, depth)]
 
     def _guessed(self, node: ast.expr, name: str) -> list[Value]:
         """What a name alone suggests; what is differentiated is a loss, whatever its name."""
@@ -232,8 +272,8 @@ class Values:
                 return self._element(iterated.args[0], path[1:] if called == "enumerate" else path, depth - 1)
         if called in ("items", "values") and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
             named = self.of(iterated.func.value, depth - 1) if path[:1] == ((1,) if called == "items" else ()) else ()
-            return [single(value) for value in named if value.kind in ("loaders", "batch", "output", "optimizer", "model")]
-        iterable = ("loader", "loaders", "tensor", "batch", "output", "host", "optimizer")
+            return [single(value) for value in named if value.kind in ("loaders", "models", "batch", "output", "optimizer", "model")]
+        iterable = ("loader", "loaders", "models", "tensor", "batch", "output", "host", "optimizer")
         return [element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
     def _shown(self, iterated: ast.expr) -> ast.expr:
@@ -269,7 +309,7 @@ class Values:
 
     def _call(self, call: ast.Call, depth: int) -> list[Value]:
         name, last = self._names.qualified(call.func), last_name(call.func)
-        if joined := self._joined(call, name, depth):
+        if joined := self._joined(call, name, depth) or self._through(call, name, depth):
             return joined
         if kind := self._kind_on_host(call, name) or self._kind_of_call(name):
             if kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True:
@@ -296,6 +336,14 @@ class Values:
         """Parts of batches that become one tensor, which lies where they do: ``torch.cat([batch[key] for key in keys])``."""
         values = self.of(call.args[0], depth - 1) if name in JOINS and call.args else ()
         return list(values) if {value.kind for value in values} == {"batch"} else []
+
+    def _through(self, call: ast.Call, name: str, depth: int) -> list[Value]:
+        """What a function of PyTorch makes of a result of a model, where it lies, and what ``dict(train=loader)`` holds."""
+        if name == "dict":
+            return self._kept([given.value for given in call.keywords], depth)
+        if not name.startswith("torch.nn.functional.") or not call.args or LOSS_CALLS.fullmatch(name):
+            return []
+        return [value for value in self.of(call.args[0], depth - 1) if value.kind in ("output", "detached", "batch")]
 
     def _made_elsewhere(self, call: ast.Call) -> list[Value]:
         """What a function or a class of another file gives."""

@@ -43,6 +43,8 @@ def {name}(model, data, optimizer):
         ("for i in range(len(x)): kept.append(output[i, :3].cpu().numpy())", True),
         ("for p, t in zip(output.argmax(1), target): right += int(p == t)", True),
         ("for p, t in zip(output.argmax(1), target): right += float(p)", True),
+        ("for p, t in zip(output.argmax(1), target):\n                if p == t: right += 1", True),
+        ("for p, t in zip(output.argmax(1).cpu(), y):\n                if p == t: right += 1", False),
         ("kept.append(output.cpu().numpy())", False),
         ("rows = output.cpu().numpy()\n            for row in rows: kept.append(row)", False),
         ("rows = output.tolist()\n            for i in range(len(rows)): kept.append(float(rows[i]))", False),
