@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.model.finding import Finding, Place
-from sysperf.script import evaluation, makers, pinning
+from sysperf.script import inference, makers, pinning
 from sysperf.script.bindings import Binding
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
 from sysperf.script.fallback import is_fallback
@@ -289,6 +289,6 @@ CODEMODS: dict[str, Codemod] = {
     "transfer.blocking": pinning.do_not_wait,
     "precision.amp-old-names": _rename_amp,
     "sync.per-step": _add_up_on_device,
-    "program.no-grad-in-evaluation": evaluation.inference,
+    "program.no-grad-in-evaluation": inference.inference,
 }
 """What `--fix` can change, by the rule that finds it."""

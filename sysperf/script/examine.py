@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import calls, evaluation, layers, loaders, modes, patterns, syncs, tensors, training, transfers, updates
+from sysperf.script import calls, inference, layers, loaders, modes, patterns, syncs, tensors, training, transfers, updates
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
 from sysperf.script.links import Surroundings
@@ -74,7 +74,7 @@ def facts(file: File) -> Script:
         optimizers=tuple(training.optimizers(file)),
         layers=tuple(layers.layers(file)),
         settings=found_settings,
-        patterns=(*patterns.patterns(file), *evaluation.patterns(file), *updates.patterns(file)),
+        patterns=(*patterns.patterns(file), *inference.patterns(file), *updates.patterns(file)),
     )
 
 

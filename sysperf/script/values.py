@@ -7,14 +7,12 @@ from functools import cached_property
 
 from sysperf.script.bindings import Binding
 from sysperf.script.declared import annotated, of_forward
+from sysperf.script.guesses import bases, class_kind, guessed, kind_of_call
 from sysperf.script.kinds import (
-    BY_NAME,
     DATASETS,
     DESCRIBING,
-    DOES,
     FACTORIES,
     FROM_ARRAYS,
-    HOSTED,
     JOINS,
     LISTED,
     LOSS_CALLS,
@@ -24,15 +22,12 @@ from sysperf.script.kinds import (
     OF_MASKS,
     OF_MODELS,
     ON_DEVICE,
-    OPTIMIZER_CLASSES,
     PARTS_OF_DATA,
     PASSED_ON,
     SAME,
     SETTINGS,
     TENSORS,
     WRAPPERS,
-    library_kind,
-    made_by,
 )
 from sysperf.script.links import Kinds
 from sysperf.script.names import Names
@@ -56,7 +51,7 @@ class Values:
         self._names = names
         self._found: dict[ast.AST, tuple[Value, ...]] = {}
         self._parts: dict[tuple[ast.AST, tuple[int, ...]], tuple[Value, ...]] = {}
-        self._bases = {name: self._base_kind(node) for name, node in names.classes.items()}
+        self._bases = bases(names)
 
     def of(self, node: ast.AST, depth: int = MAX_DEPTH) -> tuple[Value, ...]:
         """What an expression may be; nothing where that is not known."""
@@ -72,7 +67,7 @@ class Values:
         """What a name may be by its other values than this one."""
         others = [binding for binding in self._names.lookup(name, dotted(name)) if binding.value is not value]
         found = [one for binding in others for one in self._bound(binding, MAX_DEPTH)]
-        return tuple(dict.fromkeys(found or self._guessed(name, dotted(name))))
+        return tuple(dict.fromkeys(found or guessed(self._tree, self._names, name, dotted(name))))
 
     def kinds(self, node: ast.AST) -> set[str]:
         """The kinds of what an expression may be."""
@@ -85,22 +80,6 @@ class Values:
     def base_of(self, node: ast.ClassDef) -> str:
         """What instances of a class of this file are: model, dataset, lightning, trainer, …; empty for anything else."""
         return self._bases.get(node.name, "")
-
-    def _base_kind(self, node: ast.ClassDef, depth: int = 4) -> str:
-        for base in node.bases:
-            name = self._names.qualified(base)
-            local = self._names.classes.get(name)
-            if local is not None and local is not node and depth:
-                if kind := self._base_kind(local, depth - 1):
-                    return kind
-            elif kind := library_kind(name) or self._class_kind(base):
-                return "dataset" if kind == "memory-dataset" else kind  # an heir may do more with its rows
-        methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-        return "lightning" if {"training_step", "configure_optimizers"} <= methods else ""
-
-    def _class_kind(self, node: ast.expr) -> str:
-        found = self._names.outside.class_of(node)
-        return found.kind if found is not None else ""
 
     def _told(self, kinds: Kinds) -> list[Value]:
         """What another file says that something is."""
@@ -198,7 +177,7 @@ class Values:
                 return [Value("detached", node)]
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor", "parameter")]:
                 return [] if node.attr in DESCRIBING else owner
-        return self._guessed(node, name)
+        return guessed(self._tree, self._names, node, name)
 
     def _of_a_part(self, node: ast.Attribute, depth: int) -> list[Value]:
         """What an object of a class of the file keeps: ``self.average.decay``, where ``self.average = Average()``."""
@@ -207,19 +186,6 @@ class Values:
         classes = [self._names.classes.get(last_name(value.func)) for value in made if isinstance(value, ast.Call)]
         kept = [each for owner in classes if owner is not None for each in self._names.bindings.get((owner, f"self.{node.attr}"), ())]
         return [value for binding in kept for value in self._bound(binding, depth)]
-
-    def _guessed(self, node: ast.expr, name: str) -> list[Value]:
-        """What a name alone suggests; what is differentiated is a loss, whatever its name."""
-        last = last_name(node).lstrip("_")
-        if name and name in self._names.differentiated:
-            return [Value("loss")]
-        if HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and SETTINGS.fullmatch(name.rpartition(".")[0])):
-            return []
-        kinds = [kind for kind, pattern in BY_NAME if pattern.fullmatch(last)]
-        if not kinds and name in self._names.parameterized and name != "self":
-            kinds = ["model"]
-        called = DOES.fullmatch(last) and isinstance(call := self._tree.parents.get(node), ast.Call) and call.func is node
-        return [] if called else [Value(kind, guess=True) for kind in kinds[:1]]
 
     def _bound(self, binding: Binding, depth: int) -> tuple[Value, ...] | list[Value]:
         if binding.parameter is not None:
@@ -311,7 +277,7 @@ class Values:
         name, last = self._names.qualified(call.func), last_name(call.func)
         if joined := self._joined(call, name, depth) or self._through(call, name, depth):
             return joined
-        if kind := self._kind_on_host(call, name) or self._kind_of_call(name):
+        if kind := self._kind_on_host(call, name) or kind_of_call(self._names, self._bases, name):
             if kind == "hf-dataset" and self._names.constant(keyword(call, "streaming")) is True:
                 kind = "iterable-dataset"
             return [Value("output" if kind == "loss" and self._of_each(call) else kind, call)]
@@ -347,14 +313,8 @@ class Values:
 
     def _made_elsewhere(self, call: ast.Call) -> list[Value]:
         """What a function or a class of another file gives."""
-        kind = self._class_kind(call.func)
+        kind = class_kind(self._names, call.func)
         return self._told(self._names.outside.result(call).whole) or ([Value(kind, call)] if kind else [])
-
-    def _kind_of_call(self, name: str) -> str:
-        """The kind of what a class or function makes, by its name alone; empty for what is not known."""
-        if (kind := made_by(name)) or name not in self._names.classes:
-            return kind
-        return self._bases[name] or ("optimizer" if OPTIMIZER_CLASSES.fullmatch(name) else "object")
 
     def _kind_on_host(self, call: ast.Call, name: str) -> str:
         """``array`` or ``host`` for what a call makes in the host's memory: without a device, or of what lies there; empty for others."""
