@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from pathlib import Path
@@ -42,6 +43,22 @@ def test_files_are_toml_1_0(path: Path) -> None:
     """The standard library's strict parser reads them too."""
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
     tomllib.loads(path.read_text())
+
+
+def test_what_ages_has_the_day_on_which_it_was_read() -> None:
+    """Tables of releases, and those of other files that follow a vendor's document. Which day it is, messages say."""
+    files = rule_files()
+    ageing = {
+        (path.stem, name): table
+        for path in FILES
+        for name, table in files[path].table.items()
+        if path.stem == "releases" or name in ("xid_action", "nvlink5", "recovery_advice", "torch_needs_python")
+    }
+
+    assert len(ageing) >= 18
+    for place, table in ageing.items():
+        day = datetime.date.fromisoformat(str(table.get("as_of")))
+        assert datetime.date(2026, 11, 1) <= day <= datetime.datetime.now(tz=datetime.timezone.utc).date() + datetime.timedelta(1), place
 
 
 def test_there_are_enough_and_ids_are_unique() -> None:

@@ -133,6 +133,12 @@ def _compare(args: argparse.Namespace) -> int:
         ranks = tuple(compare(engine.account_for(old, progress), engine.account_for(new, progress)) for old, new in pairs)
     finally:
         progress.close()
+    mixed = next((one for one in ranks if len({one.rank_before, one.rank_after} - {None}) > 1), None)
+    if mixed and len(ranks) > 1:
+        raise UsageError(
+            f"{mixed.before} is of rank {mixed.rank_before}, {mixed.after} of rank {mixed.rank_after}",
+            "name the ranks in the same order, before and behind --against: each pair is compared",
+        )
     if args.format == "json":
         text = as_json.dump(ranks[0] if len(ranks) == 1 else Comparisons(ranks=ranks))
     else:

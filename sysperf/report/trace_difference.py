@@ -6,22 +6,25 @@ from collections.abc import Sequence
 
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink, Page, table
-from sysperf.trace.output.difference import Change, Comparison
+from sysperf.trace.output.difference import MIN_CHANGE, Change, Comparison
 
 MAX_NAME = 70
 _STYLES = {"faster": "good", "slower": "error", "no difference": "strong", "cannot tell": "unknown"}
 
 
 def render(ranks: Sequence[Comparison], *, color: bool = False, width: int = 100) -> str:
-    """The comparison as text; of several ranks a row for each, and the whole of the one that changed most."""
+    """The comparison as text; of several ranks a row for each, and the whole of the one whose own time changed most."""
     page = Page(Ink(color), width)
     comparison = max(ranks, key=_change)
     if len(ranks) > 1:
-        cells = [[str(number), _ms(one.step_ms_before), _ms(one.step_ms_after), one.verdict] for number, one in enumerate(ranks)]
-        for line in table(("rank", "before ms", "after ms", "a step is"), cells, page.ink, page.width, right=(0, 1, 2)):
+        times = [(one.step_ms_before, one.step_ms_after, one.own_ms_before, one.own_ms_after) for one in ranks]
+        cells = [[_name(place, one), *map(_ms, of_one), one.verdict] for place, (one, of_one) in enumerate(zip(ranks, times, strict=True))]
+        heads = ("rank", "before ms", "after ms", "own before", "own after", "a step is")
+        for line in table(heads, cells, page.ink, page.width, right=range(5)):
             page.line(line)
+        page.line(page.ink("dim", "own: without collectives that run alone, which may wait for another rank"))
         page.line()
-        page.line(page.ink("strong", f"rank {ranks.index(comparison)}, which changed most"))
+        page.line(page.ink("strong", f"rank {_name(ranks.index(comparison), comparison)}, which changed most"))
     page.line(page.ink("dim", f"before  {neutral(comparison.before)}"))
     page.line(page.ink("dim", f"after   {neutral(comparison.after)}"))
     page.line()
@@ -33,8 +36,17 @@ def render(ranks: Sequence[Comparison], *, color: bool = False, width: int = 100
     return str(page)
 
 
-def _change(comparison: Comparison) -> float:
-    before, after = comparison.step_ms_before, comparison.step_ms_after
+def _name(place: int, comparison: Comparison) -> str:
+    return str(place if comparison.rank_after is None else comparison.rank_after)
+
+
+def _change(comparison: Comparison) -> tuple[float, float]:
+    """Return by how much its own time changed, and then the whole step: where one rank is late, the steps of all are longer."""
+    own = _relative(comparison.own_ms_before, comparison.own_ms_after)
+    return (own if own >= MIN_CHANGE else 0.0), _relative(comparison.step_ms_before, comparison.step_ms_after)
+
+
+def _relative(before: float | None, after: float | None) -> float:
     return abs(after - before) / before if before and after is not None else -1.0
 
 

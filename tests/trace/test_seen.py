@@ -908,6 +908,20 @@ def test_as_many_traces_of_ranks_are_compared(tmp_path: Path, capsys: pytest.Cap
     assert main(["analyze", *new, "--against", *old, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["ranks"]) == 2
     assert main(["analyze", *new, "--against", old[0]]) == 2
+    assert main(["analyze", *new, "--against", *reversed(old)]) == 2
+    assert "is of rank 1" in capsys.readouterr().err
+
+
+def test_of_ranks_the_one_that_changed_itself_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where one was late, the steps of all were longer: what it does now, the others do not show."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new = late(tmp_path / "old", 2), late(tmp_path / "new")
+
+    assert main(["analyze", *new, "--against", *old]) == 0
+    text = capsys.readouterr().out
+    assert "rank 2, which changed most" in text
+    assert "0.00 " not in text.partition("time of a step")[2]
 
 
 def test_modules_of_a_program_on_the_cpu_are_a_tree(tmp_path: Path) -> None:

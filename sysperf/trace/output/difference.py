@@ -17,8 +17,11 @@ MIN_STEPS = 4
 """Of fewer, nobody knows how steps differ."""
 MAX_DEPENDENCE = 0.9
 MAX_KERNELS = 20
+LEAST_MS = 0.005
+"""What is less is shown as 0."""
 MIN_CHANGE = 0.05
 """Kernels whose time changes by less, relative to the larger of both, are the same."""
+EXCHANGE, COMMUNICATION = "collectives, exposed", "communication"
 _PARTS = {
     "device busy": "gpu_busy_pct_mean",
     "loader": "dataloader_exposed_pct",
@@ -26,14 +29,14 @@ _PARTS = {
     "copy calls": "copy_api_exposed_pct",
     "host": "host_exposed_pct",
     "copies to the device, exposed": "h2d_exposed_pct",
-    "collectives, exposed": "nccl_exposed_pct",
+    EXCHANGE: "nccl_exposed_pct",
     "allocator, exposed": "alloc_api_exposed_pct",
 }
 _CPU_PARTS = {
     "operators": "operator_pct",
     "loader": "loader_pct",
     "compilation": "compile_pct",
-    "communication": "communication_pct",
+    COMMUNICATION: "communication_pct",
     "between operators": "python_pct",
 }
 
@@ -53,11 +56,15 @@ class Comparison(Record, kw_only=True):
     schema: int = 1
     before: str
     after: str
+    rank_before: Annotated[int | None, fact("of a job, as the files say")] = None
+    rank_after: int | None = None
     steps_before: int
     steps_after: int
     step_ms_before: float | None
     step_ms_after: float | None
     difference_ms: Annotated[tuple[float, float] | None, fact("95 % interval of the difference of the medians of these two runs")]
+    own_ms_before: Annotated[float | None, fact("a step without collectives that run alone, which may wait for another rank")] = None
+    own_ms_after: float | None = None
     verdict: Annotated[str, fact("faster, slower, no difference, or cannot tell")]
     why: str = ""
     times: tuple[Change, ...] = ()
@@ -78,9 +85,15 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
     middle = [median(step) if step else None for step in steps]
     alike = len(steps[0]) > 0 and len(steps[1]) > 0
     sides = list(zip((before, after), steps, strict=True))
+    times = _times(before, after, middle) if alike else ()
+    exchange = [(row.before_ms, row.after_ms) for row in times if row.what in (EXCHANGE, COMMUNICATION)] or [(None, None)]
     return Comparison(
         before=before.timeline.file,
         after=after.timeline.file,
+        rank_before=before.timeline.rank,
+        rank_after=after.timeline.rank,
+        own_ms_before=_own(middle[0], exchange[0][0]),
+        own_ms_after=_own(middle[1], exchange[0][1]),
         steps_before=len(steps[0]),
         steps_after=len(steps[1]),
         step_ms_before=middle[0],
@@ -88,7 +101,7 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
         difference_ms=interval,
         verdict=_verdict(interval),
         why="" if interval else f"fewer than {MIN_STEPS} steps were found in one of the files",
-        times=_times(before, after, middle) if alike else (),
+        times=times,
         kernels=_kernels([_totals(*side) for side in sides]) if alike else (),
     )
 
@@ -98,6 +111,10 @@ def _steps(accounting: Accounting) -> list[float]:
     if accounting.host is None:
         return []
     return [(end - start) / 1e6 for start, end in accounting.iterations(accounting.host)[1]]
+
+
+def _own(step_ms: float | None, exchange_ms: float | None) -> float | None:
+    return None if step_ms is None or exchange_ms is None else step_ms - exchange_ms
 
 
 def _interval(before: list[float], after: list[float]) -> tuple[float, float]:
@@ -138,7 +155,7 @@ def _times(before: Accounting, after: Accounting, step_ms: list[float | None]) -
     for what, name in (_PARTS if on_device else _CPU_PARTS).items():
         shares = [getattr(rank.figures if on_device else rank.cpu, name, None) for rank in both]
         values = [None if share is None or ms is None else share / 100 * ms for share, ms in zip(shares, step_ms, strict=True)]
-        if any(values):
+        if any(value is not None and value >= LEAST_MS for value in values):
             rows.append(Change(what=what, before_ms=values[0], after_ms=values[1], kind=_kind(values[0], values[1])))
     return tuple(rows)
 
