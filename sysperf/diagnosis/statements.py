@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sysperf.diagnosis.reading import DEFINITION, LoopOf, ReadLine, Rules, at_line, below_user
@@ -74,19 +75,22 @@ class Work:
         self._of_step = _functions_of_steps(samples, rules)
         self._by_line: dict[Frame, list[Seen]] = {}
         self._calls: dict[Frame, list[Seen]] = {}
+        self._of_samples: dict[Frame, list[Seen]] = {}
+        """Lines that make a sample of a data set, in the DataLoader."""
         for sample in samples:
             phase = rules.phase(sample.frames)
+            by_line = self._of_samples if phase == "inline fetch" else self._by_line
             for frame in dict.fromkeys(own := self._own(sample.frames, phase)):
-                self._by_line.setdefault(frame, []).append((sample, own))
+                by_line.setdefault(frame, []).append((sample, own))
             for frame in set(self._callers(sample.frames)) if phase == "forward" else ():
                 self._calls.setdefault(frame, []).append((sample, [frame]))
 
     def _own(self, frames: Sequence[Frame], phase: str) -> list[Frame]:
         """The program's lines that are at work themselves, innermost first, up to the one in the function of the step.
 
-        What a module or a backward pass calls is its own from its own lines on.
+        What a module, a backward pass or a DataLoader calls is its own from its own lines on.
         """
-        if phase not in ("other", "forward", "backward"):
+        if phase not in ("other", "forward", "backward", "inline fetch"):
             return []
         users: list[Frame] = []
         for frame in frames:
@@ -106,7 +110,11 @@ class Work:
     def proven(self, least: float, tells: Tells) -> Hot | None:
         """The statement for which the source proves a cure, of those in so many samples; None: it proves none."""
         found: list[tuple[Frame, int, str, list[Seen]]] = []
-        for by_line, cure_of in ((self._by_line, tells.line), (self._calls, tells.call)):
+        for by_line, cure_of in (
+            (self._by_line, tells.line),
+            (self._calls, tells.call),
+            (self._of_samples, partial(_for_all_samples, tells)),
+        ):
             counts = Counter({frame: _count(seen) for frame, seen in by_line.items()})
             for frame, count in counts.most_common(MAX_ASKED):
                 if count >= least and (cure := cure_of(frame)) in PROVEN:
@@ -192,6 +200,11 @@ def named(
         return None
     cure = tells.line(hot.statement)
     return hot._replace(cure="pieces" if cure != "loss" and work.in_pieces(hot, loop_of) else cure)
+
+
+def _for_all_samples(tells: Tells, frame: Frame) -> str:
+    """The cure of a line that makes a sample: that it depends on data alone is no news."""
+    return "fixed" if tells.line(frame) == "fixed" else ""
 
 
 def _count(seen: Iterable[Seen]) -> int:

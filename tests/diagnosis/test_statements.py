@@ -127,6 +127,20 @@ def test_a_model_that_is_called_row_by_row_is_named_by_its_line() -> None:
     assert [line.line for line in described.lines if line.what == "singles"] == [30]
 
 
+@pytest.mark.parametrize(("proven", "cure"), [("fixed", "fixed"), ("data", None)])
+def test_what_each_sample_makes_anew_is_named(proven: str, cure: str | None) -> None:
+    """A table of all data is the same for each sample; that a sample depends on data is no news."""
+    frames = [(at("__getitem__", 30), FETCH, at("<module>", 9)), (BACKWARD, at("<module>", 8))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+    tells = Tells(lambda one: proven if one.line == 30 else "")
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=tells)
+
+    assert described is not None
+    assert (described.inline_fetch, described.cure) == (0.5, cure)
+    assert [line.line for line in described.lines if line.what == "statement"] == ([30] if cure else [])
+
+
 def test_what_a_line_calls_for_most_of_its_time_is_asked_for() -> None:
     """Of a loss with weights for its classes, the weights are the same in each step."""
     frames = [(at("weights", 20), at("<module>", 9)), (at("weights", 21), at("<module>", 9)), (at("other", 30), at("<module>", 9))]
