@@ -96,6 +96,11 @@ class Definitions:
         """Return where something of this name is changed in place: `.name` is an attribute of any object."""
         return self._changes.get(key, ())
 
+    def names_model(self, name: str) -> bool:
+        """Whether a name is used as that of a model, or of an optimizer or another thing that makes steps, somewhere in the file."""
+        stepping = (root_of(call.func) for call in self.calls.get("step", ()))
+        return name in self._models or any(isinstance(root, ast.Name) and root.id == name for root in stepping)
+
     def is_model(self, name: ast.Name) -> bool:
         """Whether a name is that of a model, or of an optimizer: by what is called of it, or by what made it."""
         if name.id in self._models:

@@ -21,6 +21,8 @@ _FILLS = lazy(
     r"^(?:append|appendleft|extend|add|update|insert|setdefault|pop|popleft|popitem|clear|remove|discard|sort|reverse|fill|\w+_)$"
 )
 """Methods of containers and tensors that change nothing but these."""
+_OVERRIDES = ("__setattr__", "__setitem__", "__getattr__", "__getattribute__", "__set__", "__get__", "__iadd__")
+"""Methods by which keeping something may do more."""
 _CONTEXTS = frozenset(("no_grad", "inference_mode"))
 _READS = frozenset((*LEARNED, *OF_WEIGHTS, "data", "grad", "requires_grad"))
 """Attributes by which a statement has something of weights: an average of them may be the model that is wanted."""
@@ -31,15 +33,15 @@ _Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.
 def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
     """Whether a statement does nothing but keep something, of which prints and logs read all that is read."""
     kept = _Kept(source, graph, statement).keys()
-    if not kept or is_hidden(source):
+    if not kept or is_hidden(source) or any(map(graph.named, _OVERRIDES)):
         return False
     reached = graph.reached(kept)
-    if LOSS in reached or SEED in reached or any(map(graph.is_in_weights, reached)):
+    if LOSS in reached or SEED in reached or any(graph.is_in_weights(key) or source.names_model(key[1]) for key in reached):
         return False
     if not any(needless.only_tells(call) and _has(graph, arguments(call), reached) for call in source.tree.of(ast.Call)):
         return False
-    deciding = source.tree.of(ast.If, ast.While, ast.For, ast.Assert, ast.Match, ast.Call)
-    if any(_decides(graph, node, reached) for node in deciding):
+    deciding = source.tree.of(ast.If, ast.While, ast.For, ast.Assert, ast.Match, ast.Call, ast.BoolOp, ast.IfExp)
+    if any(_decides(source, graph, node, reached) for node in deciding):
         return False
     stores = (node for node in source.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store) and graph.attribute(node) in reached)
     return all(_is_of_plain_object(source, node) for node in stores)
@@ -55,25 +57,48 @@ def _has(graph: flows.Flows, parts: Iterable[ast.AST], reached: set[Key]) -> boo
     return any(not graph.keys_of(part).isdisjoint(reached) for part in parts)
 
 
-def _decides(graph: flows.Flows, node: ast.AST, reached: set[Key]) -> bool:
+def _decides(source: Depends, graph: flows.Flows, node: ast.AST, reached: set[Key]) -> bool:
     """Whether a place does more with what was kept than to make values of it, or to report it."""
     if isinstance(node, ast.Call):  # a model that was kept, or whatever else is called
         root = root_of(node.func)
         return isinstance(node.func, ast.Name) and isinstance(root, ast.Name) and not graph.named(root.id) and graph.key_of(root) in reached
-    if isinstance(node, ast.If):
-        return _has(graph, [node.test], reached) and not all(map(_only_tells, (*node.body, *node.orelse)))
-    if isinstance(node, ast.For):
-        return _has(graph, [node.iter], reached) and not all(map(_only_tells, (*node.body, *node.orelse)))
+    if isinstance(node, ast.BoolOp | ast.IfExp):
+        return _has(graph, [node], reached) and not _only_computes(source, graph, node)
+    if isinstance(node, ast.If | ast.For):
+        decides = _has(graph, [node.test if isinstance(node, ast.If) else node.iter], reached)
+        return decides and not all(_only_tells(source, graph, part) for part in (*node.body, *node.orelse))
     return _has(graph, [node.subject if isinstance(node, ast.Match) else node.test], reached)  # type: ignore[attr-defined]
 
 
-def _only_tells(statement: ast.stmt) -> bool:
+def _only_computes(source: Depends, graph: flows.Flows, node: ast.AST) -> bool:
+    """Whether all that is called computes, reports or fills containers, in the functions of the file that are called, too."""
+    waiting, seen = [node], set[ast.AST]()
+    while waiting:
+        for call in (part for part in ast.walk(waiting.pop()) if isinstance(part, ast.Call)):
+            name, root = called(call), root_of(call.func)
+            own = [function for function in graph.named(name) if function not in seen]
+            seen.update(own)
+            waiting += own
+            if isinstance(root, ast.Name) and root.id in source.foreign:
+                return False
+            is_builtin = isinstance(call.func, ast.Name) and name in needless.BUILTINS
+            is_library = isinstance(root, ast.Name) and root.id in source.modules and not needless.changes(name)
+            if not (
+                graph.named(name) or is_builtin or is_library or needless.is_pure(name) or needless.only_tells(call) or _FILLS.match(name)
+            ):
+                return False
+    return True
+
+
+def _only_tells(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
     """Whether a statement reports, or gives values, which the graph follows."""
     if isinstance(statement, ast.If | ast.For):
-        return all(map(_only_tells, (*statement.body, *statement.orelse)))
+        return all(_only_tells(source, graph, part) for part in (*statement.body, *statement.orelse))
+    if isinstance(statement, ast.Return):  # it ends a function: one that does nothing but make its value
+        return isinstance(function := source.scope_of(statement), Function) and _only_computes(source, graph, function)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return needless.only_tells(statement.value) or _FILLS.match(called(statement.value)) is not None
-    return isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Pass)
+    return isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Pass)
 
 
 class _Kept:

@@ -130,7 +130,7 @@ def test_a_model_that_is_called_row_by_row_is_named_by_its_line() -> None:
 @pytest.mark.parametrize(("proven", "cure"), [("fixed", "fixed"), ("data", None)])
 def test_what_each_sample_makes_anew_is_named(proven: str, cure: str | None) -> None:
     """A table of all data is the same for each sample; that a sample depends on data is no news."""
-    frames = [(at("__getitem__", 30), FETCH, at("<module>", 9)), (BACKWARD, at("<module>", 8))]
+    frames = [(at("__getitem__", 30), *FETCH, at("<module>", 9)), (BACKWARD, at("<module>", 8))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
     tells = Tells(lambda one: proven if one.line == 30 else "")
 
