@@ -204,6 +204,7 @@ def test_notebooks_have_cells(folder: Path) -> None:
     (place,) = hypothesis["places"]
     assert (place["cell"], place["line"], place["code"]) == (3, 10, "total += loss.item()")
     assert not any(fix["source"] for fix in hypothesis["fixes"])
+    assert "sync.per-step (notebooks are left as they are)" in lint(folder, "book.ipynb", "--diff", "--select", "sync.per-step")
 
 
 def test_fix_shows_a_diff_and_asks(folder: Path) -> None:

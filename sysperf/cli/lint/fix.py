@@ -9,6 +9,7 @@ from sysperf.cli import _options
 from sysperf.engine.lint import Target
 from sysperf.engine.lint import fix as lint_fix
 from sysperf.model.errors import Exit, UsageError
+from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink
 from sysperf.report.words import count
@@ -52,10 +53,15 @@ def _tell_unread(result: Lint) -> None:
         sys.stderr.write(f"sysperf: and {len(result.unread) - MAX_LEFT} more were not examined\n")
 
 
+def _where(each: Finding) -> str:
+    """Why no rule's list tells the reason."""
+    return " (notebooks are left as they are)" if each.place is not None and each.place.cell else ""
+
+
 def _left_alone(result: Lint) -> list[str]:
     """The places of rules that have a change, which these places do not fit."""
     left = [each for each in result.hypotheses if each.rule in CODEMODS and each.source_fix is None]
-    lines = [f"  {neutral(each.about, 2_000)}: {each.rule}" for each in left[:MAX_LEFT]]
+    lines = [f"  {neutral(each.about, 2_000)}: {each.rule}{_where(each)}" for each in left[:MAX_LEFT]]
     if len(left) > MAX_LEFT:
         lines.append(f"  and {len(left) - MAX_LEFT} more")
     return ["Left alone, since something of what docs/lint.md lists beside the rule holds there:", *lines] if left else []
