@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from sysperf.cli import main
 from sysperf.engine.analyze import Result, analyze
+from sysperf.model.finding import Finding, Remedy
+from sysperf.model.rule import Advice
 from sysperf.report.analysis import render
+from sysperf.trace.output.words import of_runtime
+from tests import shipped
 
 from .labelled import analyzed, found, rules
 from .synthetic import Machine, exported, steps
@@ -107,6 +112,26 @@ def test_an_export_without_a_device_is_not_sent_to_another_profiler(tmp_path: Pa
 
     assert fixes
     assert not [fix for fix in fixes if "activities=" in fix]
+
+
+NOT_THERE = {
+    "hip": r"CUDA graph|cudaMalloc|CUPTI|nvidia-smi|PYTORCH_CUDA_ALLOC_CONF|\bNCCL\b",
+    "xpu": r"CUDA graph|cudaMalloc|CUPTI|nvidia-smi|PYTORCH_CUDA_ALLOC_CONF|\bNCCL\b|torch\.cuda\.|torch\.xpu\.(?!Stream\b|empty_cache\b)|;\s*$",
+}
+
+
+@pytest.mark.parametrize("runtime", ["hip", "xpu"])
+def test_no_cause_of_a_trace_names_what_is_not_there(runtime: str) -> None:
+    """What a fix names exists in that build of PyTorch: torch.xpu has less than torch.cuda. What is CUDA's alone has a condition."""
+    wrong = []
+    for rule in (rule for rule in shipped.rules() if rule.scope == "trace"):
+        fixes = tuple(Remedy("advice", fix.text, "manual") for fix in rule.fix if isinstance(fix, Advice) and not fix.when)
+        finding = Finding("a.b", "finding", "info", "trace", rule.title, message=rule.message, why=rule.explain, fixes=fixes)
+        told = of_runtime(finding, runtime)
+        texts = [told.title, told.message, told.why, *(fix.title for fix in told.fixes)]
+        wrong += [(rule.id, text) for text in texts if re.search(NOT_THERE[runtime], text)]
+
+    assert not wrong
 
 
 def test_modules_whose_kernels_run_later_have_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,9 @@ _WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     HIP: (
         (r"CUDA graph", "HIP graph"),
         (r"\bcuda(?=Malloc|Free)", "hip"),
+        (r"\bPYTORCH_CUDA_ALLOC_CONF\b", "PYTORCH_HIP_ALLOC_CONF"),
+        (r"\bCUPTI\b", "ROCprofiler"),
+        (r"\bnvidia-smi\b", "amd-smi"),
         (r"\bNCCL\b", "RCCL"),
         (r"\bcuDNN\b", "MIOpen"),
         (r"\b[Tt]ensor[ -]core", "matrix core"),
@@ -21,14 +24,18 @@ _WORDS: dict[str, tuple[tuple[str, str], ...]] = {
         (r"CUDA graph", "XPU graph"),
         (r"\bcudaMalloc, cudaFree\b", "urUSMDeviceAlloc, urUSMFree"),
         (r"\bcudaFree\b", "urUSMFree"),
+        (r"; torch\.cuda\.set_sync_debug_mode\(1\) names the lines", ""),
+        (r"; PYTORCH_ALLOC_CONF=expandable_segments:True \(PYTORCH_CUDA_ALLOC_CONF before 2\.10\)", ""),
+        (r" cudnn\.benchmark=False where sizes change;", ""),
         (r"\btorch\.cuda\.", "torch.xpu."),
-        (r" \(PYTORCH_CUDA_ALLOC_CONF before 2\.10\)", ""),
+        (r"\bCUPTI\b", "PTI"),
+        (r"\bnvidia-smi\b", "xpu-smi"),
         (r"\bNCCL\b", "XCCL"),
         (r"\bcuDNN\b", "oneDNN"),
         (r"\b[Tt]ensor[ -]core", "matrix engine"),
     ),
 }
-"""By runtime: patterns of CUDA's words, and what they are called there."""
+"""By runtime: patterns of CUDA's words, and what they are called there, in this order; empty: there is no such thing."""
 _NOTES = "https://docs.pytorch.org/docs/stable/notes/"
 _REFS = {HIP: {f"{_NOTES}cuda.html": f"{_NOTES}hip.html"}, XPU: {f"{_NOTES}cuda.html": f"{_NOTES}get_start_xpu.html"}}
 _OF_NVIDIA = "https://docs.nvidia.com/"
