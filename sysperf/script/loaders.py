@@ -11,7 +11,7 @@ from sysperf.script.file import File
 from sysperf.script.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA
 from sysperf.script.links import Use
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
-from sysperf.script.nodes import arguments, dotted, last_name
+from sysperf.script.nodes import arguments, dotted, keyword, last_name
 from sysperf.script.syntax import Loop, within
 from sysperf.script.training import without_gradients
 from sysperf.script.transfers import is_to_device, prepared
@@ -65,7 +65,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         made_by=name,
         workers=_number(file, call, *maker.workers),
         optional=_is_parameter(file, call, *maker.workers),
-        batches=file.text(file.names.argument(call, "batch_size", 1)) != "None",
+        batches=_puts_together(file, call),
         pin_memory=truth(file, call, *maker.pin),
         persistent=truth(file, call, maker.persistent[0], 99, maker.persistent[1]),
         prefetch_factor=_number(file, call, maker.prefetch, 99, 0),
@@ -76,6 +76,15 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         if seen
         else bool(handed) or _gathered(file, call) or _validates(file, call) or drawn,
     )
+
+
+def _puts_together(file: File, call: ast.Call) -> bool:
+    """Whether a loader makes batches of samples: with ``batch_size=None``, or where only its data set has a size of them, that does."""
+    size = file.names.argument(call, "batch_size", 1)
+    data = file.names.argument(call, "dataset", 0)
+    made = [binding.value for binding in file.names.lookup(data, dotted(data))] if data is not None and dotted(data) else [data]
+    has_size = any(isinstance(each, ast.Call) and keyword(each, "batch_size") is not None for each in made)
+    return file.text(size) != "None" and not (has_size and size is None and keyword(call, "batch_sampler") is None)
 
 
 def _is_asked_for(file: File, call: ast.Call) -> bool:

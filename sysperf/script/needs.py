@@ -23,6 +23,8 @@ _CHOOSING = frozenset(("masked_select", "nonzero", "argwhere", "boolean_mask"))
 """Functions that choose elements by a mask, and wait for their number."""
 _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
 """Functions that take what the host has."""
+_SIZED = frozenset(("range", "trange", "topk", "kthvalue", "narrow", "zeros", "ones", "empty", "arange", "linspace", "randint", "randperm"))
+"""Functions whose arguments are numbers of elements, which Python must know."""
 _HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
 """Packages that compute on CPUs what PyTorch has no function for."""
 _COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
@@ -74,22 +76,33 @@ def _counts(node: ast.expr) -> bool:
     return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
 
 
-def _is_bound(file: File, statement: ast.stmt) -> bool:
-    """Whether a value is read under a name to be the end of a range, an index or a part of a slice: Python needs the number."""
+def _is_bound(file: File, statement: ast.stmt, depth: int = MAX_DEPTH) -> bool:
+    """Whether a value is read under a name to be a size, the end of a range, an index or a part of a slice: Python needs the number."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    function = file.tree.function_of(statement)
-    if not isinstance(target, ast.Name) or function is None:
+    if not isinstance(target, ast.Name):
         return False
-    uses = [part for part in within(function) if isinstance(part, ast.Name) and part.id == target.id and isinstance(part.ctx, ast.Load)]
-    return any(_is_place(file, use) for use in uses)
+    around = file.tree.function_of(statement) or file.tree.module
+    uses = [part for part in within(around) if isinstance(part, ast.Name) and part.id == target.id and isinstance(part.ctx, ast.Load)]
+    return any(_is_place(file, use) or (depth > 1 and _is_rounded(file, use, depth)) for use in uses)
+
+
+def _is_rounded(file: File, use: ast.Name, depth: int) -> bool:
+    """``n = int(round(size * ratio))``, where such a number is a size."""
+    statement = file.tree.statement_of(use)
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    rounds = isinstance(value, ast.Call) and last_name(value.func) in ("int", "round", "ceil", "floor", "max", "min")
+    return rounds and use in within(statement) and _is_bound(file, statement, depth - 1)
 
 
 def _is_place(file: File, use: ast.Name) -> bool:
-    """Whether a name is an index, a bound of a slice or of ``range``, itself or as a part of a sum."""
+    """Whether a name is a size, an index, a bound of a slice or of ``range``, itself or as a part of a sum."""
     child: ast.AST = use
     for parent in file.tree.ancestors(use):
-        if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Call) and last_name(parent.func) in ("range", "trange")):
+        if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Call) and last_name(parent.func) in _SIZED):
             return True
+        if isinstance(parent, ast.keyword):
+            child = parent
+            continue
         if isinstance(parent, ast.Subscript):
             return parent.slice is child and not isinstance(child, ast.Constant)
         if not isinstance(parent, ast.BinOp | ast.Tuple):

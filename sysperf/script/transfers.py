@@ -101,7 +101,8 @@ def _is_read(file: File, copy: ast.Call) -> bool | None:
         return False
     statement = file.tree.statement_of(copy)
     names = {dotted(target) for target in statement.targets} if isinstance(statement, ast.Assign) and statement.value is copy else set()
-    uses = [part for part in within(around) if isinstance(part, ast.Name) and part.id in names and isinstance(part.ctx, ast.Load)]
+    loads = [part for part in within(around) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
+    uses = [part for part in loads if part.id in names and part.lineno > copy.lineno]
     return any(_reads(file.tree.parents.get(use)) for use in (copy, *uses)) or None
 
 

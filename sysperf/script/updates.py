@@ -68,6 +68,8 @@ def _is_of_its_own(file: File, loop: ast.For, changed: ast.AST) -> bool:
     function = file.tree.function_of(loop)
     if file.words & _SHARDS or "deepspeed" in file.names.imports or (function is not None and _is_compiled(file, function)):
         return True
+    if _is_second_way(file, loop):
+        return True
     parts = [part for statement in loop.body for part in within(statement)]
     if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult) for part in parts):
         return True
@@ -78,6 +80,14 @@ def _is_of_its_own(file: File, loop: ast.For, changed: ast.AST) -> bool:
     if any(_OWN_KERNELS.fullmatch(last_name(part)) for each in around for item in each.items for part in within(item)):
         return True
     return _is_clipped_alone(loop, changed, parts)
+
+
+def _is_second_way(file: File, loop: ast.For) -> bool:
+    """Whether the other branch does the same to all parameters at once: ``if group["foreach"]: torch._foreach_lerp_(…)``."""
+    choices = [part for part in file.tree.ancestors(loop) if isinstance(part, ast.If)]
+    others = [each.body for each in choices if not any(loop in within(statement) for statement in each.body)]
+    names = {last_name(part.func) for body in others for statement in body for part in within(statement) if isinstance(part, ast.Call)}
+    return any(name.startswith("_foreach_") for name in names)
 
 
 def _is_clipped_alone(loop: ast.For, changed: ast.AST, parts: list[ast.AST]) -> bool:

@@ -171,12 +171,13 @@ class Values:
         if values:
             return values
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
-            if node.attr in ("loss", "losses") and not SETTINGS.fullmatch(name.rpartition(".")[0]):
+            option = SETTINGS.fullmatch(name.rpartition(".")[0])
+            if node.attr in ("loss", "losses") and not option:
                 return [Value("loss", guess=True)]
             if node.attr == "data" and self.is_a(node.value, "loss"):
                 return [Value("detached", node)]
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor", "parameter")]:
-                return [] if node.attr in DESCRIBING else owner
+                return [] if option or node.attr in DESCRIBING else owner
         return guessed(self._tree, self._names, node, name)
 
     def _of_a_part(self, node: ast.Attribute, depth: int) -> list[Value]:

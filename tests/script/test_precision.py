@@ -713,3 +713,39 @@ def test_a_copy_to_the_host_that_is_given_on_may_be_waited_for_there(then: str, 
     """What reads it before a wait gets wrong numbers; who gets it may wait."""
     text = f"import torch\ndef home(self, x, event):\n    y = self.model(x).to('cpu', non_blocking=True)\n    {then}\n"
     assert ("transfer.back-unsynchronised" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("other", "shown"), [("torch._foreach_lerp_(params, kept, 0.1)", False), ("self.other(params)", True)])
+def test_a_loop_beside_one_operator_for_all_is_the_second_way(other: str, shown: bool) -> None:
+    """Optimizers choose by `foreach`."""
+    text = "import torch\nclass Mine(torch.optim.Optimizer):\n    def step(self):\n        for group in self.param_groups:\n            params = group['params']\n"
+    text += f"            if group['foreach']:\n                {other}\n            else:\n                for p in group['params']:\n                    p.data.add_(p.grad, alpha=-0.1)\n"
+    assert ("optimizer.own-loop" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("owner", "shown"), [("config", False), ("outputs", True)])
+def test_an_option_is_no_tensor_whatever_gives_the_options(owner: str, shown: bool) -> None:
+    """A function with `model` in its name may give a configuration."""
+    text = f"{LOADER}model.cuda()\n{owner} = starting_model(x)\nfor x, y in loader:\n    {owner} = starting_model(x)\n    shown = float({owner}.offset)\n{STEP}"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("use", "shown"),
+    [
+        ("count = int(round(size * ratio))\n    loss = torch.topk(model(x), k=count)[0].mean()", False),
+        ("loss = model(x)[: int(size * ratio)].mean() + torch.zeros(ratio).sum()", False),
+        ("kept.append(ratio)\n    loss = model(x).mean()", True),
+    ],
+)
+def test_a_number_of_elements_is_needed(use: str, shown: bool) -> None:
+    """Python makes a tensor of so many."""
+    text = f"{LOADER}model.cuda()\nfor x, y in loader:\n    ratio = model(x.cuda()).mean().item()\n    {use}\n    loss.backward()\n    optimizer.step()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("given", "shown"), [("Streamed(url, batch_size=64)", False), ("Streamed(url), batch_size=64", True)])
+def test_a_data_set_with_a_size_of_batches_makes_them(given: str, shown: bool) -> None:
+    """Its loader hands them on."""
+    text = f"{LOADER}model.cuda()\nloader = DataLoader({given})\nfor x, y in loader:\n    x = x.cuda()\n{STEP}"
+    assert ("dataloader.inline" in sure(text)) == shown
