@@ -146,7 +146,25 @@ def _is_of_the_host(file: File, node: ast.expr) -> bool:
     """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
     around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
     names = [last_name(call.func) for call in around]
+    if _is_one_of_two_places(file, node):
+        return True
     return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
+
+
+def _is_one_of_two_places(file: File, node: ast.expr) -> bool:
+    """``x.cpu() if device is None else x.to(device)``: what is asked for is the host."""
+    owner = dotted(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    child: ast.AST = node
+    for parent in file.tree.ancestors(node) if owner else ():
+        if isinstance(parent, ast.IfExp):
+            other: list[ast.AST] = [parent.orelse if child is parent.body else parent.body]
+        else:
+            other = list(parent.orelse if child in parent.body else parent.body) if isinstance(parent, ast.If) else []
+        calls = (part.func for each in other for part in within(each) if isinstance(part, ast.Call))
+        if any(isinstance(call, ast.Attribute) and call.attr in ("to", "cuda") and dotted(call.value) == owner for call in calls):
+            return True
+        child = parent
+    return False
 
 
 def _feeds_a_library(file: File, node: ast.expr) -> bool:

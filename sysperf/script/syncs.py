@@ -31,7 +31,7 @@ def syncs(file: File) -> Iterator[Sync]:
     for node, how, of in found:
         written = of != "loss" and how in _COPIES and needs.is_written(file, node)
         where = file.loops.where(node)
-        waited = (how not in _COPIES or of == "batch") and where.often == "evaluation" and where.loop in copying
+        waited = (how not in _COPIES or of in ("batch", "loss")) and where.often == "evaluation" and where.loop in copying
         needed, paced = None if written or waited else needs.is_needed(file, node, of), needs.is_paced(file, node)
         alone = where.often == "evaluation" and not written and _is_needless(file, node, how)
         debug = _in_debug(file, node)

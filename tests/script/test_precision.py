@@ -749,3 +749,25 @@ def test_a_data_set_with_a_size_of_batches_makes_them(given: str, shown: bool) -
     """Its loader hands them on."""
     text = f"{LOADER}model.cuda()\nloader = DataLoader({given})\nfor x, y in loader:\n    x = x.cuda()\n{STEP}"
     assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("moves", "shown"),
+    [
+        ("y = y.cpu() if place is None else y.to(place)", False),
+        ("if place:\n        y = y.cuda()\n    else:\n        y = y.cpu()", False),
+        ("if place:\n        y = y.cpu()\n    else:\n        y = y * 2", True),
+    ],
+)
+def test_one_of_two_places_to_put_a_tensor_is_no_wait(moves: str, shown: bool) -> None:
+    """A helper that moves to where it is told puts it on the host where that is told."""
+    text = f"{LOADER}for x, y in loader:\n    y = model(x.cuda())\n    {moves}\n    loss = criterion(y)\n    loss.backward()\n    optimizer.step()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("kept", "shown"), [("results.append(output.cpu().numpy())", False), ("total += 1", True)])
+def test_the_loss_of_an_evaluation_beside_results_that_are_copied_waits_no_longer(kept: str, shown: bool) -> None:
+    """Whatever method reads it."""
+    text = f"{LOADER}model.cuda()\nmodel.eval()\nwith torch.no_grad():\n    for x, y in DataLoader(data, num_workers=4, pin_memory=True):\n"
+    text += f"        output = model(x.cuda())\n        losses.append(criterion(output, y.cuda()).cpu().numpy())\n        {kept}\n"
+    assert ("sync.per-step" in sure(text)) == shown
