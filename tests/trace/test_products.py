@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysperf.trace.accounting.products import product
+from sysperf.trace.accounting.products import Product, product
 
 from .labelled import analyzed
 from .synthetic import Machine, steps
@@ -57,6 +57,46 @@ def test_each_gradient_takes_as_much_as_the_convolution(mask: str, times: int, t
     assert product("aten::convolution_backward", said([gradient, given_, weight], values)).flop == times * 2 * 2 * 16 * 256 * 64
 
 
+def attends(causal: str, query: list[int], key: list[int], *, cumulative: list[int] | None = None, window: str = "") -> str:
+    shapes = [query, key, key, cumulative or [], cumulative or [], *([[]] * 12)]
+    return said(shapes, ["", "", "", "", "", "128", "128", "0.", causal, "False", "0.125", window, *([""] * 5)], ["c10::BFloat16"] * 3)
+
+
+@pytest.mark.parametrize(("causal", "flop"), [("False", 4 * 2 * 8 * 128 * 128 * 64), ("True", 2 * 2 * 8 * 128 * 128 * 64)])
+def test_attention_is_two_products_of_which_a_causal_one_needs_half(causal: str, flop: int) -> None:
+    """Fewer heads of the keys are shared by those of the queries."""
+    text = attends(causal, [2, 128, 8, 64], [2, 128, 2, 64])
+
+    assert product("aten::_flash_attention_forward", text) == Product(flop, 2 * 2 * 128 * 64 * (8 + 2 + 2 + 8), is_half=True)
+
+
+def test_attention_of_other_operators_is_the_same() -> None:
+    """Their heads stand before the sequence, or their mask is a number; the backward pass has five products."""
+    flop, heads_first = 4 * 2 * 8 * 128 * 128 * 64, [2, 8, 128, 64]
+    cudnn = said([heads_first] * 3 + [[]] * 10, ["", "", "", "", "", "", "128", "128", "True", "0.", "False", "False", ""])
+    efficient = said([[2, 128, 8, 64]] * 3 + [[]] * 11, [*([""] * 8), "0.", "1", "True", "", "", ""])
+    backward = said([[2, 128, 8, 64]] * 5 + [[]] * 12, [*([""] * 8), "128", "128", "0.", "False", *([""] * 5)])
+
+    assert product("aten::_cudnn_attention_forward", cudnn).flop == flop
+    assert product("aten::_efficient_attention_forward", efficient).flop == flop // 2
+    assert product("aten::_flash_attention_backward", backward).flop == 2.5 * flop
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        attends("True", [2, 1, 8, 64], [2, 128, 8, 64]),
+        attends("False", [300, 8, 64], [300, 8, 64], cumulative=[5]),
+        attends("False", [2, 128, 8, 64], [2, 128, 8, 64], cumulative=[5]),
+        attends("True", [2, 128, 8, 64], [2, 128, 8, 64], window="64"),
+        attends("", [2, 128, 8, 64], [2, 128, 8, 64]),
+    ],
+)
+def test_attention_whose_extent_is_not_told_is_unknown(text: str) -> None:
+    """One query of many keys, sequences of several lengths, a window, and files without options."""
+    assert product("aten::_flash_attention_forward", text) == Product()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -75,7 +115,12 @@ def test_what_the_file_does_not_tell_is_unknown(name: str, text: str) -> None:
     assert product(name, text).flop == 0
 
 
-@given(st.sampled_from(["aten::mm", "aten::cudnn_convolution", "aten::convolution_backward", "aten::_conv_depthwise2d"]), st.data())
+@given(
+    st.sampled_from(
+        ["aten::mm", "aten::cudnn_convolution", "aten::convolution_backward", "aten::_conv_depthwise2d", "aten::_flash_attention_backward"]
+    ),
+    st.data(),
+)
 def test_nothing_in_a_file_breaks_it(name: str, data: st.DataObject) -> None:
     item = st.one_of(
         st.none(), st.integers(-3, 1 << 70), st.text(max_size=5), st.lists(st.one_of(st.integers(-3, 99), st.text(max_size=2)), max_size=5)
@@ -87,9 +132,11 @@ def test_nothing_in_a_file_breaks_it(name: str, data: st.DataObject) -> None:
 
 def test_convolutions_have_their_share_of_the_peak(tmp_path: Path) -> None:
     """They are what most vision models spend their time with."""
-    shapes, values = [[64, 256, 56, 56], [256, 256, 3, 3], [], [], [], []], ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
-    args: dict[str, Any] = {"Input Dims": shapes, "Input type": [*HALF, "", "", "", ""], "Concrete Inputs": values}
-    flop = 2 * 64 * 256 * 56 * 56 * 256 * 9
+    flop = 2 * 2 * 64 * 256 * 56 * 56 * 256 * 9
+    shapes: list[Any] = [[64, 256, 56, 56], [64, 256, 56, 56], [256, 256, 3, 3], *([[]] * 8)]
+    values = ["", "", "", "[0]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", "[True, True, False]"]
+    types = ["c10::BFloat16"] * 3 + ["ScalarList"] * 4 + ["Scalar", "ScalarList", "Scalar", "ScalarList"]
+    args: dict[str, Any] = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values}
 
     def step(machine: Machine) -> float:
         for _ in range(12):
@@ -97,11 +144,11 @@ def test_convolutions_have_their_share_of_the_peak(tmp_path: Path) -> None:
             machine.think(2)
             machine.kernel(flop / 200e12 * 1e6, "cutlass_tensorop_f16_s16816fprop_optimized_f16")
             machine.think(2)
-            machine.event("cpu_op", "aten::cudnn_convolution", start, machine.now - start, **args)
+            machine.event("cpu_op", "aten::convolution_backward", start, machine.now - start, **args)
         return machine.synchronize()
 
     row = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks[0].busy[0]
 
-    assert (row.operator, row.shapes, row.bound) == ("aten::cudnn_convolution", "64×256×56×56, 256×256×3×3", "compute")
+    assert (row.operator, row.shapes, row.bound) == ("aten::convolution_backward", "64×256×56×56, 64×256×56×56, 256×256×3×3", "compute")
     assert row.tflops == pytest.approx(200, rel=0.02)
     assert row.peak_pct == pytest.approx(100 * 200 / 312, rel=0.02)

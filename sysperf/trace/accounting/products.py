@@ -1,4 +1,4 @@
-"""Floating-point operations of matrix products and convolutions, by the shapes of their inputs and, of convolutions, their options."""
+"""Floating-point operations of matrix products, convolutions and attention, by the shapes of their inputs and their options."""
 
 from __future__ import annotations
 
@@ -28,8 +28,40 @@ _BACKWARD = "aten::convolution_backward"
 _OPTION_OF_TRANSPOSED = {"aten::convolution_overrideable": 6, _BACKWARD: 7}
 
 
+class _Attention(NamedTuple):
+    """Places among an operator's arguments: of the query, of whether it is causal, and of where sequences of other lengths begin."""
+
+    query: int
+    causal: int
+    lengths: int
+    heads: int = 1
+    """The dimension of the heads; the other one is the sequence."""
+
+
+_ATTENTION = {
+    "aten::_flash_attention_forward": _Attention(0, 8, 3, heads=2),
+    "aten::_flash_attention_backward": _Attention(1, 11, 6, heads=2),
+    "aten::_efficient_attention_forward": _Attention(0, 9, 4, heads=2),
+    "aten::_efficient_attention_backward": _Attention(1, 14, 6, heads=2),
+    "aten::_cudnn_attention_forward": _Attention(0, 10, 4),
+    "aten::_cudnn_attention_backward": _Attention(1, 14, 9),
+    "aten::_scaled_dot_product_cudnn_attention": _Attention(0, 6, -1),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14, 9),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _Attention(0, 5, -1),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Attention(1, 13, 8),
+}
+"""As their schemas say."""
+_CAUSAL = {"True": 2, "False": 1, "1": 2, "2": 2, "0": 1}
+"""By how much less a causal one computes; the kinds of masks of memory-efficient attention are numbers."""
+_WINDOWS = {"aten::_flash_attention_forward": 11, "aten::_flash_attention_backward": 15, "aten::_efficient_attention_forward": 13,
+            "aten::_efficient_attention_backward": 18}  # fmt: skip
+"""Where the length stands at which a sliding window ends."""
+BACKWARD_PRODUCTS = 2.5
+"""Five products, one of them the scores again, where the forward pass has two."""
+
+
 class Product(NamedTuple):
-    """One matrix product or convolution, by the shapes and types of its inputs."""
+    """One matrix product, convolution or attention, by the shapes and types of its inputs."""
 
     flop: int = 0
     bytes: int = 0
@@ -63,8 +95,10 @@ def product(name: str, text: str) -> Product:
             return _of_matrices(name, inputs)
         if name == _BACKWARD:
             return _backward(inputs)
+        if name in _ATTENTION:
+            return _attention(name, _ATTENTION[name], inputs)
         return _convolution(name, inputs) if name in _FORWARD or name in _TRANSPOSED else Product()
-    except (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError):
+    except (TypeError, ValueError, LookupError, ArithmeticError):
         return Product()
 
 
@@ -96,6 +130,23 @@ def _backward(inputs: Inputs) -> Product:
     around = given if _is_transposed(_BACKWARD, inputs) else gradient
     flop = 2 * prod(around) * prod(weight[1:]) * (of_input + of_weight)
     return _moving(inputs, flop, (gradient, *((weight, given) * of_input), *((given, weight) * of_weight)))
+
+
+def _attention(name: str, at: _Attention, inputs: Inputs) -> Product:
+    """Scores and their product with the values; nothing of sequences of several lengths, of windows, and of queries that only end alike."""
+    query, key, value = (_sizes(inputs.shapes[at.query + place]) for place in range(3))
+    sequence, window = 3 - at.heads, _WINDOWS.get(name)
+    less = _CAUSAL[str(inputs.values[at.causal])]
+    several = at.lengths >= 0 and inputs.shapes[at.lengths]
+    if len(query) != 4 or several or (window is not None and inputs.values[window : window + 1] not in ([], [""], ["-1"])):
+        return Product()
+    if less > 1 and query[sequence] != key[sequence]:
+        return Product()
+    flop = 2 * query[0] * query[at.heads] * query[sequence] * key[sequence] * (query[3] + value[3]) // less
+    of = inputs._replace(types=inputs.types[at.query :])
+    if "backward" in name:
+        return _moving(of, int(BACKWARD_PRODUCTS * flop), (query, key, value) * 2 + (query, query))
+    return _moving(of, flop, (query, key, value, query))
 
 
 def _is_transposed(name: str, inputs: Inputs) -> bool:

@@ -27,7 +27,7 @@ from sysperf.trace.reading.part import STEP, FirstPart
 from sysperf.trace.timeline import ANNOTATION, MAX_THREADS, PYTHON, Collective, Memory, Timeline
 
 MAX_TIME_US = 9e15
-MAX_SHAPE_BYTES = 400
+MAX_SHAPE_BYTES, MAX_OPTION_BYTES = 400, 600
 MAX_SHAPES = 50_000
 MAX_BEGUN = 100_000
 MAX_UNKNOWN = 50
@@ -36,6 +36,11 @@ MAX_CROSSED = 8
 _ELEMENT_BYTES = {"Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Byte": 1, "Char": 1, "Bool": 1}
 _NO_ARGS = Args()
 _Row = Callable[[Event, int, int, int, int], None]
+
+
+def _has_options(name: str) -> bool:
+    """Whether what an operator does follows from more than the shapes of its inputs."""
+    return "conv" in name or "attention" in name
 
 
 class Adder:
@@ -141,7 +146,7 @@ class Adder:
             self._timeline.with_stacks = True
         elif args is not None:
             if args.shapes:
-                detail = self._shape(args, with_values="conv" in (event.name or ""))
+                detail = self._shape(args, with_values=_has_options(event.name or ""))
             if args.stack:
                 stack = self._stack(args.stack)
         rows.detail.append(detail)
@@ -203,18 +208,19 @@ class Adder:
     def _shape(self, args: Args, *, with_values: bool) -> int:
         """The number of an operator's shapes and types, as lists in JSON: ``[[[8, 16], [16, 4]], ["float", "float"]]``.
 
-        A convolution's stride and padding are values: a third list.
+        A convolution's stride, and whether attention is causal, are values: a third list.
         """
         timeline = self._timeline
         if len(args.shapes) <= 2:  # "[]"
             return -1
         timeline.with_shapes = True
         text = b"[%b,%b]" % (bytes(args.shapes), bytes(args.types) or b"[]")
-        if with_values and args.values:
-            text = b"%b,%b]" % (text[:-1], bytes(args.values))
+        most = MAX_SHAPE_BYTES
+        if with_values and len(args.values) <= MAX_OPTION_BYTES:
+            text, most = b"%b,%b]" % (text[:-1], bytes(args.values) or b"[]"), MAX_SHAPE_BYTES + MAX_OPTION_BYTES
         numbered = self._shapes.get(text)
         if numbered is None:
-            if len(text) > MAX_SHAPE_BYTES or len(self._shapes) >= MAX_SHAPES:
+            if len(text) > most or len(self._shapes) >= MAX_SHAPES:
                 return -1
             numbered = self._shapes[text] = len(timeline.shapes)
             timeline.shapes.append(text.decode("utf-8", "replace"))
