@@ -97,9 +97,9 @@ class Definitions:
         return self._changes.get(key, ())
 
     def names_model(self, name: str) -> bool:
-        """Whether a name is used as that of a model, or of an optimizer or another thing that makes steps, somewhere in the file."""
-        stepping = (root_of(call.func) for call in self.calls.get("step", ()))
-        return name in self._models or any(isinstance(root, ast.Name) and root.id == name for root in stepping)
+        """Whether a name, or `.name` of an attribute, is that of a model, an optimizer or another thing that makes steps."""
+        stepping = (call.func.value for call in self.calls.get("step", ()) if isinstance(call.func, ast.Attribute))
+        return name != "self" and (name in self._models or any(_key_of(one) == name for one in stepping))
 
     def is_model(self, name: ast.Name) -> bool:
         """Whether a name is that of a model, or of an optimizer: by what is called of it, or by what made it."""

@@ -31,7 +31,8 @@ _PURE = lazy(
     r"softmax|log_softmax|sigmoid|tanh|eq|ne|gt|lt|ge|le|clone|flatten|reshape|view|permute|transpose|squeeze|unsqueeze|expand|"
     r"size|dim|numel|topk|kthvalue|argsort|quantile|histc|median|all|any|unique|bincount|cumsum|prod|split|strip|lower|upper|format|"
     r"join|encode|decode|replace|startswith|endswith|hexdigest|digest|tobytes|copy|items|keys|values|get|count|index|parameters|"
-    r"named_parameters|buffers|state_dict|astype|ravel|nonzero|argpartition|isnan|isinf|isfinite)$"
+    r"named_parameters|buffers|state_dict|astype|ravel|nonzero|argpartition|isnan|isinf|isfinite|t|diag|diagonal|tril|triu|roll|flip|"
+    r"clamp|round|floor|ceil|sign|neg|relu|chunk|unbind|repeat|repeat_interleave|expand_as|view_as|type_as|type|half)$"
 )
 """Methods that change nothing."""
 _CHANGES = lazy(

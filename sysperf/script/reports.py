@@ -27,7 +27,7 @@ _CONTEXTS = frozenset(("no_grad", "inference_mode"))
 _READS = frozenset((*LEARNED, *OF_WEIGHTS, "data", "grad", "requires_grad"))
 """Attributes by which a statement has something of weights: an average of them may be the model that is wanted."""
 _NUMBERS = frozenset(("item", "tolist", "float", "int", "len", "bool", "str", "round"))
-_Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete, ast.Raise, ast.Assert, ast.Try, ast.Lambda)
+_Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete, ast.Raise, ast.Assert, ast.Try)
 
 
 def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:

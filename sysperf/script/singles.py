@@ -19,9 +19,10 @@ _RESHAPES = ("view", "reshape")
 def one_row_at_a_time(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
     """Whether a statement calls something with a batch of one, in a loop whose rounds need nothing of each other."""
     return any(
-        _is_of_one(source, graph, statement, call)
+        _is_of_one(source, graph, statement, call, own, around)
         for call in ast.walk(statement if not hasattr(statement, "body") else ast.Pass())
         if isinstance(call, ast.Call) and _may_be_a_model(source, call)
+        for own, around in _loops(source, statement, call)
     )
 
 
@@ -31,10 +32,7 @@ def _may_be_a_model(source: Depends, call: ast.Call) -> bool:
     return not (is_library or needless.is_pure(called(call)) or (isinstance(call.func, ast.Name) and call.func.id in needless.BUILTINS))
 
 
-def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: ast.Call) -> bool:
-    own, around = _own_of_loop(source, statement, call)
-    if around is None:
-        return False
+def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: ast.Call, own: set[str], around: ast.AST) -> bool:
     leaves, values = _followed(source, around, own, call)
     bodies = [part for function in graph.named(called(call)) for part in function.body if function.name not in ("forward", "__call__")]
     if not any(_makes_one(node) for part in (*values, *bodies) for node in ast.walk(part)):
@@ -45,15 +43,15 @@ def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: a
     return not names.isdisjoint(own) and all(_is_its_own(source, graph, leaf, around, own, reached) for leaf in leaves)
 
 
-def _own_of_loop(source: Depends, statement: ast.stmt, call: ast.Call) -> tuple[set[str], ast.AST | None]:
-    """The names that a loop or a comprehension counts by, and itself."""
+def _loops(source: Depends, statement: ast.stmt, call: ast.Call) -> Iterable[tuple[set[str], ast.AST]]:
+    """The comprehension around a call and the loop around its statement, with the names that they count by."""
     for parent in source.tree.ancestors(call):
         if isinstance(parent, _Parts):
-            return _names(part.target for part in parent.generators), parent
+            yield _names(part.target for part in parent.generators), parent
         if isinstance(parent, ast.stmt):
             break
-    loop = source.loop_of(statement)
-    return (_names([loop.target]), loop) if isinstance(loop, ast.For) else (set(), None)
+    if isinstance(loop := source.loop_of(statement), ast.For):
+        yield _names([loop.target]), loop
 
 
 def _names(parts: Iterable[ast.AST]) -> set[str]:

@@ -38,6 +38,15 @@ for epoch in range(9):
 """
 LINE = "meter.update(y, out.argmax(1))"
 MADE = "meter = Meter()"
+TRAINER = """\
+class Trainer:
+    def __init__(self):
+        self.meter = Meter()
+        self.opt = opt
+    def train(self, y, out):
+        self.opt.step()
+        self.meter.update(y, out)
+trainer = Trainer()"""
 NORMS = """\
 class Norms:
     def __init__(self): self.kept = collections.defaultdict(list)
@@ -69,6 +78,7 @@ def of(line: str = LINE, after: str = TOLD, made: str = MADE, before: str = "pas
         (LINE, "if meter.count > 3: print(meter.mean())", MADE),
         ("np.add.at(table, (y.numpy(), out.argmax(1).numpy()), 1)", "print(table.diagonal().sum())", "table = np.zeros((9, 9))"),
         ("counts.update(out.argmax(1).tolist())", "print(counts)", "counts = collections.Counter()"),
+        ("for row in (out @ out.t()).tolist(): best.append(sorted(row, key=lambda one: -one)[0])", "print(best)", "best = []"),
         ("for row in out.detach(): sums.append(float(row.max()))", "print(sums)", "sums = []"),
         ("norms.collect(net)", "print(norms.kept)", NORMS),
         ("norms.append([p.grad.norm().item() for p in net.parameters()])", "print(norms)", "norms = []"),
@@ -77,6 +87,13 @@ def of(line: str = LINE, after: str = TOLD, made: str = MADE, before: str = "pas
 )
 def test_what_a_meter_counts_is_only_reported(line: str, after: str, made: str) -> None:
     assert of(line, after, made) == "reported"
+
+
+def test_a_meter_of_an_object_that_steps_itself_is_only_reported() -> None:
+    """`self` has an optimizer, too."""
+    text = METER.format(made=TRAINER, before="pass", line="trainer.train(y, out)", after="print(trainer.meter.mean())")
+
+    assert cures.cure(text, 1 + text.splitlines().index("        self.meter.update(y, out)")) == "reported"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +128,7 @@ def test_what_a_meter_counts_is_only_reported(line: str, after: str, made: str) 
             "pass",
         ),
         (LINE, "while meter.mean() < 0.9: print(meter.mean())", MADE, "pass"),
+        (LINE, "print(meter.mean()); trainer.opt = elsewhere.SGD(lr=meter.mean()); trainer.opt.step()", MADE, "pass"),
         (LINE, "meter.reset()", MADE, "pass"),
         (LINE, TOLD, MADE, "loss = loss * (1 + meter.mean())"),
         (LINE, TOLD, MADE, "loss = loss * meter.rows[0][0]"),

@@ -45,6 +45,7 @@ def of(*loop: str) -> list[str]:
         ("for i in range(64):", "    out.append(policy(rows[i : i + 1]))"),
         ("for row in rows:", "    x = row.float()", "    y = policy(x.view(1, -1))", "    out.append(y)"),
         ("out = [policy(row.unsqueeze(0)) for row in rows]",),
+        ("for row in rows:", "    votes = [m(row.unsqueeze(0)) for m in members]", "    best = max(best, torch.cat(votes).std())"),
         ("for row, label in zip(rows, labels):", "    out.append(loss(policy(row[None, :]), label))"),
     ],
 )  # fmt: skip
@@ -70,6 +71,7 @@ def test_rows_that_need_nothing_of_each_other(loop: tuple[str, ...]) -> None:
         ("for i in range(9):", "    y = rows[i].unsqueeze(0)"),
         ("for i in range(9):", "    y = torch.matmul(rows[i].unsqueeze(0), table)"),
         ("for k in range(9):", "    y = policy(noise[None])"),
+        ("for k in range(9):", "    votes = [m(best.unsqueeze(0)) for m in members]", "    best = torch.cat(votes)[0]"),
     ],
 )  # fmt: skip
 def test_rounds_that_need_the_one_before_or_have_whole_batches(loop: tuple[str, ...]) -> None:
