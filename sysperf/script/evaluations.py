@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import cached_property
 
 from sysperf.script.kinds import LOSS_METHODS
 from sysperf.script.names import Names
@@ -26,6 +27,7 @@ _HELD_OUT = lazy(
     r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)|_*(data_?)?(loader|dl)_(test|val|valid|validation|eval|dev)"
 )
 """Loaders of data that nothing is trained on."""
+_NO_GRAD = frozenset(("no_grad", "inference_mode"))
 _READS = frozenset(("item", "cpu", "numpy", "tolist", "argmax", "detach"))
 """Methods whose result nobody differentiates."""
 
@@ -113,18 +115,29 @@ class Evaluations(Steps):
 
     def _evaluates_samples(self, function: Function | None, loop: ast.For | ast.AsyncFor) -> bool:
         """A loop that calls a model without gradients on what each round takes anew, where a number is read of it."""
-        if (function is not None and _GIVES.fullmatch(function.name)) or any(outer in self.steps for outer in self._tree.ancestors(loop)):
+        if (
+            not self._turns_off
+            or (function is not None and _GIVES.fullmatch(function.name))
+            or any(outer in self.steps for outer in self._tree.ancestors(loop))
+        ):
+            return False
+        if not self._is_without_gradients(loop) and not any(isinstance(part, ast.With) for part in within(loop)):
             return False
         calls = self.model_calls(loop) if self._calls_model(loop) else []
         return bool(calls) and all(self._is_without_gradients(call) and _takes_first(loop, call, counted=_counts(loop)) for call in calls)
 
-    def _is_without_gradients(self, call: ast.Call) -> bool:
+    @cached_property
+    def _turns_off(self) -> bool:
+        """Whether the file turns gradients off anywhere."""
+        return any(last_name(node) in _NO_GRAD for node in self._tree.of(ast.Attribute, ast.Name))
+
+    def _is_without_gradients(self, call: ast.AST) -> bool:
         """Whether a `with` or a decorator around a call turns gradients off."""
         around: list[ast.expr] = []
         for parent in self._tree.ancestors(call):
             around += [item.context_expr for item in parent.items] if isinstance(parent, ast.With | ast.AsyncWith) else []
             around += parent.decorator_list if isinstance(parent, Function) else []
-        return any(last_name(each.func if isinstance(each, ast.Call) else each) in ("no_grad", "inference_mode") for each in around)
+        return any(last_name(each.func if isinstance(each, ast.Call) else each) in _NO_GRAD for each in around)
 
     def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop calls a model, and does not go over several."""

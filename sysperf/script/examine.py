@@ -102,8 +102,7 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     texts = (node.value for node in file.tree.of(ast.Constant) if isinstance(node.value, str))
     if any(text == "cuda" or text.startswith("cuda:") for text in texts):
         return "cuda"
-    attributes = list(file.tree.of(ast.Attribute))
-    if any(node.attr in ("cuda", "local_rank") or file.names.qualified(node).startswith("torch.cuda.") for node in attributes):
+    if "torch.cuda" in file.names.imports.values() or any(node.attr in ("cuda", "local_rank") for node in file.tree.of(ast.Attribute)):
         return "cuda"
     hooks = any(file.values.base_of(node) in ("lightning", "callback") for node in file.names.classes.values())
     return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or hooks or calls.hands_over(file) else ""

@@ -47,7 +47,7 @@ def _elements(file: File) -> Iterator[Pattern]:
 
 def _adds_up(file: File, call: ast.Call) -> bool:
     """Whether Python's own `sum` goes through a tensor: ``sum(output.argmax(1) == y)``."""
-    given = call.args[0] if len(call.args) == 1 and file.names.qualified(call.func) == "sum" else None
+    given = call.args[0] if len(call.args) == 1 and isinstance(call.func, ast.Name) and call.func.id == "sum" else None
     if not isinstance(given, ast.Compare) or file.loops.where(call).often not in ("step", "evaluation"):
         return False
     kinds = [file.values.kinds(side) for side in (given.left, *given.comparators)]

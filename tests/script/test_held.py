@@ -221,3 +221,20 @@ for x, y in loader:
     total += loss.item()
 """
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("given", "shown"), [("device", True), ("'cpu'", False), ("torch.float32", False)])
+def test_a_device_that_a_caller_names_is_one(given: str, shown: bool) -> None:
+    """The file itself names no accelerator; what goes to the CPU, or is converted, goes to none."""
+    text = f"""
+import torch
+from torch.utils.data import DataLoader
+def fit(net, data, optimizer, device):
+    loader = DataLoader(data, num_workers=4)
+    for epoch in range(3):
+        for x in loader:
+            loss = net(x.to({given}))
+            loss.backward()
+            optimizer.step()
+"""
+    assert ("dataloader.pin-memory-off" in sure(text)) == shown
