@@ -16,6 +16,8 @@ MAX_SEEN = 100
 _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 """What these names mean everywhere, should the import be a star's."""
 
+_CLASS_NAMES = {"DataLoader": "torch.utils.data.DataLoader"}
+"""The same of names, in a file that imports a star of which is not known what it has."""
 _OF_EVERY_MODEL = frozenset(("train", "eval", "forward", "step", "to", "update", "get", "save", "load", "backward", "__init__"))
 
 
@@ -72,6 +74,8 @@ class Bindings:
         for source in self._tree.of(ast.ImportFrom):
             for alias in source.names:
                 self.imports[alias.asname or alias.name] = f"{source.module or ''}.{alias.name}".lstrip(".")
+        if "*" in self.imports:
+            self.imports |= {name: meant for name, meant in _CLASS_NAMES.items() if name not in self.imports and name not in self.classes}
 
     def _read_functions(self) -> None:
         for function in self._tree.functions:

@@ -155,11 +155,16 @@ _IN_MEMORY = lazy(r"\w*(InMemory|MemoryMapped|Memmap|Mmap|A(nn|)[dD]ata(?!set\b)
 """Data sets that lie in memory by their name."""
 
 
+def is_in_memory(name: str) -> bool:
+    """Whether the name of a class says that its samples lie in memory."""
+    return _IN_MEMORY.fullmatch(name) is not None or name == "TensorDataset"
+
+
 def made_by(name: str) -> str:
     """The kind of what a library's class or function makes; empty for what is not known."""
     if kind := _NAMED.get(name) or library_kind(name):
         return kind
-    if _IN_MEMORY.fullmatch(name.rpartition(".")[2]):
+    if is_in_memory(name.rpartition(".")[2]):
         return "memory-dataset"
     if name.endswith((".GradScaler", ".ShardedGradScaler")):
         return "scaler"

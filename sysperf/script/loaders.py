@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script import samples
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
-from sysperf.script.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA
+from sysperf.script.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA, is_in_memory
 from sysperf.script.links import Use
 from sysperf.script.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.nodes import arguments, dotted, keyword, last_name
@@ -208,7 +208,18 @@ def _dataset(file: File, call: ast.Call) -> str:
         return "memory-dataset"
     if samples.is_put_together(file, call):
         kinds -= {"memory-dataset"}
-    return next((kind for kind in DATASETS if kind in kinds), "")
+    return next((kind for kind in DATASETS if kind in kinds), "") or _named_dataset(file, given)
+
+
+def _named_dataset(file: File, given: ast.expr | None, depth: int = 1) -> str:
+    """``dataset`` for what a class of another file makes that is called so, and does not say that its samples lie in memory."""
+    bound = [each.value for each in file.names.lookup(given, dotted(given))] if given is not None and dotted(given) else [given]
+    made = [value for value in bound if isinstance(value, ast.Call)]
+    if len(made) == 1 and made[0].args and file.names.qualified(made[0].func) in PARTS_OF_DATA and depth:
+        return _named_dataset(file, made[0].args[0], depth - 1)
+    named = bool(made) and len(made) == len(bound) and all(last_name(each.func).endswith("Dataset") for each in made)
+    names = {last_name(each.func) for each in made}
+    return "dataset" if named and not any(is_in_memory(name) or name in file.names.classes for name in names) else ""
 
 
 def _is_made_of_arrays(file: File, dataset: ast.expr) -> bool:
@@ -255,7 +266,7 @@ def _in_epochs(file: File, loop: ast.For | ast.AsyncFor, made: ast.AST) -> bool:
     function = file.tree.function_of(loop)
     sites = file.names.call_sites(function) if function is not None else []
     own = [site for site in sites if any(value.origin is made for given in arguments(site) for value in file.values.of(given))]
-    return any(file.loops.where(each).often == "epoch" for each in (own if len(own) < len(sites) and own else [loop]))
+    return any(file.loops.where(each).often in ("epoch", "step") for each in (own if len(own) < len(sites) and own else [loop]))
 
 
 def _moved(file: File) -> set[ast.AST]:

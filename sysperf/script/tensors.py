@@ -9,7 +9,7 @@ from sysperf.script.bindings import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
-from sysperf.script.transfers import is_to_device
+from sysperf.script.transfers import is_to_device, last_given
 from sysperf.script.value import Value
 from sysperf.startup import lazy
 
@@ -108,8 +108,24 @@ def values_of(file: File, node: ast.expr) -> tuple[Value, ...]:
     statement, name = file.tree.statement_of(node), dotted(node)
     if name and isinstance(statement, ast.Assign) and name in [dotted(target) for target in statement.targets]:
         return file.values.without(node, statement.value)
+    if isinstance(node, ast.Name) and _is_number_now(file, node):
+        return (Value("number"),)
     later = next((value for value in _conversions(file, node, name) if value.lineno > node.lineno), None) if name else None
     return file.values.without(node, later) if later is not None else file.values.of(node)
+
+
+def _is_number_now(file: File, name: ast.Name) -> bool:
+    """Whether a name was given a number just before, under which it was a tensor: ``loss = loss.item() * n``."""
+    if not any(_is_number(binding.value) for binding in file.names.lookup(name, name.id)):
+        return False
+    return _is_number(last_given(file, name))
+
+
+def _is_number(value: ast.expr | None) -> bool:
+    """``loss.item() / n``."""
+    if isinstance(value, ast.BinOp):
+        return _is_number(value.left) or _is_number(value.right)
+    return isinstance(value, ast.Call) and last_name(value.func) == "item"
 
 
 def _conversions(file: File, node: ast.expr, name: str) -> Iterator[ast.expr]:

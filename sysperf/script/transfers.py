@@ -213,7 +213,7 @@ def _root(node: ast.expr) -> str:
 def is_copied_back(file: File, node: ast.expr) -> bool:
     """Whether all that an expression is made of was copied to the host just before: ``x = x.cpu() / n``."""
     names = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
-    return bool(names) and all(_comes_home(_last_given(file, name)) for name in names)
+    return bool(names) and all(_comes_home(last_given(file, name)) for name in names)
 
 
 def _comes_home(value: ast.expr | None) -> bool:
@@ -224,7 +224,7 @@ def _comes_home(value: ast.expr | None) -> bool:
     return False
 
 
-def _last_given(file: File, name: ast.Name) -> ast.expr | None:
+def last_given(file: File, name: ast.Name) -> ast.expr | None:
     """What a name was given last, in a block around it; None where a branch or a round of a loop may give it something else."""
     child: ast.AST = file.tree.statement_of(name)
     for parent in file.tree.ancestors(child):

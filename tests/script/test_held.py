@@ -238,3 +238,77 @@ def fit(net, data, optimizer, device):
             optimizer.step()
 """
     assert ("dataloader.pin-memory-off" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("imported", "shown"), [("*", True), ("frames", False)])
+def test_a_loader_may_come_with_a_star(imported: str, shown: bool) -> None:
+    """What another module hands on under the name of PyTorch's class, is it."""
+    text = f"""
+import torch
+from helpers import {imported}
+loader = DataLoader(Images(), num_workers=4)
+for x in loader:
+    loss = net(x.cuda())
+    loss.backward()
+    optimizer.step()
+"""
+    assert ("dataloader.pin-memory-off" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"), [("PetDataset(root)", True), ("TensorDataset(x, y)", False), ("InMemoryDataset(root)", False), ("read(root)", False)]
+)
+def test_a_data_set_may_be_known_by_its_name_alone(made: str, shown: bool) -> None:
+    """An evaluation in each epoch, on samples of which a class of another file says that they are some."""
+    text = f"""
+import torch
+from torch.utils.data import DataLoader
+from pets import PetDataset, InMemoryDataset, TensorDataset, read
+loader, other = DataLoader(data, num_workers=4), DataLoader({made})
+for epoch in range(9):
+    net.train()
+    for x, y in loader:
+        loss = criterion(net(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+    net.eval()
+    with torch.no_grad():
+        for x, y in other:
+            total += criterion(net(x.cuda()), y.cuda())
+"""
+    assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize("number", ["loss.item() * param.parts", "loss.item() / (3 * parts)"])
+def test_a_number_may_have_the_name_of_its_loss(number: str) -> None:
+    """The wait is where it is read; what is shown later is a number."""
+    text = f"""
+import torch
+net.cuda()
+for x, y in bar:
+    loss.backward()
+    optimizer.step()
+    loss = {number}
+    print(f"{{loss:.3f}}")
+"""
+    assert hits(text)["sync.per-step"] == [7]
+
+
+def test_an_evaluation_every_so_many_steps_goes_over_its_loader_often() -> None:
+    """Its batches may be pinned, although no epoch is around it."""
+    text = """
+import torch
+from torch.utils.data import DataLoader
+loader, other = DataLoader(data, num_workers=4, pin_memory=True), DataLoader(more, num_workers=4)
+for step, (x, y) in enumerate(loader):
+    loss = criterion(net(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
+    loss.backward()
+    optimizer.step()
+    if step % 100 == 0:
+        net.eval()
+        with torch.no_grad():
+            for x, y in other:
+                total += criterion(net(x.cuda()), y.cuda())
+        net.train()
+"""
+    assert hits(text)["dataloader.pin-memory-off"] == [4]
