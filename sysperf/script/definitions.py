@@ -33,7 +33,7 @@ class Definitions:
         self.tree = tree
         self.functions = {function.name: function for function in tree.functions}
         self.classes = {node.name: node for node in tree.of(ast.ClassDef)}
-        self.modules, self.imported = needless.imports(tree.module)
+        self.modules, self.imported = needless.imports(tree)
         self.foreign = {
             (alias.asname or alias.name).partition(".")[0]
             for node in tree.of(ast.Import, ast.ImportFrom)
@@ -43,6 +43,7 @@ class Definitions:
         self._changes: dict[str, dict[ast.AST, None]] = {}
         """Each place once, however many other names lead there."""
         self.calls: dict[str, list[ast.Call]] = {}
+        self.names: dict[str, list[ast.Name]] = {}
         self._assigned: dict[ast.Assign, dict[ast.AST, ast.expr]] = {}
         """What the assignment that was asked about last gives its targets."""
         self._models: set[str] = set()
@@ -137,6 +138,7 @@ class Definitions:
 
     def _collect(self) -> None:
         for name in self.tree.of(ast.Name):
+            self.names.setdefault(name.id, []).append(name)
             if isinstance(name.ctx, ast.Store):
                 self._define(name)
         self._note_captures()

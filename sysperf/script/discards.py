@@ -18,7 +18,7 @@ def discards(source: Definitions, statement: ast.stmt) -> bool:
         return True
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
         name, scope = statement.targets[0].id, source.scope_of(statement)
-        uses = [node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == name]
+        uses = [node for node in source.names[name] if scope is source.tree.module or scope in source.tree.ancestors(node)]
         loads = [node for node in uses if isinstance(node.ctx, ast.Load)]
         parents = [source.tree.parents.get(node) for node in loads]
         taken = [node for node in parents if isinstance(node, ast.Subscript)]

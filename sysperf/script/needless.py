@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from sysperf.script.nodes import last_name, root_of
-from sysperf.script.syntax import Function, asked_again
+from sysperf.script.syntax import Function, Tree, asked_again
 from sysperf.startup import lazy
 
 MAX_CHARS = 1 << 17
@@ -76,22 +76,24 @@ def only_reported(text: str, line: int) -> bool:
 class _File:
     """A file that is asked about several of its lines."""
 
-    def __init__(self, module: ast.Module) -> None:
-        self.module = module
-        self.functions = [node for node in ast.walk(module) if isinstance(node, Function)]
+    def __init__(self, tree: Tree) -> None:
+        self.module = tree.module
+        self.functions = tree.functions
+        self.by_name = {node.name: node for node in tree.functions}
+        self.modules, self.imported = imports(tree)
         self._followers: dict[ast.AST, _Follower] = {}
 
     def follower(self, scope: ast.Module | Function) -> _Follower:
         """Return the one that follows the values of a function."""
         if scope not in self._followers:
-            self._followers[scope] = _Follower(self.module, scope)
+            self._followers[scope] = _Follower(self, scope)
         return self._followers[scope]
 
 
 @functools.lru_cache(maxsize=4)
 def _file(text: str) -> _File | None:
     tree = asked_again(text)
-    return _File(tree.module) if tree is not None else None
+    return _File(tree) if tree is not None else None
 
 
 def _ends(file: _File, line: int) -> bool:
@@ -106,10 +108,10 @@ def _ends(file: _File, line: int) -> bool:
 class _Follower:
     """Follows values through one function, or the top level of a file."""
 
-    def __init__(self, module: ast.Module, scope: ast.Module | Function) -> None:
-        self._functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
+    def __init__(self, file: _File, scope: ast.Module | Function) -> None:
+        self._functions = file.by_name
         self._pure: dict[str, bool] = {}
-        self._modules, self._imported = imports(module)
+        self._modules, self._imported = file.modules, file.imported
         self._scope = scope
         own = list(_own(scope))
         self._elsewhere = _nested_names(own) | {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
@@ -217,14 +219,20 @@ class _Follower:
         return True
 
 
-def imports(module: ast.Module) -> tuple[set[str], set[str]]:
+def imports(tree: Tree) -> tuple[set[str], set[str]]:
     """The names of modules, and of functions of modules, that compute and change nothing of a program."""
-    modules, functions = set[str](), set[str]()
-    for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            modules |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names if _COMPUTES.match(alias.name)}
-        elif isinstance(node, ast.ImportFrom) and node.module and _COMPUTES.match(node.module):
-            functions |= {alias.asname or alias.name for alias in node.names}
+    modules = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in tree.of(ast.Import)
+        for alias in node.names
+        if _COMPUTES.match(alias.name)
+    }
+    functions = {
+        alias.asname or alias.name
+        for node in tree.of(ast.ImportFrom)
+        if node.module and _COMPUTES.match(node.module)
+        for alias in node.names
+    }
     return modules | functions, functions
 
 
