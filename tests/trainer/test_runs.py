@@ -136,10 +136,10 @@ def test_nsight_systems_sees_the_steps_of_each_rung(data: Path, tmp_path: Path) 
     arguments = ("--size", "tiny", "--cache", str(data))
     request = Request(python=TORCH_PYTHON, arguments=arguments, traces_with="nsys", folder=str(tmp_path / "traces"))
     traced = traces.take(Trainer(request), ("fused-optimizer",), 0)
+    assert traced.problem == ""
     with contextlib.closing(sqlite3.connect(traced.path)) as export:
         ranges = dict(export.execute("SELECT value, count(*) FROM NVTX_EVENTS JOIN StringIds ON id = textId GROUP BY value"))
 
-    assert traced.problem == ""
     assert ranges == dict.fromkeys(("step", "data", "forward", "backward", "optimizer"), traces.STEPS)
 
 
