@@ -138,7 +138,6 @@ class Running:
         environ = {
             **os.environ,
             "PYTHONPATH": path,
-            "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_CONFIG_HOME": str(folder / "config"),
         }
         environ = {name: value for name, value in environ.items() if name not in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")}

@@ -56,7 +56,7 @@ def test_without_torch_the_rest_is_measured(tmp_path: Path) -> None:
         (("--compare", "/nothing"), "No such file"),
         (("--compare", "/dev/null"), "no record of ceilings"),
         (("--only", "storage", "--folder", "/nothing"), "No such file"),
-        (("--only", "start", "--python", "/nothing/python"), ""),
+        (("--only", "start", "--runs", "1", "--python", "/nothing/python"), ""),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, argv: tuple[str, ...], message: str) -> None:

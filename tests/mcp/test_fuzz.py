@@ -17,9 +17,10 @@ from sysperf.mcp import pages, tools
 from sysperf.mcp.pages import Answer
 from sysperf.mcp.tools import Allowed
 from tests.fuzzing import fuzz
+from tests.mcp import NEEDS_SDK
 from tests.mutation import VALUES, damaged_bytes
 
-pytest.importorskip("mcp", reason="no SDK of the Model Context Protocol: pip install mcp")
+pytestmark = NEEDS_SDK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDS = ("area", "cursor", "folder", "limit", "min_severity", "name", "node", "of_class", "path", "pid", "rule", "rules", "seconds", "top")

@@ -18,8 +18,9 @@ from sysperf.mcp.answers import inside
 from sysperf.mcp.tools import Allowed
 from sysperf.model.errors import UsageError
 from tests.fleet.machines import node, planted, write
+from tests.mcp import NEEDS_SDK
 
-mcp = pytest.importorskip("mcp", reason="no SDK of the Model Context Protocol: pip install mcp")
+pytestmark = NEEDS_SDK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACE = ROOT / "tests/traces/hta_cpu_only.json.gz"
@@ -170,7 +171,6 @@ def test_only_allowed_files(tmp_path: Path) -> None:
 )
 def test_what_is_not_offered_is_refused(name: str, given: dict[str, Any]) -> None:
     """An error in words, and the server goes on."""
-    pytest.importorskip("mcp")
     from sysperf.mcp import server
 
     offered = {tool.name: tool for tool in tools.tools(Allowed())}

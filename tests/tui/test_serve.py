@@ -163,12 +163,18 @@ def test_another_name_for_this_host_is_refused(served: Served, host: str) -> Non
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://{host}", "http://localhost", "", None])
-def test_a_web_socket_of_another_page_is_refused(alone: Served, origin: str | None) -> None:
+def test_a_web_socket_of_another_page_is_refused(served: Served, origin: str | None) -> None:
     """Even with the cookie, only a page of ours may open one; a web socket without Origin is no browser's."""
-    folder, cookie = entered(alone)
-    said = {} if origin is None else {"Origin": origin.format(host=alone.host)}
+    folder, cookie = entered(served)
+    said = {} if origin is None else {"Origin": origin.format(host=served.host)}
 
-    assert ask(alone.host, f"{folder}ws", {**UPGRADE, **cookie, **said}).status == 403
+    assert ask(served.host, f"{folder}ws", {**UPGRADE, **cookie, **said}).status == 403
+
+
+def test_a_web_socket_of_our_page_is_opened(alone: Served) -> None:
+    """With the cookie and our origin, as a browser asks."""
+    folder, cookie = entered(alone)
+
     assert ask(alone.host, f"{folder}ws", {**UPGRADE, **cookie, "Origin": alone.origin}).status == 101
 
 
