@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,6 +116,7 @@ def _torch(facts: dict[str, Any]) -> dict[str, Any]:
     return {**facts, "installs": [{"site_packages": "", "manager": "other", **install} for install in facts["installs"]]}
 
 
+@functools.cache
 def server() -> Report:
     """Eight H100, the third held by its power limit, the sixth slowed by heat; four ranks; two sockets."""
     hot = {**gpus.H100, "DeviceGetCurrentClocksEventReasons": 0x44, "DeviceGetClockInfo,1": 1_200, "DeviceGetTemperature,0": 86}
@@ -169,6 +171,7 @@ def few_workers(pid: int) -> Finding:
     )  # fmt: skip
 
 
+@functools.cache
 def box() -> Report:
     """Two sockets with hyper-threads, two offline CPUs, a memory-only node, no GPU, one program on remote memory."""
     machine = snapshot(
@@ -194,6 +197,7 @@ def box() -> Report:
     return reports.report(*wrong, machine=_at_start(machine))
 
 
+@functools.cache
 def laptop() -> Report:
     """A small machine without GPU, PyTorch program or pressure files."""
     machine = snapshot(
@@ -207,6 +211,7 @@ def laptop() -> Report:
     return reports.report(machine=_at_start(machine), passed=74)
 
 
+@functools.cache
 def dying() -> Report:
     """Two RTX 4090: one was lost, the other is slowed by hardware and has half of its lanes."""
     sick = {**gpus.RTX, "DeviceGetCurrentClocksThrottleReasons": 0x48, "DeviceGetUtilizationRates": {"gpu": 99, "memory": 10},
