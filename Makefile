@@ -4,6 +4,9 @@ PYTHON ?= python3
 RUN    := .venv/bin
 DEV    := .venv-dev/bin
 
+# Some machines set it: plugins and sysperf would be compiled anew by each worker.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: audit test test-machines test-programs clinic fuzz lint docs generated bench clean
 
 audit: .venv/.ready

@@ -32,6 +32,29 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONUNBUFFERED", None)
 """Few users set it: with it, tests would not see what is shown too late."""
 
+IN_MEMORY, ROOM_BYTES = "/dev/shm", 4 << 30
+EVERYDAY = "not slow"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`tmp_path` lies in memory: on a disk a tenth of the CPU time writes, syncs and removes files, and tests wait for it longer.
+
+    Whole systems, which the slow tests start, are too large for that, and may not be started from there.
+    """
+    if EVERYDAY in config.option.markexpr and has_room(IN_MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
+
+
+def has_room(folder: str) -> bool:
+    """Whether a folder takes the files of all tests, and lets the programs among them run."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return False
+    may_run = not status.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(folder, os.W_OK | os.X_OK)
+    return may_run and status.f_bavail * status.f_frsize >= ROOM_BYTES
+
+
 Files = dict[str, str | bytes | OSError]
 MakeMachine = Callable[..., Host]
 
@@ -81,7 +104,13 @@ class Dict(LinkResolver):
 
     @functools.cached_property
     def _parents(self) -> frozenset[str]:
-        return frozenset(str(folder) for name in (*self.files, *self.links) for folder in PurePath(name).parents)
+        return frozenset().union(*map(_folders_above, self.files), *map(_folders_above, self.links))
+
+
+@functools.cache
+def _folders_above(path: str) -> frozenset[str]:
+    """The folders that a path lies in; thousands of machines have the same ones."""
+    return frozenset(str(folder) for folder in PurePath(path).parents)
 
 
 COUNTS = "counts"
