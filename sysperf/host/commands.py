@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Collection, Generator, Sequence
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ def output(argv: Sequence[str], what: str, seconds: float, uid: int | None = Non
 @contextlib.contextmanager
 def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen[bytes], None, None]:
     """A process and all of its session, killed at the end. Ctrl-C is held back until it is known which process there is to kill."""
+    _go_on(argv)
     gid, home = _account(os.geteuid() if uid is None else uid)
     become = {} if uid in (None, os.geteuid()) else {"user": uid, "group": gid, "extra_groups": []}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -121,9 +123,10 @@ def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         raise
     with process:
-        _running[process.pid] = threading.get_ident()
+        _running[process.pid] = threading.current_thread()
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a Ctrl-C that came meanwhile is raised here
+            _go_on(argv)
             yield process
         finally:
             del _running[process.pid]
@@ -131,12 +134,20 @@ def _started(argv: Sequence[str], uid: int | None) -> Generator[subprocess.Popen
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-_running: dict[int, int] = {}
+_running: dict[int, threading.Thread] = {}
 """Commands, and the thread that waits for each; none of them is reaped while it is in here."""
+_stopped: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
-def stop(threads: Collection[int]) -> None:
-    """Kill the commands that these threads wait for: those get an error."""
+def _go_on(argv: Sequence[str]) -> None:
+    """Raise OSError in a thread that was stopped, be it between the start of its command and the note that it runs."""
+    if threading.current_thread() in _stopped:
+        raise OSError(f"{os.path.basename(argv[0])} was stopped")
+
+
+def stop(threads: Collection[threading.Thread]) -> None:
+    """Kill the commands that these threads wait for: those get an error, and start no other command."""
+    _stopped.update(threads)
     for pid, thread in tuple(_running.items()):
         if thread in threads:
             with contextlib.suppress(ProcessLookupError):

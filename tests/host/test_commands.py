@@ -178,6 +178,27 @@ def test_a_probe_answers_with_its_last_line() -> None:
     assert host.probe("/nonexistent/python", "x", "") is None
 
 
+def test_a_thread_that_was_stopped_starts_no_command(tmp_path: Path) -> None:
+    """Be it about to: on a busy machine it comes to that long after whoever stopped it has gone."""
+    said, go = list[str](), threading.Event()
+
+    def late() -> None:
+        go.wait(60)
+        try:
+            commands.output(("touch", str(tmp_path / "started")), "touch", 60)
+        except OSError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    commands.stop([thread])
+    go.set()
+    thread.join(60)
+
+    assert said == ["touch was stopped"]
+    assert not (tmp_path / "started").exists()
+
+
 def test_the_commands_of_some_threads_are_stopped_and_others_go_on() -> None:
     """They would keep who waits for these threads until they end by themselves."""
     problems: list[str] = []
@@ -193,8 +214,7 @@ def test_the_commands_of_some_threads_are_stopped_and_others_go_on() -> None:
     other.start()
     while len(commands._running) < 2:
         time.sleep(0.01)
-    assert stopped.ident
-    commands.stop([stopped.ident])
+    commands.stop([stopped])
     stopped.join(60)
     other.join(60)
 

@@ -60,10 +60,10 @@ class ParallelLooks(Generic[Key, Found]):
         return [key for key, thread in self._threads.items() if thread.is_alive()]
 
     def _end(self) -> None:
-        """Kill samplers until no look runs: one may start its next command after the first was killed."""
+        """Kill samplers, and wait until no look runs."""
         end = time.monotonic() + UNWIND_S
         while self.pending and time.monotonic() < end:
-            commands.stop([thread.ident for thread in self._threads.values() if thread.ident is not None])
+            commands.stop(self._threads.values())
             self._join(0.05)
 
     def _join(self, seconds: float) -> None:
