@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -154,14 +156,21 @@ def test_deep_looks_twice_at_a_real_program(tmp_path: Path, monkeypatch: pytest.
     assert any(source.path == second.CALL for source in host.sources)
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder where temporary files lie, unless that is in memory, too; `tmp_path` may be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @needs_system_calls
-def test_a_main_thread_that_syncs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_main_thread_that_syncs_is_seen(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is within fsync(2) at many looks, on a disk that takes milliseconds for it; we never are."""
-    if subprocess.run(["stat", "-f", "-c", "%T", str(tmp_path)], capture_output=True, text=True, check=True).stdout.strip() == "tmpfs":
+    if subprocess.run(["stat", "-f", "-c", "%T", str(on_disk)], capture_output=True, text=True, check=True).stdout.strip() == "tmpfs":
         pytest.skip("a tmpfs confirms at once: fsync cannot be waited for here")
     monkeypatch.setattr(second, "WINDOW_S", 2.0)
     code = "import os, sys\nfile = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_APPEND)\nprint(flush=True)\nwhile True: os.write(file, b'x' * 4096); os.fsync(file)"
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE) as program:
+    with subprocess.Popen([sys.executable, "-c", code, str(on_disk / "log")], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         program.stdout.readline()
         samples = second.sample([program.pid, os.getpid()])
