@@ -130,6 +130,8 @@ class Demo:
                 self._judge(terms, publish)
 
     def _judge(self, terms: Terms, publish: Publish) -> None:
+        if self._stop.is_set():  # the folder of the demo may be gone
+            return
         judged = judge_snapshot(self._now(), terms)
         known = tuple(outcome for outcome in judged.outcomes if outcome.state != "unknown")  # not all of the server was recorded
         report = msgspec.structs.replace(judged, outcomes=known, tally=msgspec.structs.replace(judged.tally, unknown=0))
