@@ -54,6 +54,7 @@ class Bindings:
         self._updates: dict[str, list[ast.Call]] = {}
         self.held: dict[tuple[ast.AST, str], list[ast.expr]] = {}
         """What is put into a list or a dictionary after it was made."""
+        self.holding: set[str] = set()
         self.augmented = {dotted(statement.target) for statement in tree.of(ast.AugAssign)}
         self.differentiated: set[str] = set()
         """Names of what a backward pass begins at."""
@@ -128,6 +129,7 @@ class Bindings:
 
     def _hold(self, node: ast.AST, name: str, value: ast.expr) -> None:
         known = self.held.setdefault((self.scope(node, name), name), []) if name else []
+        self.holding.add(name)
         if len(known) < MAX_BINDINGS:
             known.append(value)
 

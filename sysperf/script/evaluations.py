@@ -129,7 +129,10 @@ class Evaluations(Steps):
     @cached_property
     def _turns_off(self) -> bool:
         """Whether the file turns gradients off anywhere."""
-        return any(last_name(node) in _NO_GRAD for node in self._tree.of(ast.Attribute, ast.Name))
+        statements: list[ast.With | ast.AsyncWith] = [*self._tree.of(ast.With), *self._tree.of(ast.AsyncWith)]
+        around = [item.context_expr for each in statements for item in each.items]
+        around += [each for function in self._tree.functions for each in function.decorator_list]
+        return any(_is_no_grad(each) for each in around)
 
     def _is_without_gradients(self, call: ast.AST) -> bool:
         """Whether a `with` or a decorator around a call turns gradients off."""
@@ -137,7 +140,7 @@ class Evaluations(Steps):
         for parent in self._tree.ancestors(call):
             around += [item.context_expr for item in parent.items] if isinstance(parent, ast.With | ast.AsyncWith) else []
             around += parent.decorator_list if isinstance(parent, Function) else []
-        return any(last_name(each.func if isinstance(each, ast.Call) else each) in _NO_GRAD for each in around)
+        return any(_is_no_grad(each) for each in around)
 
     def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop calls a model, and does not go over several."""
@@ -158,6 +161,10 @@ class Evaluations(Steps):
         whole = method is not None and (method.attr == "forward" or LOSS_METHODS.fullmatch(method.attr))
         called = method.value if method is not None and whole else call.func
         return self._values.is_a(called, "model", "lightning")
+
+
+def _is_no_grad(node: ast.expr) -> bool:
+    return last_name(node.func if isinstance(node, ast.Call) else node) in _NO_GRAD
 
 
 def _counts(loop: ast.For | ast.AsyncFor) -> bool:

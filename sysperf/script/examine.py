@@ -102,7 +102,7 @@ def _device(file: File, frameworks: tuple[str, ...]) -> str:
     texts = (node.value for node in file.tree.of(ast.Constant) if isinstance(node.value, str))
     if any(text == "cuda" or text.startswith("cuda:") for text in texts):
         return "cuda"
-    if "torch.cuda" in file.names.imports.values() or any(node.attr in ("cuda", "local_rank") for node in file.tree.of(ast.Attribute)):
+    if "torch.cuda" in file.names.imports.values() or file.attributes & {"cuda", "local_rank"}:
         return "cuda"
     hooks = any(file.values.base_of(node) in ("lightning", "callback") for node in file.names.classes.values())
     return "chosen" if {"lightning", "accelerate", "deepspeed"} & set(frameworks) or hooks or calls.hands_over(file) else ""

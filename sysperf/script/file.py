@@ -110,5 +110,9 @@ class File:
     @cached_property
     def words(self) -> frozenset[str]:
         """All names and attributes that the file uses."""
-        attributes = {node.attr for node in self.tree.of(ast.Attribute)}
-        return frozenset(attributes | {node.id for node in self.tree.of(ast.Name)})
+        return self.attributes | {node.id for node in self.tree.of(ast.Name)}
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """All attributes that the file uses."""
+        return frozenset(node.attr for node in self.tree.of(ast.Attribute))

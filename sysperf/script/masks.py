@@ -23,9 +23,11 @@ def patterns(file: File) -> Iterator[Pattern]:
         if not isinstance(node.ctx, ast.Load) or not file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
             continue
         masks = isinstance(node.slice, ast.Compare) or any(isinstance(value.origin, ast.Compare) for value in file.values.of(node.slice))
+        if not masks and not _is_named_mask(node.slice):
+            continue
         host = file.values.is_a(node.value, "array") or file.values.is_a(node.slice, "array")
         reduced = is_reduced(file, node)
-        if not host and (masks or (reduced and _is_named_mask(node.slice))):
+        if not host and (masks or reduced):
             key = (file.tree.function_of(node), _mask_of(node.slice))
             if key not in found or (reduced and not found[key][1]):
                 found[key] = (node, reduced)

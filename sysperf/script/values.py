@@ -162,7 +162,7 @@ class Values:
         name = dotted(node)
         bindings = self._names.lookup(node, name) if name else []
         values = [value for binding in bindings for value in self._bound(binding, depth)]
-        if bindings and not values:
+        if bindings and not values and name in self._names.holding:
             values = self._kept(self._names.held_in(node, name), depth)
         if not values and isinstance(node, ast.Attribute):
             values = self._of_a_part(node, depth) or self._told(self._names.outside.attribute(node))
