@@ -38,6 +38,15 @@ MARGIN_S = 5.0
 Reports = list[pytest.TestReport]
 
 
+A_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+"""What follows has no more rights than any user, whoever runs these tests."""
+
+
+def as_a_user() -> tuple[str, ...]:
+    """What a command begins with so that root's rights do not help it: nothing for a user."""
+    return A_USER if os.geteuid() == 0 else ()
+
+
 def real_root(why: str) -> pytest.MarkDecorator:
     """Skip a test for everybody but the machine's root; `why` says what is root's alone."""
     return pytest.mark.skipif(os.geteuid() != 0, reason=f"{AS_ROOT}: {why}")

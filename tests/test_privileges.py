@@ -11,8 +11,6 @@ import pytest
 from tests import privileges
 
 ROOT = Path(__file__).resolve().parent.parent
-A_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-"""Has no more rights than any user, whoever runs these tests."""
 TESTS = """
 import os, subprocess, pathlib, pytest
 
@@ -51,7 +49,7 @@ def test_after():
 """
 
 pytestmark = pytest.mark.skipif(
-    subprocess.run((*A_USER, *privileges.UNSHARE, "--mount", "true"), check=False, capture_output=True).returncode != 0,
+    subprocess.run((*privileges.A_USER, *privileges.UNSHARE, "--mount", "true"), check=False, capture_output=True).returncode != 0,
     reason=f"{privileges.AS_ROOT}, or allow user namespaces (sysctl user.max_user_namespaces)",
 )
 
@@ -73,7 +71,7 @@ def test_a_users_tests_that_need_root_are_told_as_any_other(tmp_path: Path) -> N
         tmp_path / "base",
         tmp_path,
     )
-    done = subprocess.run((*A_USER, *words), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run((*privileges.A_USER, *words), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
     outcomes = dict(line.split()[1::-1] for line in done.stdout.splitlines() if line.startswith(("PASSED", "FAILED")))
     assert {name.rpartition("::")[2]: outcome for name, outcome in outcomes.items()} == {

@@ -24,7 +24,7 @@ from sysperf.injected import FOLDER
 from sysperf.ownership import stranger
 from tests.conftest import fixture_folder
 from tests.invoking import program, sysperf
-from tests.privileges import AS_ROOT, real_root
+from tests.privileges import AS_ROOT, as_a_user, real_root
 
 WRAP = [sys.executable, "-m", "sysperf", "wrap"]
 CPUS = sorted(os.sched_getaffinity(0))
@@ -196,12 +196,13 @@ def test_a_script_that_is_named_without_python_says_how_it_is_run(tmp_path: Path
     assert "python " not in run(str(tmp_path / "missing.py")).stderr
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may search any folder")
 def test_a_folder_of_path_that_may_not_be_searched_hides_nothing(tmp_path: Path) -> None:
     """A name that is nowhere else is not found."""
     (tmp_path / "secret").mkdir(mode=0)
 
-    done = run("no-such-program", env={"PATH": f"{tmp_path / 'secret'}:{os.environ['PATH']}"})
+    argv = (*as_a_user(), sys.executable, "-m", "sysperf", "wrap", "--", "no-such-program")
+    env = {**BASE, "PATH": f"{tmp_path / 'secret'}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
     assert (done.returncode, "not found" in done.stderr) == (127, True)
 
