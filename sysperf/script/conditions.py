@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from sysperf.script.names import Names
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import dotted, item_key, last_name
 from sysperf.script.syntax import within
 from sysperf.script.values import Values
 from sysperf.startup import lazy
@@ -13,8 +13,10 @@ from sysperf.startup import lazy
 _SELDOM = lazy(
     r"(?i)\w*(log|print|debug|anomal|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
     r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
-    r"|\w*_(due|done|finished|ended)|(is_)?(new_|the_)?best|\w*improved|isnan|isinf|smoke_test|fast_dev_run"
+    r"|(\w+_)?(free|empty|clear)_(mem(ory)?|cache)|\w*_(due|done|finished|ended)|(is_)?(new_|the_)?best|\w*improved|isnan|isinf|smoke_test|fast_dev_run"
 )
+_READY = lazy(r"_*(is_|was_|has_been_)?(initi?t?ed|initiali[sz]ed|built|ready|calibrated|setup_done)_*")
+"""What is so from the first round on."""
 _COUNTER = lazy(
     r"(?i)_*(?!\w*optim)(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
 )
@@ -60,7 +62,7 @@ class Conditions:
             return self._comparison(test.left, test.ops[0], test.comparators[0], negated)
         if isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod | ast.BitAnd):  # `if step % 100`: nearly always
             return negated and self._is_every_nth(test)
-        if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+        if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return self._word(test, negated)
         return not negated and (any(_is_remainder(part) for part in within(test)) or self._is_window(test))
 
@@ -70,9 +72,11 @@ class Conditions:
             return False
         return not any(isinstance(bound, ast.Constant) for bound in (test.left, test.comparators[-1]))
 
-    def _word(self, test: ast.Name | ast.Attribute | ast.Call, negated: bool) -> bool:
+    def _word(self, test: ast.Name | ast.Attribute | ast.Call | ast.Subscript, negated: bool) -> bool:
+        if isinstance(test, ast.Subscript):
+            return not negated and any(_SELDOM.fullmatch(word) for word in (item_key(test), last_name(test.value)) if word)
         name = last_name(test.func if isinstance(test, ast.Call) else test)
-        if name in _INFINITE or (name == "training" and isinstance(test, ast.Attribute)):
+        if name in _INFINITE or _READY.fullmatch(name) or (name == "training" and isinstance(test, ast.Attribute)):
             return negated
         if isinstance(test, ast.Name) and (said := self._bound(test)) is not None:
             return self.seldom(said, negated)

@@ -115,6 +115,9 @@ def _counts_others(file: File, rounds: ast.expr, tensor: ast.expr) -> bool:
     given = [binding.value for part in parts for binding in file.names.lookup(part, part.id) if binding.value is not None]
     calls = [part for value in (rounds, *given) for part in within(value) if isinstance(part, ast.Call)]
     counted = [call.args[0] for call in calls if last_name(call.func) == "len" and call.args]
+    own = [dotted(part.value) for part in within(rounds) if isinstance(part, ast.Attribute) and part.attr == "shape"]
+    if own and all(each.startswith("self.") and each != dotted(tensor) for each in own):
+        return True  # the levels of a model, of each of which it gives a tensor
     return bool(counted) and not any(dotted(each) == dotted(tensor) or file.values.is_a(each, *TENSORS) for each in counted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from sysperf.script.bindings import default_of
 from sysperf.script.facts import Transfer
 from sysperf.script.file import File
 from sysperf.script.kinds import DESCRIBING, MADE_ON_CPU, SETTINGS
@@ -135,10 +136,22 @@ def is_written(file: File, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         name = last_name(node.func)
         return all(is_written(file, given) for given in node.args) if name in _LISTING else name not in _OF_ARRAYS
+    if isinstance(node, ast.List | ast.Tuple) and any(_is_handed_in(file, each) for each in node.elts):
+        return False
     if isinstance(node, ast.Name) and _stands_for_written(file, node):
         return True
     owner = dotted(node).rpartition(".")[0]
     return isinstance(node, _WRITTEN) or owner == "self" or bool(SETTINGS.fullmatch(owner)) or file.values.kinds(node) == {"number"}
+
+
+def _is_handed_in(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """Whether a name stands for what a caller of its function gives, which no call of the file shows: ``[timestep]``."""
+    bound = file.names.lookup(node, node.id) if isinstance(node, ast.Name) and depth else []
+    return any(
+        (each.parameter is not None and not file.names.arguments(each.parameter) and default_of(each.parameter) is None)
+        or (isinstance(each.value, ast.Name) and not each.path and not each.element and _is_handed_in(file, each.value, depth - 1))
+        for each in bound
+    )
 
 
 def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:

@@ -771,3 +771,43 @@ def test_the_loss_of_an_evaluation_beside_results_that_are_copied_waits_no_longe
     text = f"{LOADER}model.cuda()\nmodel.eval()\nwith torch.no_grad():\n    for x, y in DataLoader(data, num_workers=4, pin_memory=True):\n"
     text += f"        output = model(x.cuda())\n        losses.append(criterion(output, y.cuda()).cpu().numpy())\n        {kept}\n"
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("asks", "shown"),
+    [
+        ("if debug['isnan']:", False),
+        ("if self.free_memory:", False),
+        ("if not self.initialized:", False),
+        ("if chosen['isolated']:", True),
+        ("if self.initialized:", True),
+    ],
+)
+def test_a_switch_for_faults_or_memory_and_what_is_made_first_are_seldom(asks: str, shown: bool) -> None:
+    """Whoever turns one on knows that it costs."""
+    text = f"{LOADER}def fit(self, chosen, debug):\n    model.cuda()\n    for x, y in loader:\n        {asks}\n            torch.cuda.empty_cache()\n        loss = model(x)\n        loss.backward()\n        optimizer.step()\n"
+    assert ("sync.explicit" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("given", "shown"), [("time", False), ("self.rate", True), ("0.5", True), ("len(x)", True)])
+def test_a_number_that_a_caller_gives_comes_from_the_host(given: str, shown: bool) -> None:
+    """``if not torch.is_tensor(time): time = torch.tensor([time], device=x.device)``."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x, time):\n        return x * torch.tensor([{given}], device=x.device)\n"
+    assert ("transfer.tensor-from-python" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("rounds", "shown"), [("self.strides.shape[0]", False), ("x.shape[0]", True)])
+def test_the_levels_of_a_model_are_a_list(rounds: str, shown: bool) -> None:
+    """It gives one tensor for each of its strides; of the elements of a batch it gives one."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        scores = torch.sigmoid(self.head(x))\n        return [scores[i] * 2 for i in range(4)]\n    def other(self, x):\n        scores = torch.sigmoid(x)\n        for i in range({rounds}):\n            kept = torch.relu(scores[i])\n        return kept\n".replace(
+        "other", "forward"
+    ).replace("forward", "first", 1)
+    assert ("program.element-loop" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("moves", "shown"), [("", False), ("place = torch.device('cuda')\n", True)])
+def test_weights_that_go_to_numpy_are_those_of_a_program_for_cpus(moves: str, shown: bool) -> None:
+    """Where no device is named, a layer that is computed elsewhere lies on the host."""
+    text = f"import torch\n{moves}class Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.zeros(8))\n"
+    text += "    def forward(self, x):\n        return outside(x, self.weight.detach().cpu().numpy())\n"
+    assert ("sync.per-step" in sure(text)) == shown
