@@ -16,8 +16,9 @@ audit: .venv/.ready
 # Three workers a core, since many tests wait for the programs that they start: at least 4, at most 16.
 WORKERS ?= $(shell cores=$$(env -u OMP_NUM_THREADS nproc); echo $$((cores < 2 ? 4 : cores > 5 ? 16 : 3 * cores)))
 
+# Neighbours stay together (worksteal), so that what a file's tests share is made by one worker.
 test: .venv-dev/.ready
-	$(DEV)/pytest -n $(WORKERS) $(TESTS)
+	$(DEV)/pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 # Boots machines with several memory nodes in QEMU, and a real systemd in a container; tries every point of what is sampled otherwise.
 test-machines: .venv-dev/.ready
