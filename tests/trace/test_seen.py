@@ -924,6 +924,30 @@ def test_of_ranks_the_one_that_changed_itself_is_told(tmp_path: Path, capsys: py
     assert "0.00 " not in text.partition("time of a step")[2]
 
 
+def test_a_rank_whose_collectives_are_hidden_may_be_the_one_that_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others wait for it at the end of the step, and it never exchanges alone."""
+
+    def job(folder: Path, slow_us: float) -> list[str]:
+        folder.mkdir()
+        paths = []
+        for rank in range(3):
+            machine, took = Machine(), slow_us if rank == 1 else 1_000
+            for number in range(6):
+                begin = machine.now
+                machine.kernel(took)
+                machine.now = begin + 500
+                machine.kernel(slow_us - (520 if rank == 1 else 480), COLLECTIVES[0], stream=20)
+                machine.now = begin + slow_us + 100
+                machine.range(f"ProfilerStep#{number}", begin)
+            paths.append(of_rank(folder, machine, rank, 3))
+        return paths
+
+    old, new = job(tmp_path / "old", 1_000), job(tmp_path / "new", 1_500)
+
+    assert main(["analyze", *new, "--against", *old]) == 0
+    assert "rank 1, which changed most" in capsys.readouterr().out
+
+
 def test_modules_of_a_program_on_the_cpu_are_a_tree(tmp_path: Path) -> None:
     """By the time of the operators in them."""
 

@@ -86,14 +86,14 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
     alike = len(steps[0]) > 0 and len(steps[1]) > 0
     sides = list(zip((before, after), steps, strict=True))
     times = _times(before, after, middle) if alike else ()
-    exchange = [(row.before_ms, row.after_ms) for row in times if row.what in (EXCHANGE, COMMUNICATION)] or [(None, None)]
+    exchange = next(((row.before_ms, row.after_ms) for row in times if row.what in (EXCHANGE, COMMUNICATION)), (None, None))
     return Comparison(
         before=before.timeline.file,
         after=after.timeline.file,
         rank_before=before.timeline.rank,
         rank_after=after.timeline.rank,
-        own_ms_before=_own(middle[0], exchange[0][0]),
-        own_ms_after=_own(middle[1], exchange[0][1]),
+        own_ms_before=_own(middle[0], exchange[0]),
+        own_ms_after=_own(middle[1], exchange[1]),
         steps_before=len(steps[0]),
         steps_after=len(steps[1]),
         step_ms_before=middle[0],
@@ -101,7 +101,7 @@ def compare(before: Accounting, after: Accounting) -> Comparison:
         difference_ms=interval,
         verdict=_verdict(interval),
         why="" if interval else f"fewer than {MIN_STEPS} steps were found in one of the files",
-        times=times,
+        times=tuple(row for row in times if max(row.before_ms or 0.0, row.after_ms or 0.0) >= LEAST_MS),
         kernels=_kernels([_totals(*side) for side in sides]) if alike else (),
     )
 
@@ -155,8 +155,7 @@ def _times(before: Accounting, after: Accounting, step_ms: list[float | None]) -
     for what, name in (_PARTS if on_device else _CPU_PARTS).items():
         shares = [getattr(rank.figures if on_device else rank.cpu, name, None) for rank in both]
         values = [None if share is None or ms is None else share / 100 * ms for share, ms in zip(shares, step_ms, strict=True)]
-        if any(value is not None and value >= LEAST_MS for value in values):
-            rows.append(Change(what=what, before_ms=values[0], after_ms=values[1], kind=_kind(values[0], values[1])))
+        rows.append(Change(what=what, before_ms=values[0], after_ms=values[1], kind=_kind(values[0], values[1])))
     return tuple(rows)
 
 
