@@ -97,6 +97,13 @@ def test_attention_whose_extent_is_not_told_is_unknown(text: str) -> None:
     assert product("aten::_flash_attention_forward", text) == Product()
 
 
+def test_a_truth_value_is_no_kind_of_mask() -> None:
+    """In old versions of PyTorch, what stands there says whether sums are kept."""
+    old = said([[2, 128, 8, 64]] * 3 + [[]] * 10, [*([""] * 6), "128", "0.", "0", "True", "", "", ""])
+
+    assert product("aten::_efficient_attention_forward", old) == Product()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -108,6 +115,9 @@ def test_attention_whose_extent_is_not_told_is_unknown(text: str) -> None:
         ("aten::relu", said([[8, 16], [16, 4]])),
         ("aten::mm", ""),
         ("aten::mm", "[1"),
+        ("aten::mm", said([[-8, 16], [16, 4]])),
+        ("aten::mm", said([[1e150, 1e150], [1e150, 4]])),
+        ("aten::cudnn_convolution", said([[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", f"[{'9' * 400}, 3]", "[2, 2]", "[1, 1]"])),
     ],
 )
 def test_what_the_file_does_not_tell_is_unknown(name: str, text: str) -> None:

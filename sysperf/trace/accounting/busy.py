@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import TINY_KERNEL_NS, DeviceTime
 from sysperf.trace.accounting.nesting import Threads
-from sysperf.trace.accounting.products import WIDTHS, Inputs, product
+from sysperf.trace.accounting.products import MAX_COUNT, WIDTHS, Inputs, product
 from sysperf.trace.device_facts import BusyRow
 from sysperf.trace.intervals import median
 from sysperf.trace.peaks import bandwidth_gb_s, dense_16bit
@@ -113,9 +113,10 @@ def _bytes(inputs: Inputs) -> int:
     """What an elementwise operator reads, and writes as much as its largest input; 0: unknown."""
     try:
         sizes = list(_sizes(inputs))
-        return sum(sizes) + max(sizes, default=0)
+        moved = sum(sizes) + max(sizes, default=0)
     except (TypeError, OverflowError):
         return 0
+    return moved if 0 <= moved < MAX_COUNT else 0
 
 
 def _sizes(inputs: Inputs) -> Iterator[int]:

@@ -51,13 +51,15 @@ _ATTENTION = {
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Attention(1, 13, 8),
 }
 """As their schemas say."""
-_CAUSAL = {"True": 2, "False": 1, "1": 2, "2": 2, "0": 1}
-"""By how much less a causal one computes; the kinds of masks of memory-efficient attention are numbers."""
+_CAUSAL, _MASKS = {"True": 2, "False": 1}, {"1": 2, "2": 2, "0": 1}
+"""By how much less a causal one computes. Memory-efficient attention has kinds of masks, and its old versions a truth value there."""
 _WINDOWS = {"aten::_flash_attention_forward": 11, "aten::_flash_attention_backward": 15, "aten::_efficient_attention_forward": 13,
             "aten::_efficient_attention_backward": 18}  # fmt: skip
 """Where the length stands at which a sliding window ends."""
 BACKWARD_PRODUCTS = 2.5
 """Five products, one of them the scores again, where the forward pass has two."""
+MAX_COUNT = 1 << 63
+"""No operator of today has so many operations, or bytes; a file may say anything."""
 
 
 class Product(NamedTuple):
@@ -88,18 +90,22 @@ class Inputs(NamedTuple):
 
 
 def product(name: str, text: str) -> Product:
-    """A product or a convolution, by what `Timeline.shapes` says of it; nothing of another operator, or where that does not tell."""
-    inputs = Inputs.of(text)
+    """What `Timeline.shapes` says of one of them; nothing of another operator, or where that does not tell."""
     try:
-        if name in PRODUCTS:
-            return _of_matrices(name, inputs)
-        if name == _BACKWARD:
-            return _backward(inputs)
-        if name in _ATTENTION:
-            return _attention(name, _ATTENTION[name], inputs)
-        return _convolution(name, inputs) if name in _FORWARD or name in _TRANSPOSED else Product()
+        found = _product(name, Inputs.of(text))
     except (TypeError, ValueError, LookupError, ArithmeticError):
         return Product()
+    return found if 0 <= found.flop < MAX_COUNT and 0 <= found.bytes < MAX_COUNT else Product()
+
+
+def _product(name: str, inputs: Inputs) -> Product:
+    if name in PRODUCTS:
+        return _of_matrices(name, inputs)
+    if name == _BACKWARD:
+        return _backward(inputs)
+    if name in _ATTENTION:
+        return _attention(name, _ATTENTION[name], inputs)
+    return _convolution(name, inputs) if name in _FORWARD or name in _TRANSPOSED else Product()
 
 
 def _of_matrices(name: str, inputs: Inputs) -> Product:
@@ -136,7 +142,7 @@ def _attention(name: str, at: _Attention, inputs: Inputs) -> Product:
     """Scores and their product with the values; nothing of sequences of several lengths, of windows, and of queries that only end alike."""
     query, key, value = (_sizes(inputs.shapes[at.query + place]) for place in range(3))
     sequence, window = 3 - at.heads, _WINDOWS.get(name)
-    less = _CAUSAL[str(inputs.values[at.causal])]
+    less = (_MASKS if "efficient" in name else _CAUSAL)[str(inputs.values[at.causal])]
     several = at.lengths >= 0 and inputs.shapes[at.lengths]
     if len(query) != 4 or several or (window is not None and inputs.values[window : window + 1] not in ([], [""], ["-1"])):
         return Product()
