@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.trace.accounting.products import Product, product
+from sysperf.trace.peaks import bandwidth_gb_s, dense_16bit
 
 from .labelled import analyzed
 from .synthetic import Machine, steps
@@ -162,3 +163,24 @@ def test_convolutions_have_their_share_of_the_peak(tmp_path: Path) -> None:
     assert (row.operator, row.shapes, row.bound) == ("aten::convolution_backward", "64×256×56×56, 64×256×56×56, 256×256×3×3", "compute")
     assert row.tflops == pytest.approx(200, rel=0.02)
     assert row.peak_pct == pytest.approx(100 * 200 / 312, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak", "bandwidth"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 312, 2039),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None, None),
+        ("NVIDIA RTX A1000", None, None),
+        ("NVIDIA RTX A4000", None, None),
+        ("NVIDIA GB200", 2500, 8000),
+        ("NVIDIA GH200 480GB", 989, 4000),
+        ("NVIDIA GeForce RTX 4090", 165.2, 1008),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
+        ("NVIDIA GeForce RTX 3080 Ti", None, None),
+        ("AMD Instinct MI250X", 191.5, 1638),
+        (None, None, None),
+    ],
+)
+def test_a_peak_is_that_of_the_device_and_of_none_with_a_longer_name(name: str | None, peak: float | None, bandwidth: float | None) -> None:
+    """A part of a device, or one of a laptop, would reach a share that it does not have."""
+    assert (dense_16bit(name), bandwidth_gb_s(name)) == (peak, bandwidth)
