@@ -281,7 +281,7 @@ class Stacks(Record, kw_only=True):
     unoptimized: Annotated[
         float, activity("backward passes through models whose weights no optimizer has, by their part of forward passes")
     ] = 0.0
-    singles: Annotated[float, activity("a line of a loop calls a model for one row, and needs nothing of the rows before")] = 0.0
+    singles: Annotated[float, activity("a line of a loop calls a model for one row, and gives it nothing of the rows before")] = 0.0
     own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0
     image_decode: Annotated[
         float,

@@ -10,10 +10,15 @@ from sysperf.script.definitions import called
 from sysperf.script.depends import Depends
 from sysperf.script.keys import Key
 from sysperf.script.nodes import root_of
+from sysperf.script.syntax import Function
+from sysperf.startup import lazy
 
 MAX_FOLLOWED = 60
 _Parts = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
 _RESHAPES = ("view", "reshape")
+_LEARNS = frozenset(("backward", "zero_grad", "grad"))
+_BATCHES = lazy(r"(?i)loader|batch|chunk|split|\bdl\b|_dl\b")
+"""Names of what gives several rows at once, and of what it gives."""
 
 
 def one_row_at_a_time(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
@@ -27,42 +32,105 @@ def one_row_at_a_time(source: Depends, graph: flows.Flows, statement: ast.stmt) 
 
 
 def _may_be_a_model(source: Depends, call: ast.Call) -> bool:
-    root = root_of(call.func)
+    root, name = root_of(call.func), called(call)
     is_library = isinstance(root, ast.Name) and root.id in source.modules and not source.definitions(root)
-    return not (is_library or needless.is_pure(called(call)) or (isinstance(call.func, ast.Name) and call.func.id in needless.BUILTINS))
+    is_builtin = isinstance(call.func, ast.Name) and name in needless.BUILTINS
+    return not (is_library or is_builtin or needless.is_pure(name) or needless.changes(name) or "learn" in name)
 
 
 def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: ast.Call, own: set[str], around: ast.AST) -> bool:
-    leaves, values = _followed(source, around, own, call)
-    bodies = [part for function in graph.named(called(call)) for part in function.body if function.name not in ("forward", "__call__")]
-    if not any(_makes_one(node) for part in (*values, *bodies) for node in ast.walk(part)):
+    if _depends(source, around, own, call.func) or _learns(graph, around) or _keeps_a_state(graph, call):
+        return False
+    given = [*call.args, *(word.value for word in call.keywords)]
+    rows = [_depends(source, around, own, part) for part in given]
+    if (
+        not rows
+        or not rows[0]
+        or not all(_is_one(source, graph, around, own, call, part) for part, row in zip(given, rows, strict=True) if row)
+    ):
         return False
     made = {graph.key_of(node) for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     reached = graph.reached(made | _filled(graph, statement))
-    names = {name.id for leaf in leaves for name in ast.walk(leaf) if isinstance(name, ast.Name)}
-    return not names.isdisjoint(own) and all(_is_its_own(source, graph, leaf, around, own, reached) for leaf in leaves)
+    leaves = [leaf for part in given for leaf in _followed(source, around, own, part)[0]]
+    return all(_is_its_own(source, graph, leaf, around, own, reached) for leaf in leaves)
+
+
+def _depends(source: Depends, around: ast.AST, own: set[str], part: ast.AST) -> bool:
+    """Whether something is made of what the loop counts by."""
+    return not _names(_followed(source, around, own, part)[0]).isdisjoint(own)
+
+
+def _is_one(source: Depends, graph: flows.Flows, around: ast.AST, own: set[str], call: ast.Call, given: ast.expr) -> bool:
+    """Whether an argument is made a batch of one row, before the call or in a function of the file that is called."""
+    values = _followed(source, around, own, given)[1]
+    if any((row := _row(node)) is not None and _depends(source, around, own, row) for value in values for node in ast.walk(value)):
+        return True
+    functions = [one for one in graph.named(called(call)) if one.name not in ("forward", "__call__")]
+    return any(_row_of_a_parameter(function) for function in functions)
+
+
+def _row_of_a_parameter(function: Function) -> bool:
+    """Whether a function with one parameter makes a batch of one of it."""
+    taken = [one.arg for one in (*function.args.args, *function.args.kwonlyargs) if one.arg not in ("self", "cls")]
+    rows = (_row(node) for part in function.body for node in ast.walk(part))
+    return len(taken) == 1 and any(row is not None and taken[0] in _names([row]) for row in rows)
+
+
+def _learns(graph: flows.Flows, around: ast.AST) -> bool:
+    """Whether each round makes gradients: a model that learns of each row needs the rows one by one."""
+    return any(
+        called(node) in _LEARNS for part in _with_functions(graph, [around]) for node in ast.walk(part) if isinstance(node, ast.Call)
+    )
+
+
+def _keeps_a_state(graph: flows.Flows, call: ast.Call) -> bool:
+    """Whether what is called may keep something of a row for the next: `self.hidden = ...`."""
+    waiting = [*graph.named(called(call)), *graph.named("forward"), *graph.named("__call__")]
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        for part in _with_functions(graph, waiting)
+        for node in ast.walk(part)
+    )
+
+
+def _with_functions(graph: flows.Flows, parts: Iterable[ast.AST]) -> list[ast.AST]:
+    """Parts of a file, and all functions of it that they call by name."""
+    found = list(parts)
+    for part in found:  # it grows meanwhile
+        calls = (node for node in ast.walk(part) if isinstance(node, ast.Call))
+        found += [one for call in calls for one in graph.named(called(call)) if one.name != "__init__" and one not in found]
+    return found
 
 
 def _loops(source: Depends, statement: ast.stmt, call: ast.Call) -> Iterable[tuple[set[str], ast.AST]]:
     """The comprehension around a call and the loop around its statement, with the names that they count by."""
     for parent in source.tree.ancestors(call):
-        if isinstance(parent, _Parts):
+        if isinstance(parent, _Parts) and not any(_gives_batches(source, part) for part in parent.generators):
             yield _names(part.target for part in parent.generators), parent
         if isinstance(parent, ast.stmt):
             break
-    if isinstance(loop := source.loop_of(statement), ast.For):
+    if isinstance(loop := source.loop_of(statement), ast.For) and not _gives_batches(source, loop):
         yield _names([loop.target]), loop
+
+
+def _gives_batches(source: Depends, loop: ast.For | ast.comprehension) -> bool:
+    """Whether a loop goes over batches: what a loader gives, or parts of a tensor."""
+    names = [node for node in ast.walk(loop.iter) if isinstance(node, ast.Name)]
+    made = [one.value for name in names for one in source.definitions(name) if one.value is not None]
+    return any(_BATCHES.search(ast.unparse(part)) for part in (loop.target, loop.iter)) or any(
+        "DataLoader" in ast.unparse(part) for part in made
+    )
 
 
 def _names(parts: Iterable[ast.AST]) -> set[str]:
     return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
-def _followed(source: Depends, around: ast.AST, own: set[str], call: ast.Call) -> tuple[list[ast.expr], list[ast.AST]]:
-    """What arguments are made of, back to what the loop counts by and what is made outside of it; and all values on the way."""
+def _followed(source: Depends, around: ast.AST, own: set[str], part: ast.AST) -> tuple[list[ast.expr], list[ast.AST]]:
+    """What something is made of, back to what the loop counts by and what is made outside of it; and all values on the way."""
     leaves: list[ast.expr] = []
     values: list[ast.AST] = []
-    waiting: list[ast.AST] = [*call.args, *(word.value for word in call.keywords)]
+    waiting: list[ast.AST] = [part]
     while waiting and len(values) < MAX_FOLLOWED:
         value = waiting.pop()
         values.append(value)
@@ -89,23 +157,24 @@ def _whole(source: Depends, name: ast.Name) -> ast.expr:
     return whole
 
 
-def _makes_one(node: ast.AST) -> bool:
-    """Whether it gives a row the dimension of a batch: `x[None]`, `x[i : i + 1]`, `x.unsqueeze(0)`, `x.view(1, -1)`, `tensor([x])`."""
+def _row(node: ast.AST) -> ast.AST | None:
+    """What is given the dimension of a batch: in `x[None]`, `x[i : i + 1]`, `x.unsqueeze(0)`, `x.view(1, -1)`, `tensor([x])`."""
     if isinstance(node, ast.Subscript):
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        return _is(first, None) or (isinstance(first, ast.Slice) and _is_one_long(first))
+        return node if _is(first, None) or (isinstance(first, ast.Slice) and _is_one_long(first)) else None
     if not isinstance(node, ast.Call):
-        return False
+        return None
     name, given = called(node), [*node.args, *(word.value for word in node.keywords)]
     if name in ("unsqueeze", "expand_dims"):
-        return any(_is(part, 0) for part in given)
+        return node if any(_is(part, 0) for part in given) else None
     if name in _RESHAPES:
-        return len(given) > 1 and _is(given[0], 1) and not _is(given[1], 1)
-    return name in ("tensor", "as_tensor", "stack", "array") and bool(given) and isinstance(given[0], ast.List) and _has_one(given[0])
+        return node if len(given) > 1 and _is(given[0], 1) and not _is(given[1], 1) else None
+    makes = name in ("tensor", "as_tensor", "stack", "array") and bool(given) and _has_one(given[0])
+    return given[0] if makes else None
 
 
-def _has_one(made: ast.List) -> bool:
-    return len(made.elts) == 1 and not isinstance(made.elts[0], ast.Starred | ast.Constant)
+def _has_one(made: ast.expr) -> bool:
+    return isinstance(made, ast.List) and len(made.elts) == 1 and not isinstance(made.elts[0], ast.Starred | ast.Constant)
 
 
 def _is(part: ast.AST | None, value: object) -> bool:

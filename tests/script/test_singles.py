@@ -77,3 +77,57 @@ def test_rows_that_need_nothing_of_each_other(loop: tuple[str, ...]) -> None:
 def test_rounds_that_need_the_one_before_or_have_whole_batches(loop: tuple[str, ...]) -> None:
     """What is the same in each round may be drawn by chance in the model."""
     assert "singles" not in of(*loop)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("for x, y in zip(rows, labels):", "    loss(policy(x.unsqueeze(0)), y).backward()", "    opt.step()"),
+        ("for i in range(9):", "    loss(policy(rows[i : i + 1]), labels[i]).backward()"),
+        ("for x in rows:", "    agent.learn(x[None])"),
+    ],
+)
+def test_a_model_that_learns_of_each_row_needs_them_one_by_one(loop: tuple[str, ...]) -> None:
+    """One call for all rows would be another training."""
+    assert "singles" not in of(*loop)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("for x, y in loader:", "    z = policy(x, torch.arange(9).unsqueeze(0))"),
+        ("for x, mask in pairs:", "    z = policy(x, mask.unsqueeze(0))"),
+        ("for x in batches:", "    z = policy(x.unsqueeze(0))"),
+        ("for t in range(9):", "    z = policy(rows, torch.tensor([t]))"),
+        ("for level in levels:", "    z = policy(query.unsqueeze(0), level)"),
+        ("for scale in (0.5, 2.0):", "    z = policy(resize(picture[None], scale))"),
+    ],
+)
+def test_a_batch_beside_what_is_given_a_dimension_is_no_row(loop: tuple[str, ...]) -> None:
+    """Positions, masks and steps in time are given one, too."""
+    assert "singles" not in of(*loop)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("for i in range(9):", "    out.append(experts[i](rows[i].unsqueeze(0)))"),
+        ("for head, x in zip(heads, rows):", "    out.append(head(x[None]))"),
+    ],
+)
+def test_another_model_for_each_row_is_not_called_once_for_all(loop: tuple[str, ...]) -> None:
+    assert "singles" not in of(*loop)
+
+
+def test_a_model_that_keeps_its_state_needs_the_row_before() -> None:
+    """It is handed on in the model, and in no argument."""
+    lines = [
+        "class Policy:",
+        "    def forward(self, x):",
+        "        self.h = self.cell(x, self.h)",
+        "        return self.h",
+        "for x in rows:",
+        "    y = policy(x.unsqueeze(0))",
+    ]
+    assert cures.of_call("\n".join(lines), 6) == ""
+    assert cures.of_call("\n".join(lines).replace("self.h =", "h ="), 6) == "singles"
