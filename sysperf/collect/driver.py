@@ -1,10 +1,10 @@
-"""driver: NVIDIA's kernel module and libraries, their versions, device nodes, daemons and CUDA toolkits.
+"""driver: kernel modules and libraries of GPUs, their versions, device nodes, daemons and toolkits.
 
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/{bin,sbin}/nv-fabricmanager
         /usr/bin/nvidia-{container-runtime,container-cli,ctk}
         /etc/nv_tegra_release  /proc/device-tree/compatible  /sys/class/dmi/id/product_name
-        /sys/module/amdgpu/{version,parameters}  /var/lib/dkms/amdgpu  /dev/{kfd,dri}  and what `compute_libraries` and `toolkits` read
+        /dev/{kfd,dri}  and what `amdgpu_module`, `compute_libraries` and `toolkits` read
         NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/driver-persistence/
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+from sysperf.collect.readers import amdgpu_module
 from sysperf.collect.readers.compute_libraries import (
     LEVEL_ZERO_GPU,
     WSL_RUNTIME,
@@ -42,12 +43,6 @@ PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvidia-persistenced.pid")
 FABRIC_MANAGER = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_PROGRAM = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager")
-AMDGPU = "/sys/module/amdgpu/version"
-AMDGPU_PARAMETERS = "/sys/module/amdgpu/parameters"
-HOLD_BACK = {"dpm": "0", "msi": "0", "vramlimit": ""}
-"""Parameters that are for finding faults, with the value that does harm; any but 0 of the last."""
-HOLD_BACK_FILES = tuple(f"{AMDGPU_PARAMETERS}/{name}" for name in HOLD_BACK)
-DKMS = "/var/lib/dkms/amdgpu"
 ROCM_LIBRARIES = "/opt/rocm*/lib"
 KFD = "/dev/kfd"
 RENDER = "/dev/dri"
@@ -70,7 +65,7 @@ _MAX_NODES = 512
 
 
 class Driver(Record):
-    """What of NVIDIA's driver is there, and where it was found."""
+    """What of the GPUs' drivers is there, and where it was found."""
 
     nvidia_version: Annotated[
         str | None,
@@ -125,15 +120,18 @@ class Driver(Record):
         ),
     ] = None
     amdgpu_version: Annotated[
-        str | None, fact("version of AMD's own kernel module; '' for the kernel's, or where none is loaded", AMDGPU)
+        str | None, fact("version of AMD's own kernel module; '' for the kernel's, or where none is loaded", amdgpu_module.VERSION)
     ] = None
     amdgpu_held_back: Annotated[
         tuple[str, ...] | None,
-        fact("parameters of the loaded amdgpu that hold GPUs back, such as dpm=0", *HOLD_BACK_FILES),
+        fact("parameters of the loaded amdgpu that hold GPUs back, such as dpm=0", *amdgpu_module.PARAMETER_FILES),
     ] = None
     amdgpu_unbuilt: Annotated[
         str | None,
-        fact("version of AMD's own module that was not built for the running kernel; '' where it was, or where it is not installed", DKMS),
+        fact(
+            "version of AMD's own module that was not built for the running kernel; '' where it was, or where it is not installed",
+            amdgpu_module.DKMS,
+        ),
     ] = None
     rocm_version: Annotated[str | None, fact("newest ROCm in /opt; '' where none is installed", ROCM)] = None
     kfd_access: Annotated[bool | None, fact("whether this process may open AMD's compute node", f"access:{KFD}", KFD)] = None
@@ -190,9 +188,9 @@ def collect(host: Host) -> Driver:
         power_daemon=_power_daemon(host),
         fabric_manager=(fabric_manager := host.exists(FABRIC_MANAGER)),
         fabric_manager_version=_fabric_manager_version(host, fabric_manager),
-        amdgpu_version=_amdgpu_version(host),
-        amdgpu_held_back=_amdgpu_held_back(host),
-        amdgpu_unbuilt=_amdgpu_unbuilt(host),
+        amdgpu_version=amdgpu_module.version(host),
+        amdgpu_held_back=amdgpu_module.held_back(host),
+        amdgpu_unbuilt=amdgpu_module.unbuilt(host),
         rocm_version=rocm_version(host),
         kfd_access=(kfd_access := _may_open(host, KFD)),
         kfd_problem=_open_problem(host, KFD, "kfd-open") if kfd_access and host.deep else None,
@@ -261,42 +259,6 @@ def _tegra(host: Host) -> bool | None:
     if there or any(word and ("nvidia,tegra" in word or "Jetson" in word) for word in words):
         return True
     return None if there is None or None in words else False
-
-
-def _amdgpu_version(host: Host) -> str | None:
-    """Only the module of AMD's packages has a version of its own."""
-    there = host.exists(AMDGPU)
-    word = host.word(AMDGPU) if there else None
-    return neutral(word, 40) if word else "" if there is False else None
-
-
-def _amdgpu_held_back(host: Host) -> tuple[str, ...] | None:
-    """Return None where none that was read does harm, and one was not: only root may read `vramlimit`."""
-    there = host.exists(AMDGPU_PARAMETERS)
-    if not there:
-        return () if there is False else None
-    paths = {name: f"{AMDGPU_PARAMETERS}/{name}" for name in HOLD_BACK}
-    values = {name: host.number(path) for name, path in paths.items() if host.exists(path) is not False}
-    told = tuple(f"{name}={value}" for name, value in values.items() if value is not None and _does_harm(value, HOLD_BACK[name]))
-    return None if not told and None in values.values() else told
-
-
-def _does_harm(value: int, harm: str) -> bool:
-    return str(value) == harm if harm else value > 0
-
-
-def _amdgpu_unbuilt(host: Host) -> str | None:
-    """DKMS keeps a folder for each version, and in it one for each kernel for which it was built."""
-    there = host.exists(DKMS)
-    names = host.names(DKMS) if there else None
-    if names is None:
-        return "" if there is False else None
-    versions = [name for name in names if name[:1].isdigit()][:8]
-    release = (host.uname() or ("",))[0] if versions else ""
-    if not release:
-        return None if versions else ""
-    built = [host.exists(f"{DKMS}/{version}/{release}") for version in versions]
-    return "" if any(built) else None if None in built else neutral(versions[-1], 40)
 
 
 def _may_open(host: Host, node: str) -> bool | None:
