@@ -131,3 +131,10 @@ def test_a_driver_that_runs_no_wheel_of_today_is_not_kept() -> None:
 
     driver, wheel = "install a driver", "install a wheel"
     assert titles == {(driver,), (wheel,), (driver, f"or {wheel}"), (driver, f"then {wheel}")}
+
+
+def test_who_waits_for_files_of_a_server_is_not_told_to_write_less() -> None:
+    """What is read through a network or by a program (FUSE) is in no count of a disk, and its log is."""
+    said = [finding for rule, finding in findings() if rule.id == "storage.blocks" and "thread waits" in finding.message]
+
+    assert {(" 45 %" in one.message, one.fixes[0].title.startswith("it writes")) for one in said} == {(True, False), (False, True)}
