@@ -46,7 +46,7 @@ def _execute(path: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ENOEXEC:
             _as_script(path, argv, env)
-        if isinstance(error, PermissionError) and not os.path.lexists(path):
+        if isinstance(error, PermissionError) and path != argv[0] and not os.path.lexists(path):
             return ""  # a folder of PATH that may not be searched holds nothing for us
         return getattr(error, "strerror", None) or str(error)
 

@@ -207,6 +207,15 @@ def test_a_folder_of_path_that_may_not_be_searched_hides_nothing(tmp_path: Path)
     assert (done.returncode, "not found" in done.stderr) == (127, True)
 
 
+def test_a_program_in_a_folder_that_may_not_be_searched_is_refused(tmp_path: Path) -> None:
+    """It was named with its folder: that it is not there is not known."""
+    (tmp_path / "secret").mkdir(mode=0)
+    argv = (*as_a_user(), sys.executable, "-m", "sysperf", "wrap", "--", str(tmp_path / "secret" / "program"))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "Permission denied" in done.stderr) == (126, True)
+
+
 def test_a_script_without_a_first_line(tmp_path: Path) -> None:
     """It is the shell's, as when env, nice or a shell starts it."""
     (tmp_path / "script").write_text('echo "$0 $1"\n')
