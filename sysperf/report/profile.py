@@ -7,8 +7,8 @@ from sysperf.model.text import neutral, quoted, size
 from sysperf.report.terminal import Ink, Page, clip, pad, tail
 
 STATE = {True: "runs", False: "waits", None: ""}
-VIEWERS = {".json": "https://ui.perfetto.dev or chrome://tracing", ".sqlite": "nsys-ui"}
-"""By the end of the file's name."""
+VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
+"""Of Chrome traces. No viewer opens an export of Nsight Systems: its own takes reports."""
 MAX_PATH = 2_000
 
 
@@ -80,8 +80,8 @@ def trace(written: Trace, *, iterations: int = 0, analyzed: bool = False, color:
         page.paragraph(
             "It was taken by time: PyTorch does so when it has seen no optimizer step yet. `--seconds` says for how long.", "unknown"
         )
-    viewer = next((f"Open it with {viewer}. " for end, viewer in VIEWERS.items() if written.path.endswith((end, f"{end}.gz"))), "")
-    page.line(f"{viewer}Times in it are longer than without the profiler.")
+    opened = f"Open it with {VIEWERS}. " if written.path.endswith((".json", ".json.gz")) else ""
+    page.line(f"{opened}Times in it are longer than without the profiler.")
     if written.events and not analyzed:
         page.line(f"What its time was lost to: {page.ink('command', f'sysperf analyze {quoted(neutral(written.path, MAX_PATH))}')}")
     return str(page)

@@ -112,11 +112,9 @@ def test_whatever_is_printed_a_name_is_harmless(printed: str, number: str) -> No
     assert not set(name) & set("/='\"$;`\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "viewer"), [("t.sqlite", "nsys-ui"), ("t.json", "ui.perfetto.dev"), ("t.json.gz", "ui.perfetto.dev"), ("t", "")]
-)
+@pytest.mark.parametrize(("name", "viewer"), [("t.sqlite", ""), ("t.json", "ui.perfetto.dev"), ("t.json.gz", "ui.perfetto.dev"), ("t", "")])
 def test_a_trace_is_opened_with_what_knows_its_form(name: str, viewer: str) -> None:
-    """Perfetto reads no export of Nsight Systems."""
+    """Neither Perfetto nor nsys-ui opens an export of Nsight Systems."""
     text = profile.trace(Trace(pid=1, path=f"/tmp/{name}", size_bytes=1, events=1, steps=1, took_s=1.0))
 
     assert ("Open it with" in text) == bool(viewer)
