@@ -20,9 +20,10 @@ from collections.abc import Iterable, Sequence
 from sysperf.script import apart, discards, flows, grows, needless, reports, singles, stays
 from sysperf.script.definitions import called
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
-from sysperf.script.syntax import Function, asked_again, children_of
+from sysperf.script.syntax import Function, Loop, asked_again, children_of
 from sysperf.startup import lazy
 
+MAX_CALLERS = 3
 _STEPS = lazy(r"clip|grad|zero_|^step$|scale|backward|optimizer")
 
 
@@ -82,7 +83,8 @@ def of_call(text: str, line: int) -> str:
 
 
 def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  # noqa: PLR0911 - one answer for each kind
-    if source.trains and (needless.only_reported(text, line) or _is_kept_for_reports(source, statement)):
+    reported = source.trains and (needless.only_reported(text, line) or _is_kept_for_reports(source, statement))
+    if reported and _is_beside_training(source, statement):
         return "reported"
     if discards.discards(source, statement):
         return "discarded"
@@ -195,3 +197,18 @@ def _losses(source: Depends, scope: ast.AST) -> set[str]:
 
 def _is_kept_for_reports(source: Depends, statement: ast.stmt) -> bool:
     return (graph := _graph(source)) is not None and reports.read_by_reports_alone(source, graph, statement)
+
+
+def _is_beside_training(source: Depends, node: ast.AST, depth: int = MAX_CALLERS, *, looped: bool = False) -> bool:
+    """Whether work may be done as often as steps of training are: what a program makes of a test set afterwards is its result."""
+    graph, function = _graph(source), source.tree.function_of(node)
+    loops = [parent for parent in source.tree.ancestors(node) if isinstance(parent, Loop) and source.tree.function_of(parent) is function]
+    if graph is None or any(graph.trains(each) for each in loops):
+        return True
+    looped = looped or bool(loops)
+    if function is None:
+        return not looped
+    sites = source.calls.get(function.name, [])
+    if not sites or not depth or graph.trains(function):
+        return True
+    return any(_is_beside_training(source, site, depth - 1, looped=looped) for site in sites)

@@ -227,7 +227,7 @@ class Flows(Keys):
     def _ended(self, end: ast.AST) -> None:
         """What decides whether a round of a loop ends here has a part in all that the loop gives a value."""
         loop = self.source.loop_of(end)
-        if loop is None or self._trains(loop):
+        if loop is None or self.trains(loop):
             return
         if (keys := self._guard(end)) and loop not in self._stored:
             names = (node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
@@ -257,14 +257,14 @@ class Flows(Keys):
             return self.keys_of(parent.subject)
         if isinstance(parent, ast.For | ast.AsyncFor):
             return self.keys_of(parent.iter)
-        return NONE if isinstance(parent, ast.While) and self._trains(parent) else self.keys_of(parent.test)
+        return NONE if isinstance(parent, ast.While) and self.trains(parent) else self.keys_of(parent.test)
 
-    def _trains(self, loop: Loop | Function) -> bool:
+    def trains(self, loop: Loop | Function) -> bool:
         """Whether a loop is one of steps, itself or by a function: how long it runs says nothing of what is in one."""
         if loop not in self._steps:
             self._steps[loop] = False  # of a function that calls itself nobody knows
             names = {called(one) for one in ast.walk(loop) if isinstance(one, ast.Call)}
             self._steps[loop] = not names.isdisjoint(("backward", "step")) or any(
-                self._trains(function) for name in names for function in self._named.get(name, ())
+                self.trains(function) for name in names for function in self._named.get(name, ())
             )
         return self._steps[loop]

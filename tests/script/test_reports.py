@@ -167,3 +167,27 @@ def test_attributes_of_two_classes_may_have_one_name() -> None:
     assert of(LINE, TOLD, own + "\nnet.rows = meter.rows") != "reported"
     assert of(LINE, TOLD, own + "\nsetattr(net, 'rows', [2])") != "reported"
     assert of(LINE, TOLD, own + "\ngetattr(meter, 'rows')") != "reported"
+
+
+TRAINED = """\
+import csv, torch
+net = torch.nn.Linear(9, 9)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def predict(net, test, path):
+    rows = []
+    for x, ids in test:
+        out = net(x).argmax(1)
+        rows += [f"{i},{v}" for i, v in zip(ids, out.tolist())]
+    with open(path, "w") as file:
+        file.writelines(rows)
+for epoch in range(9):
+    for x, y in loader:
+        net(x).sum().backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(("where", "cure"), [("    ", "reported"), ("", "outputs")])
+def test_what_is_written_of_a_test_set_after_training_is_the_result(where: str, cure: str) -> None:
+    """In each epoch it may be made less often, or of a part; at the end nothing may be left out."""
+    assert cures.cure(f"{TRAINED}{where}predict(net, test, 'results.csv')\n", 8) == cure
