@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sysperf.model.text import neutral, size
-from sysperf.trace.accounting.verdict import MIN_EXPOSED_PCT
+from sysperf.trace.accounting.verdict import MIN_EXPOSED_PCT, longest_own_pct
 from sysperf.trace.facts import Rank, Skew, Trace
 from sysperf.trace.host_facts import Site
 from sysperf.trace.output.analysis import Analysis
@@ -44,9 +44,10 @@ def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def waits_for_late(rank: Rank, skew: Skew) -> bool:
-    """Whether waiting for a late rank costs this one so much that nothing else bounds it."""
+    """Whether waiting for a late rank costs this one more than anything else does."""
     waits = rank.collectives.waiting_pct or 0.0
-    return bool(skew.late) and rank.rank not in skew.late and waits >= max(MIN_EXPOSED_PCT, rank.collectives.own_pct or 0.0)
+    least = max(MIN_EXPOSED_PCT, rank.collectives.own_pct or 0.0, longest_own_pct(rank))
+    return bool(skew.late) and rank.rank not in skew.late and waits >= least
 
 
 def _names(trace: Trace) -> list[str]:

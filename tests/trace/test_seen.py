@@ -748,6 +748,27 @@ def test_a_rank_that_waits_for_a_late_one_is_not_said_to_compute(tmp_path: Path)
     assert not [row for row in tables.matrix(analyze(late(tmp_path, 0, 1, 2, 3, in_turn=True), rules()).analysis)[1] if "Waits" in row[-1]]
 
 
+def test_a_rank_that_waits_more_for_its_loader_than_for_another_rank_is_bound_by_the_loader(tmp_path: Path) -> None:
+    """All load for 5 ms of a step, and one for 2 ms more."""
+    paths = []
+    for rank in range(4):
+        machine = Machine()
+        for number in range(60):
+            begin = machine.now
+            machine.load(7_000 if rank == 1 else 5_000)
+            machine.kernel(500)
+            machine.now += 600
+            wait_until(machine, begin + 7_800 + (5 if number % 4 == rank else 0))
+            machine.range(f"ProfilerStep#{number}", begin)
+        paths.append(of_rank(tmp_path, machine, rank, 4))
+    result = analyze(paths, rules()).analysis
+
+    assert result.trace.skew.late == (1,)
+    assert {rank.verdict for rank in result.trace.ranks} == {"input-bound"}
+    assert all((rank.collectives.waiting_pct or 0.0) > 15 for rank in result.trace.ranks if rank.rank != 1)
+    assert {row[-1] for row in tables.matrix(result)[1]} == {"Input-bound"}
+
+
 JAX = """{"traceEvents":[{"ph":"M","pid":701,"name":"process_name","args":{"name":"/host:CPU"}},
 {"ph":"X","pid":701,"tid":5,"ts":7.06,"dur":44.026,"name":"PjitFunction"}]}"""
 ASCEND = """[{"name":"process_name","pid":3,"tid":0,"ph":"M","args":{"name":"Overlap Analysis"}},

@@ -99,13 +99,7 @@ def _missing(trust: Trust) -> str:
 
 def _of_device(rank: Rank) -> Verdict:
     figures = rank.figures
-    causes = {
-        "input-bound": rank.loader_recurring_pct or 0.0,
-        "host-bound": (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0),
-        "sync-bound": figures.blocked_pct or 0.0,
-        "comm-bound": figures.nccl_exposed_pct or 0.0,
-        "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
-    }
+    causes = {**_own_causes(rank), "comm-bound": figures.nccl_exposed_pct or 0.0}
     verdict = max(causes, key=causes.__getitem__)
     share, busy = causes[verdict], _least_busy(figures)
     if unknown := _unknown(rank, verdict, share, busy):
@@ -123,6 +117,24 @@ def _of_device(rank: Rank) -> Verdict:
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+
+
+def _own_causes(rank: Rank) -> dict[str, float]:
+    """What a device waits for that is not another rank, in percent of the time."""
+    figures = rank.figures
+    return {
+        "input-bound": rank.loader_recurring_pct or 0.0,
+        "host-bound": (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0),
+        "sync-bound": figures.blocked_pct or 0.0,
+        "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
+    }
+
+
+def longest_own_pct(rank: Rank) -> float:
+    """Return, in percent of its time, what a rank loses by the one of its own causes that has most."""
+    if rank.cpu is not None and not rank.has_device:
+        return max(rank.loader_recurring_pct or 0.0, rank.cpu.python_recurring_pct + rank.cpu.gc_pct + rank.cpu.compile_recurring_pct)
+    return max(_own_causes(rank).values())
 
 
 def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
