@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
 
+from sysperf.script.binding import Binding, whole
 from sysperf.script.nodes import dotted, item_name, last_name
 from sysperf.script.syntax import Function, Tree, is_bound
 from sysperf.script.through import called_through, completed
@@ -19,18 +19,6 @@ _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 _CLASS_NAMES = {"DataLoader": "torch.utils.data.DataLoader"}
 """The same of names, in a file that imports a star of which is not known what it has."""
 _OF_EVERY_MODEL = frozenset(("train", "eval", "forward", "step", "to", "update", "get", "save", "load", "backward", "__init__"))
-
-
-class Binding(NamedTuple):
-    """One place that gives a name a value: an expression, an element of it (`element`), or a part of what it unpacks to.
-
-    `path` leads to the part from the outside inwards: ``i, (x, y) = …`` gives x by (1, 0).
-    """
-
-    value: ast.expr | None
-    path: tuple[int, ...] = ()
-    element: bool = False
-    parameter: tuple[Function, int] | None = None
 
 
 Passed = tuple[ast.expr | None, bool]
@@ -335,14 +323,6 @@ class Bindings:
         return names.union(*(self._bases(base, depth - 1) for base in inner))
 
 
-def whole(binding: Binding) -> ast.expr | None:
-    """What a name stands for as a whole: of ``a, b = x, y`` the one beside it."""
-    if not binding.path:
-        return binding.value
-    parts = binding.value.elts if isinstance(binding.value, ast.Tuple) and not binding.element else []
-    return parts[binding.path[0]] if len(binding.path) == 1 and binding.path[0] < len(parts) else None
-
-
 def _text(given: list[ast.expr]) -> str:
     """The first argument, where it is written as a text."""
     return given[0].value if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str) else ""
@@ -365,11 +345,3 @@ def _may_call(called: ast.expr, is_method: bool) -> bool:
         return not is_method
     on_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
     return is_method and (on_self or called.attr not in _OF_EVERY_MODEL)
-
-
-def default_of(parameter: tuple[Function, int]) -> ast.expr | None:
-    """The default value of a parameter."""
-    function, index = parameter
-    arguments = [*function.args.posonlyargs, *function.args.args]
-    place = index - (len(arguments) - len(function.args.defaults))
-    return function.args.defaults[place] if 0 <= place < len(function.args.defaults) and index >= 0 else None

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from sysperf.script import rows
-from sysperf.script.bindings import Binding
+from sysperf.script.binding import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted
 from sysperf.script.tensors import MAX_DEPTH, is_moved, is_reduced, moved_tensor, tensor_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.model.finding import Finding, Place
 from sysperf.script import inference, makers, pinning
-from sysperf.script.bindings import Binding
+from sysperf.script.binding import Binding
 from sysperf.script.edits import Change, Edit, add_keyword, change_of, newline, span, text_of
 from sysperf.script.fallback import is_fallback
 from sysperf.script.file import File

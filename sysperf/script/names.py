@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable
 from functools import cached_property
 
-from sysperf.script.bindings import Binding, Bindings, default_of
+from sysperf.script.binding import Binding, default_of
+from sysperf.script.bindings import Bindings
 from sysperf.script.links import News
 from sysperf.script.modules import Modules
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name

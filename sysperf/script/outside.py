@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from sysperf.script.bindings import Binding, Bindings, default_of, whole
+from sysperf.script.binding import Binding, default_of, whole
+from sysperf.script.bindings import Bindings
 from sysperf.script.links import Called, Class, Kinds, News, Result, Use
 from sysperf.script.modules import Modules, Ref, referred
 from sysperf.script.nodes import dotted, last_name

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from sysperf.script import attention, masks
-from sysperf.script.bindings import Binding
+from sysperf.script.binding import Binding
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.kinds import TENSORS

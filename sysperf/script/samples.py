@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from sysperf.script.bindings import Binding
+from sysperf.script.binding import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.syntax import Function, within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script.bindings import Binding
+from sysperf.script.binding import Binding
 from sysperf.script.file import File
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within

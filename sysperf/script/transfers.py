@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script.bindings import default_of
+from sysperf.script.binding import default_of
 from sysperf.script.facts import Transfer
 from sysperf.script.file import File
 from sysperf.script.kinds import DESCRIBING, MADE_ON_CPU, SETTINGS

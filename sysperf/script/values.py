@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from sysperf.script.bindings import Binding
+from sysperf.script.binding import Binding
 from sysperf.script.declared import annotated, of_forward
 from sysperf.script.guesses import bases, class_kind, guessed, kind_of_call
 from sysperf.script.kinds import (
