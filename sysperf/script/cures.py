@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from sysperf.script import apart, discards, flows, grows, needless, reports, singles, stays
 from sysperf.script.definitions import called
 from sysperf.script.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
+from sysperf.script.keys import shares
+from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function, Loop, asked_again, children_of
 from sysperf.startup import lazy
 
@@ -141,19 +143,52 @@ def _gives_a_value(statement: ast.stmt) -> bool:
 
 def _is_changed_later(source: Depends, statement: ast.stmt) -> bool:
     """Whether what a statement makes is seen to be changed in place, as a list that is filled is: a new one is needed each time."""
-    for name in (node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+    written = _written(source, source.scope_of(statement))
+    for name in _with_views(source, statement):
         places = [node for node in source.changed(name.id) if source.scope_of(node) is source.scope_of(name)]
         if any(isinstance(one.node, ast.AugAssign) for one in source.definitions_at(name, name.id)):
             return True
-        if any(not isinstance(node, ast.Call) or _fills(source, node) for node in places):
+        if any(not isinstance(node, ast.Call) or _fills(source, node) for node in places) or name.id in written:
             return True
     return False
+
+
+def _written(source: Depends, scope: ast.AST) -> set[str]:
+    """The names of what a function of a library fills by `out`, or what is filled by a view of it: ``table.view(-1)[0] = 1``."""
+    calls = [call for call in source.tree.of(ast.Call) if source.scope_of(call) is scope]
+    found = {root.id for call in calls for word in call.keywords if word.arg == "out" and isinstance(root := root_of(word.value), ast.Name)}
+    views = [part.value for part in source.tree.of(ast.Subscript) if isinstance(part.ctx, ast.Store) and source.scope_of(part) is scope]
+    views += [call.func.value for call in calls if isinstance(call.func, ast.Attribute) and needless.changes(called(call))]
+    return found.union(*(_viewed(view) for view in views if isinstance(view, ast.Call)))
+
+
+def _with_views(source: Depends, statement: ast.stmt) -> list[ast.Name]:
+    """The names that a statement gives a value, and those of parts and views of it: ``rows = table.view(-1)``."""
+    found = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    scope = source.scope_of(statement)
+    given = [one for one in source.tree.of(ast.Assign) if one is not statement and source.scope_of(one) is scope]
+    for name in found:  # it grows meanwhile
+        targets = (part for one in given if name.id in _viewed(one.value) for target in one.targets for part in _flat(target))
+        found += [part for part in targets if isinstance(part, ast.Name) and part.id not in {one.id for one in found}]
+    return found
+
+
+def _viewed(value: ast.expr) -> set[str]:
+    """The names of what a value may be a part or a view of."""
+    if isinstance(value, ast.Call):
+        roots = [root_of(part) for part in (value.func, *value.args)] if shares(value) else []
+    else:
+        roots = [root_of(value)] if isinstance(value, ast.Subscript | ast.Attribute) else []
+    return {root.id for root in roots if isinstance(root, ast.Name)}
 
 
 def _fills(source: Depends, call: ast.Call) -> bool:
     """Whether a call changes what it is a method of, or what it is given."""
     return (
-        called(call) in source.functions or called(call) in ("extend", "fill", "sort", "reverse", "line") or needless.changes(called(call))
+        any(word.arg == "out" for word in call.keywords)
+        or called(call) in source.functions
+        or called(call) in ("extend", "fill", "sort", "reverse", "line")
+        or needless.changes(called(call))
     )
 
 

@@ -454,7 +454,20 @@ for x in y:
     assert cures.cure(text, 8) == "fixed"
 
 
-@pytest.mark.parametrize("change", ["result[0] = x", "result += x", "result.fill_(1)", "bump(result)"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "result[0] = x",
+        "result += x",
+        "result.fill_(1)",
+        "bump(result)",
+        "torch.add(x, 1, out=result)",
+        "flat = result.view(-1); flat[0] = x",
+        "result.view(-1)[0] = x",
+        "result.t().fill_(x)",
+        "part = result[2:]; part[0] = x",
+    ],
+)
 def test_what_is_filled_afterwards_is_needed_anew(change: str) -> None:
     made = "torch.zeros(9) * 2"
     text = HELPERS.format(before="pass", change="pass", made=made).replace(f"result = {made}", f"result = {made}\n        {change}")
