@@ -41,7 +41,7 @@ def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.st
     if not any(needless.only_tells(call) and _has(graph, arguments(call), reached) for call in source.tree.of(ast.Call)):
         return False
     deciding = source.tree.of(ast.If, ast.While, ast.For, ast.Assert, ast.Match, ast.Call, ast.BoolOp, ast.IfExp)
-    if any(_decides(source, graph, node, reached) for node in deciding):
+    if any(_decides(source, graph, node, reached) for node in deciding) or _is_shared(source, graph, reached):
         return False
     stores = (node for node in source.tree.of(ast.Attribute) if isinstance(node.ctx, ast.Store) and graph.attribute(node) in reached)
     return all(_is_of_plain_object(source, node) for node in stores)
@@ -51,6 +51,33 @@ def _is_of_plain_object(source: Depends, store: ast.Attribute) -> bool:
     """Whether an attribute is given a value of which nobody out of sight knows: of an object whose class stands here, and has no other."""
     owner = source.tree.class_of(store) if isinstance(store.value, ast.Name) and store.value.id == "self" else None
     return owner is not None and all(isinstance(base, ast.Name) and base.id in {*source.classes, "object"} for base in owner.bases)
+
+
+def _is_shared(source: Depends, graph: flows.Flows, reached: set[Key]) -> bool:
+    """Whether what was kept is given to code of another file, or lies in a container of one."""
+    stored = (part for part in source.tree.of(ast.Subscript) if isinstance(part.ctx, ast.Store))
+    return any(_is_handed_out(source, graph, call, reached) for call in source.tree.of(ast.Call)) or any(
+        _is_of_others(source, part) and not graph.keys_of(part.value).isdisjoint(reached) for part in stored
+    )
+
+
+def _is_handed_out(source: Depends, graph: flows.Flows, call: ast.Call, reached: set[Key]) -> bool:
+    """Whether a function or a class out of sight is given what was kept, wherever its result goes."""
+    root, name = root_of(call.func), called(call)
+    if not isinstance(root, ast.Name) or source.definitions(root) or root.id in source.modules or needless.only_tells(call):
+        return False
+    is_known = isinstance(call.func, ast.Name) and (name in needless.BUILTINS or name in source.classes)
+    return not (is_known or graph.named(name)) and _has(graph, arguments(call), reached)
+
+
+def _is_of_others(source: Depends, part: ast.Subscript) -> bool:
+    """Whether a container comes from another file, or is made by a function of one: who else reads it is not seen."""
+    root = root_of(part)
+    if not isinstance(root, ast.Name):
+        return False
+    made = [root_of(one.value.func) for one in source.definitions(root) if isinstance(one.value, ast.Call)]
+    names = {each.id for each in (made if source.definitions(root) else [root]) if isinstance(each, ast.Name)}
+    return not names.isdisjoint(source.foreign)
 
 
 def _has(graph: flows.Flows, parts: Iterable[ast.AST], reached: set[Key]) -> bool:

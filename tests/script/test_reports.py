@@ -191,3 +191,34 @@ for epoch in range(9):
 def test_what_is_written_of_a_test_set_after_training_is_the_result(where: str, cure: str) -> None:
     """In each epoch it may be made less often, or of a part; at the end nothing may be left out."""
     assert cures.cure(f"{TRAINED}{where}predict(net, test, 'results.csv')\n", 8) == cure
+
+
+KEPT = """\
+import torch
+{before}
+net = torch.nn.Linear(9, 9)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    out = net(x)
+    out.sum().backward()
+    opt.step()
+    {line}
+    print({kept})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "kept", "reported"),
+    [
+        ("w = torch.ones(3)", "w[y] = out.argmax(1).float()", "w", True),
+        ("w = torch.ones(3); chooser = choose(w)", "w[y] = out.argmax(1).float()", "w", False),
+        ("w = torch.ones(3); Process(target=choose, args=(w,)).start()", "w[y] = out.argmax(1).float()", "w", False),
+        ("from others import table\nw = torch.ones(3); table['w'] = w", "w[y] = out.argmax(1).float()", "w", False),
+        ("from others import table", "table['w'] = out.argmax(1).float()", "table['w']", False),
+        ("import others\ntable = others.table()", "table['w'] = out.argmax(1).float()", "table['w']", False),
+    ],
+)
+def test_what_another_file_may_read_is_not_for_reports_alone(before: str, line: str, kept: str, reported: bool) -> None:
+    text = KEPT.format(before=before, line=line, kept=kept)
+
+    assert (cures.cure(text, 1 + text.splitlines().index(f"    {line}")) == "reported") == reported
