@@ -22,7 +22,9 @@ _REPORTS = lazy(
     r"(?:print|log\w*|info|debug|warning|write|writelines|writerows?|add_(?:scalars?|histogram|image|text)|set_(?:postfix|description)\w*"
     r"|record\w*|report\w*|track\w*)$"
 )
-_STORES = lazy(r"buffer|memory|replay|rollout|storage|bank|queue|pool|sock|pipe|conn|trial|transition|experience")
+_STORES = lazy(
+    r"buffer|memory|replay|rollout|storage|bank|queue|pool|sock|pipe|conn|trial|\btune\.|\bsession\.|^train\.report|transition|experience"
+)
 """Names of what keeps what it is given for training, or hands it on: `replay.record()` is no report."""
 _KEEPS = frozenset(("append", "extend", "appendleft", "add"))
 """What puts a value into a container, which is followed on."""

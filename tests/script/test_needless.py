@@ -186,7 +186,15 @@ def test_a_name_that_is_not_the_functions_own_is_needed(text: str, line: int) ->
 
 
 @pytest.mark.parametrize(
-    "call", ["replay_buffer.record(key)", "self.record_transition(key)", "self.socket.write(key)", "trial.report(key)"]
+    "call",
+    [
+        "replay_buffer.record(key)",
+        "self.record_transition(key)",
+        "self.socket.write(key)",
+        "trial.report(key)",
+        "tune.report(key=key)",
+        "train.report(key)",
+    ],
 )
 def test_what_is_kept_for_training_or_handed_on_is_no_report(call: str) -> None:
     """A replay buffer records, and a search for hyperparameters decides by what is reported."""
