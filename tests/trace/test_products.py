@@ -36,6 +36,8 @@ def said(shapes: list[Any], values: list[str] | None = None, types: list[str] | 
         ("aten::_conv_depthwise2d", [[2, 8, 9, 7], [8, 1, 3, 3], [], [], [], [], []], ["", "", "", "", "[1, 1]", "[0, 0]", "[2, 2]"], 2 * 2 * 8 * 15 * 9),
         # one dimension, whose options are one number
         ("aten::convolution_overrideable", [[4, 8, 100], [16, 8, 5], []], ["", "", "", "[1]", "[0]", "[1]", "False"], 2 * 4 * 16 * 96 * 40),
+        # two dimensions, for which one number stands
+        ("aten::cudnn_convolution", [[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "[3]", "[2]", "[1]"], 2 * 2 * 16 * 256 * 147),
         # each of the input's places is spread over 4x4
         ("aten::cudnn_convolution_transpose", [[2, 16, 16, 16], [16, 8, 4, 4]], ["", "", "[1, 1]"], 2 * 2 * 16 * 256 * 128),
         ("aten::convolution_overrideable", [[2, 16, 16, 16], [16, 8, 4, 4], []], ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "True"], 2 * 2 * 16 * 256 * 128),
@@ -44,6 +46,29 @@ def said(shapes: list[Any], values: list[str] | None = None, types: list[str] | 
 def test_operations_follow_from_shapes_and_options(name: str, shapes: list[Any], values: list[str] | None, flop: int) -> None:
     """Two for each multiplication and its addition."""
     assert product(name, said(shapes, values)).flop == flop
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "values", "numbers"),
+    [
+        ("aten::bmm", [[3, 8, 16], [3, 16, 4]], None, 3 * (8 * 16 + 16 * 4 + 8 * 4)),
+        ("aten::cudnn_convolution", [[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "[3, 3]", "[2, 2]", "[1, 1]"], 2 * 3 * 1024 + 16 * 147 + 2 * 16 * 256),
+        # the gradient of the weight needs the input and itself beside the one that comes
+        (
+            "aten::convolution_backward", [[2, 16, 9, 7], [2, 8, 11, 9], [16, 8, 3, 3]],
+            ["", "", "", "", "", "", "", "False", "", "", "[False, True, False]"], 2 * 16 * 63 + 2 * 8 * 99 + 16 * 72,
+        ),
+        (
+            "aten::convolution_backward", [[2, 16, 9, 7], [2, 8, 11, 9], [16, 8, 3, 3]],
+            ["", "", "", "", "", "", "", "False", "", "", "[True, False, False]"], 2 * 16 * 63 + 16 * 72 + 2 * 8 * 99,
+        ),
+    ],
+)  # fmt: skip
+def test_each_tensor_is_moved_once(name: str, shapes: list[Any], values: list[str] | None, numbers: int) -> None:
+    """In the type of the inputs: two bytes a number here, four of float, and none of a type that is not known."""
+    assert product(name, said(shapes, values)).bytes == 2 * numbers
+    assert product(name, said(shapes, values, ["float", "float"])).bytes == 4 * numbers
+    assert product(name, said(shapes, values, ["c10::Strange"] * 2)).bytes == 0
 
 
 @pytest.mark.parametrize(("mask", "times"), [("[True, True, False]", 2), ("[False, True, True]", 1), ("[True, False, False]", 1)])
@@ -77,10 +102,14 @@ def test_attention_of_other_operators_is_the_same() -> None:
     cudnn = said([heads_first] * 3 + [[]] * 10, ["", "", "", "", "", "", "128", "128", "True", "0.", "False", "False", ""])
     efficient = said([[2, 128, 8, 64]] * 3 + [[]] * 11, [*([""] * 8), "0.", "1", "True", "", "", ""])
     backward = said([[2, 128, 8, 64]] * 5 + [[]] * 12, [*([""] * 8), "128", "128", "0.", "False", *([""] * 5)])
+    outer = said([heads_first] * 3 + [[], [], [], [7]], [*([""] * 4), "True", "0.", "False"])
+    crossing = attends("False", [2, 32, 8, 64], [2, 128, 8, 64])
 
     assert product("aten::_cudnn_attention_forward", cudnn).flop == flop
     assert product("aten::_efficient_attention_forward", efficient).flop == flop // 2
-    assert product("aten::_flash_attention_backward", backward).flop == 2.5 * flop
+    assert product("aten::_flash_attention_backward", backward) == Product(int(2.5 * flop), 2 * 8 * 2 * 128 * 8 * 64, is_half=True)
+    assert product("aten::_scaled_dot_product_cudnn_attention", outer).flop == flop
+    assert product("aten::_flash_attention_forward", crossing).flop == flop // 4
 
 
 @pytest.mark.parametrize(
@@ -113,6 +142,9 @@ def test_a_truth_value_is_no_kind_of_mask() -> None:
         ("aten::cudnn_convolution", said([[2, 3, 4, 4], [16, 3, 7, 7]], ["", "", "[0, 0]", "[1, 1]", "[1, 1]"])),
         ("aten::cudnn_convolution", said([[2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "[0, 0]", "[0, 0]", "[1, 1]"])),
         ("aten::convolution_backward", said([[2, 3, 32, 32], [2, 3, 32, 32], [16, 3, 7, 7]], ["", "", "", ""])),
+        ("aten::cudnn_convolution_transpose", said([[-2, -16, 16, 16], [16, 8, 4, 4]], [])),
+        ("aten::cudnn_convolution_transpose", said([[2.5, 16, 16, 16], [16, 8, 4, 4]], [])),
+        ("aten::cudnn_convolution_transpose", said([[2, 16], [16, 8]], [])),
         ("aten::relu", said([[8, 16], [16, 4]])),
         ("aten::mm", ""),
         ("aten::mm", "[1"),
