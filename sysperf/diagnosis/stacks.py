@@ -129,7 +129,7 @@ def _are_in(some: Counter[tuple[str, int]], file: str, loop: range, every: Count
 
 def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
     """Whether the user's line is at work itself, or a function of PyTorch that is written in Python."""
-    return all("-packages/torch/" in frame.file for frame in below_user(frames, rules))
+    return all(frame.is_of_torch for frame in below_user(frames, rules))
 
 
 def _heads(samples: Sequence[Sample], rules: Rules, loop_of: LoopOf) -> Callable[[Frame], Frame]:

@@ -126,11 +126,7 @@ class Work:
         if not alike:
             return None
         frame, count, cure, seen = min(alike, key=lambda one: (PROVEN.index(one[2]), -one[1]))
-        own = sum(
-            sample.count
-            for sample, _ in seen
-            if not any("-packages/torch/" in part.file for part in below_user(sample.frames, self._rules))
-        )
+        own = sum(sample.count for sample, _ in seen if not any(part.is_of_torch for part in below_user(sample.frames, self._rules)))
         within: Counter[Frame] = Counter()
         for sample, users in seen:
             within[users[0]] += sample.count
@@ -180,7 +176,7 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
         if at is not None:
             at = head_of(at)
             counts[at] += sample.count
-            own[at] += 0 if any("-packages/torch/" in frame.file for frame in below_user(sample.frames, rules)) else sample.count
+            own[at] += 0 if any(frame.is_of_torch for frame in below_user(sample.frames, rules)) else sample.count
             within.setdefault(at, Counter())[user] += sample.count
     if not counts:
         return None

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from sysperf.model.record import Record
+from sysperf.startup import lazy
+
+_TORCH = lazy(
+    r"-packages/torch/|/torch/(?:nn/(?:modules/|parallel/|utils/|(?:functional|init|parameter)\.py)|optim/|autograd/|amp/"
+    r"|utils/(?:data/|_\w+|checkpoint\.py)|distributed/(?:distributed_c10d\.py|fsdp/|_)|_\w+(?:/|\.py)|(?:functional|serialization)\.py)"
+)
+"""PyTorch's own files: all where it is installed; where it runs from its source, those whose names nobody else gives."""
 
 
 class Frame(Record):
@@ -11,6 +18,11 @@ class Frame(Record):
     function: str
     file: str
     line: int | None = None
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether it is one of PyTorch's own functions in Python."""
+        return "/torch/" in self.file and _TORCH.search(self.file) is not None
 
 
 class Thread(Record):

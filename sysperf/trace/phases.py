@@ -62,7 +62,7 @@ def _phase_of(frame: Frame) -> str:
 
 def user_frame(frames: Iterable[Frame]) -> Frame | None:
     """The innermost call in code that is neither Python's own nor installed."""
-    return next((frame for frame in frames if frame.line is not None and _users(frame.file)), None)
+    return next((frame for frame in frames if frame.line is not None and _users(frame.file) and not frame.is_of_torch), None)
 
 
 def _users(path: str) -> bool:

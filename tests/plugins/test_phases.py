@@ -49,6 +49,25 @@ def test_the_users_line_is_neither_pythons_nor_installed() -> None:
     assert user_frame(library) is None
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "nn/modules/linear.py", "nn/functional.py", "optim/adam.py", "autograd/graph.py", "_tensor.py", "_dynamo/eval_frame.py",
+        "utils/data/dataloader.py", "utils/checkpoint.py", "utils/_contextlib.py", "amp/autocast_mode.py", "distributed/fsdp/_runtime_utils.py",
+    ],
+)  # fmt: skip
+def test_pytorch_that_runs_from_its_source_is_no_code_of_the_user(file: str) -> None:
+    """Who builds it has it in a folder of their own, as `pip install -e .` leaves it."""
+    assert user_frame([Frame("f", f"/home/me/pytorch/torch/{file}", 9), USER]) == USER
+
+
+@pytest.mark.parametrize("file", ["train.py", "utils/metrics.py", "nn/model.py", "distributed/main.py", "models/optim.py"])
+def test_a_users_folder_may_be_called_torch(file: str) -> None:
+    own = Frame("f", f"/home/me/torch/{file}", 9)
+
+    assert user_frame([CALL, own, USER]) == own
+
+
 def test_only_the_main_thread_counts() -> None:
     """By its number, or its name where numbers are another container's; the hottest line has its share."""
     other = Frame("log", "/home/me/train.py", 30)
