@@ -13,7 +13,7 @@ from sysperf.script.apart import is_hidden
 from sysperf.script.definitions import LEARNED, OF_WEIGHTS, called
 from sysperf.script.depends import RANDOM, Depends
 from sysperf.script.keys import COMBINES, LOSS, SEED, Key
-from sysperf.script.nodes import arguments, root_of
+from sysperf.script.nodes import arguments, dotted, root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
@@ -23,17 +23,17 @@ _FILLS = lazy(
 """Methods of containers and tensors that change nothing but these."""
 _OVERRIDES = ("__setattr__", "__setitem__", "__getattr__", "__getattribute__", "__set__", "__get__", "__iadd__")
 """Methods by which keeping something may do more."""
-_CONTEXTS = frozenset(("no_grad", "inference_mode"))
 _READS = frozenset((*LEARNED, *OF_WEIGHTS, "data", "grad", "requires_grad"))
 """Attributes by which a statement has something of weights: an average of them may be the model that is wanted."""
 _NUMBERS = frozenset(("item", "tolist", "float", "int", "len", "bool", "str", "round"))
+_Assigned = ast.Assign | ast.AugAssign | ast.AnnAssign
 _Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete, ast.Raise, ast.Assert, ast.Try)
 
 
 def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
     """Whether a statement does nothing but keep something, of which prints and logs read all that is read."""
     kept = _Kept(source, graph, statement).keys()
-    if not kept or is_hidden(source) or any(map(graph.named, _OVERRIDES)):
+    if is_hidden(source) or any(map(graph.named, _OVERRIDES)):
         return False
     reached = graph.reached(kept)
     if LOSS in reached or SEED in reached or any(graph.is_in_weights(key) or source.names_model(key[1]) for key in reached):
@@ -49,8 +49,13 @@ def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.st
 
 def _is_of_plain_object(source: Depends, store: ast.Attribute) -> bool:
     """Whether an attribute is given a value of which nobody out of sight knows: of an object whose class stands here, and has no other."""
-    owner = source.tree.class_of(store) if isinstance(store.value, ast.Name) and store.value.id == "self" else None
-    return owner is not None and all(isinstance(base, ast.Name) and base.id in {*source.classes, "object"} for base in owner.bases)
+    owner = source.tree.class_of(store) if dotted(store.value) == "self" else None
+    return owner is not None and _is_plain(source, owner)
+
+
+def _is_plain(source: Depends, made: ast.ClassDef) -> bool:
+    names = {dotted(base) for base in made.bases} - {"object"}
+    return all(name in source.classes and _is_plain(source, source.classes[name]) for name in names)
 
 
 def _is_shared(source: Depends, graph: flows.Flows, reached: set[Key]) -> bool:
@@ -66,8 +71,8 @@ def _is_handed_out(source: Depends, graph: flows.Flows, call: ast.Call, reached:
     root, name = root_of(call.func), called(call)
     if not isinstance(root, ast.Name) or source.definitions(root) or root.id in source.modules or needless.only_tells(call):
         return False
-    is_known = isinstance(call.func, ast.Name) and (name in needless.BUILTINS or name in source.classes)
-    return not (is_known or graph.named(name)) and _has(graph, arguments(call), reached)
+    is_known = name in needless.BUILTINS or name in source.classes or graph.named(name)
+    return not (isinstance(call.func, ast.Name) and is_known) and _has(graph, arguments(call), reached)
 
 
 def _is_of_others(source: Depends, part: ast.Subscript) -> bool:
@@ -87,8 +92,7 @@ def _has(graph: flows.Flows, parts: Iterable[ast.AST], reached: set[Key]) -> boo
 def _decides(source: Depends, graph: flows.Flows, node: ast.AST, reached: set[Key]) -> bool:
     """Whether a place does more with what was kept than to make values of it, or to report it."""
     if isinstance(node, ast.Call):  # a model that was kept, or whatever else is called
-        root = root_of(node.func)
-        return isinstance(node.func, ast.Name) and isinstance(root, ast.Name) and not graph.named(root.id) and graph.key_of(root) in reached
+        return isinstance(node.func, ast.Name) and graph.key_of(node.func) in reached
     if isinstance(node, ast.BoolOp | ast.IfExp):
         return _has(graph, [node], reached) and not _only_computes(source, graph, node)
     if isinstance(node, ast.If | ast.For):
@@ -125,7 +129,7 @@ def _only_tells(source: Depends, graph: flows.Flows, statement: ast.stmt) -> boo
         return isinstance(function := source.scope_of(statement), Function) and _only_computes(source, graph, function)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return needless.only_tells(statement.value) or _FILLS.match(called(statement.value)) is not None
-    return isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Pass)
+    return isinstance(statement, _Assigned | ast.Pass)
 
 
 class _Kept:
@@ -145,7 +149,7 @@ class _Kept:
 
     def keys(self) -> set[Key]:
         """The names, attributes and containers in which it is; none where the statement does more, or nobody knows."""
-        if not isinstance(self._statement, ast.Expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For):
+        if not isinstance(self._statement, _Assigned | ast.Expr | ast.For):
             return set()
         if not all(map(self._takes, ast.walk(self._statement))):
             return set()
@@ -174,16 +178,12 @@ class _Kept:
             return self._takes_attribute(node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             self._keep(node.value)
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None and not self._is_local(node):
-            self._values.append(node.value)
+        if isinstance(node, _Assigned) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            self._values += [node.value for target in targets if not isinstance(target, ast.Name)]
         if isinstance(node, ast.With):
-            return all(isinstance(item.context_expr, ast.Call) and called(item.context_expr) in _CONTEXTS for item in node.items)
+            return all(isinstance(item.context_expr, ast.Call) for item in node.items)
         return not isinstance(node, ast.Call) or self._takes_call(node)
-
-    def _is_local(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> bool:
-        """Whether an assignment gives a value to names that nobody else reads."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return all(isinstance(target, ast.Name) and self._is_inner(target) for target in targets)
 
     def _takes_name(self, name: ast.Name) -> bool:
         if isinstance(name.ctx, ast.Load):
@@ -276,7 +276,7 @@ class _Kept:
         made = [one.value for one in self.source.definitions(value)]
         roots = [root_of(one.func) if isinstance(one, ast.Call) else None for one in made]
         return bool(made) and all(
-            isinstance(one, ast.List | ast.Dict | ast.Set) or (isinstance(root, ast.Name) and root.id in self.source.modules)
+            isinstance(one, ast.List | ast.Dict) or (isinstance(root, ast.Name) and root.id in self.source.modules)
             for one, root in zip(made, roots, strict=True)
         )
 
@@ -286,4 +286,4 @@ class _Kept:
             self.source.classes.get(value.func.id) if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
             for value in values
         ]
-        return [one for one in made if one is not None] if made and None not in made else []
+        return [one for one in made if one is not None] if None not in made else []

@@ -158,6 +158,178 @@ def test_what_training_reads_too_is_needed(line: str, after: str, made: str, bef
     assert of(line, after, made, before) != "reported"
 
 
+OWN = """\
+class Own{base}:
+    def __init__(self): self.n = 0
+    {decorator}
+    def update(self, y, found):
+        {body}
+        self.n += len(y)
+    def mean(self): return self.n
+meter = Own()"""
+
+
+def own(body: str = "pass", base: str = "(object)", decorator: str = "") -> str:
+    return OWN.format(body=body, base=base, decorator=decorator)
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "made"),
+    [
+        (LINE, "print(meter.mean()); kept.append(meter.mean())", MADE + "; kept = []"),
+        (LINE, "show(meter.mean())", MADE + "\ndef show(one): print(one)"),
+        (LINE, "print(meter.mean() if meter.count else len(meter.rows))", MADE),
+        (LINE, "print(meter.mean()); print(level() if meter.count else 0)", MADE + "\ndef level(): return 1"),
+        (LINE, "print(meter.mean()); print(np.percentile(meter.rows, 5) if meter.count else 0)", MADE),
+        (LINE, "print(meter.mean()); print(meter.rows[0].count(1) if meter.count else 0)", MADE),
+        (LINE, "print(meter.mean()); loader.epoch = epoch", MADE),
+        (LINE, "print(meter.mean()); elsewhere.note(epoch)", MADE),
+        (LINE, "print(meter.mean()); epoch > 3 and elsewhere.stop()", MADE),
+        (LINE, "show(meter)", MADE + "\ndef show(one): print(one.mean())"),
+        (LINE, "print(Row(meter.mean()))", MADE + "\nclass Row:\n    def __init__(self, value): self.value = value"),
+        (LINE, "if meter.count > 3:\n        if epoch: print(meter.mean())", MADE),
+        (LINE, "if meter.count > 3: kept.append(meter.mean())\n    print(kept)", MADE + "; kept = []"),
+        (LINE, "if meter.count > 3: text: str = f'{meter.mean():.3f}'\n    else: pass\n    print(meter.mean())", MADE),
+        (LINE, "print(level())", MADE + "\ndef level():\n    if meter.count == 0: return 0.0\n    return meter.mean()"),
+        (LINE, "print(meter.mean() if meter.count else float('nan'))", MADE),
+        (LINE, "print(np.mean(meter.rows) if meter.count else 0)", MADE),
+        (LINE, "meter.count and print(meter.mean())", MADE),
+        (LINE, "meter.count and kept.append(meter.mean())\n    print(kept)", MADE + "; kept = []"),
+        ("for row in out.argmax(1).split(3): meter.update(y, row)", TOLD, MADE),
+        ("meter.update(y[:1], out.argmax(1)[:1])", TOLD, MADE),
+        ("meter.update(y, out.argmax(1).mul(2))", TOLD, MADE),
+        (LINE, "print(meter.mean())", own()),
+        (LINE, "print(meter.mean())", own("with torch.no_grad(): n: int = len(y)")),
+        (LINE, "print(meter.mean())", own("print(len(y)); elsewhere.log(len(y))")),
+        (LINE, "print(meter.mean())", own("return None")),
+        ("counts.update({1: out.argmax(1).float().mean().item()})", "print(counts)", MADE + "; counts = {}"),
+        ("counts.update({1: out.argmax(1).float().mean().item()})", "print(counts)", MADE + "; counts = collections.Counter()"),
+        ("counts.update(best(out))", "print(counts)", "counts = collections.Counter()\ndef best(out): return out.argmax(1).tolist()"),
+        ("scores.append(accuracy_score(y, out.argmax(1)))", "print(scores)", "from sklearn.metrics import accuracy_score\nscores = []"),
+        ("norms.append({'norm': net.weight.grad.norm().item()})", "print(norms)", "norms = []"),
+        ("norms.append([net.weight.grad.norm().item()])", "print(norms)", "norms = []"),
+        ("norms.collect(net)", "print(norms.kept)", NORMS.replace("(g.norm().item(), g.max().item())", "{'norm': g.norm().item()}")),
+    ],
+)
+def test_what_reports_compute_of_it_is_only_reported(line: str, after: str, made: str) -> None:
+    """And what is beside it."""
+    assert of(line, after, made) == "reported"
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "made", "before"),
+    [
+        (LINE, "print(meter.mean())", MADE, "loss = loss * eval(options.weight)"),
+        (LINE, "value = float(meter.mean())", MADE, "pass"),
+        (LINE, "print(meter.mean()); elsewhere.update(meter.mean())", MADE, "pass"),
+        (
+            "seen = meter.update(y, out)",
+            "print(meter.mean())",
+            own().replace("len(y)", "len(y); return found.mean()"),
+            "loss = loss * seen",
+        ),
+        (
+            LINE,
+            "print(meter.mean())",
+            own("self.n += self.rate", decorator="@property\n    def rate(self): return elsewhere.stop()"),
+            "pass",
+        ),
+        (LINE, "print(meter.mean())", own("list(map(self.note, y))", decorator="def note(self, one): elsewhere.stop()"), "pass"),
+        (LINE, "print(meter.mean())", own("torch.save(found, 'found.pt')"), "pass"),
+        ("counts.update(hooks[0](out))", "print(counts)", "counts = collections.Counter()", "pass"),
+        ("counts.update(copy.model(out))", "print(counts)", "import copy\ncounts = collections.Counter(); copy = elsewhere.copy", "pass"),
+        ("counts.update(filter(out))", "print(counts)", "counts = collections.Counter(); filter = elsewhere.filter", "pass"),
+        ("table[0] = np.add(held, 1, out=held)", "print(table)", "table = {}; held = np.ones(9)", "loss = loss * held[0]"),
+        (LINE, "print(meter)", MADE + "\nclass Other(elsewhere.Meter): pass\nif elsewhere.a: meter = Other()", "pass"),
+        (LINE, "print(meter.mean())", MADE + "\nif elsewhere.a: meter = elsewhere.Meter()", "pass"),
+        ("kept.update(out.argmax(1))", "print(kept)", "from others import *\n" + MADE, "pass"),
+        (LINE, "print(meter.mean())", MADE, "options.__dict__.update(meter.rows[0])"),
+        (
+            LINE,
+            "print(meter.mean())",
+            "shared = {}\n"
+            + own().replace(
+                "    def mean",
+                "    def __setattr__(self, name, value):\n        object.__setattr__(self, name, value)\n        shared[name] = value\n    def mean",
+            ),
+            "loss = loss * shared['n']",
+        ),
+        (LINE, "print(meter.mean()); torch.manual_seed(meter.count)", MADE, "pass"),
+        (LINE, "meter.reset()", MADE, "pass"),
+        (LINE, "print(epoch); meter.reset()", MADE, "pass"),
+        (LINE, "print(meter.mean()); net.p = meter.mean()", MADE, "pass"),
+        (
+            "trainer.note(elsewhere, out)",
+            "print(elsewhere.best)",
+            "class Trainer:\n    def note(self, logger, out): logger.best = out.argmax(1).tolist()\ntrainer = Trainer()",
+            "pass",
+        ),
+        (
+            "trainer.note(out)",
+            "print(trainer.logger.best)",
+            "class Trainer:\n    def __init__(self): self.logger = elsewhere.Logger()\n    def note(self, out): self.logger.best = out.argmax(1).tolist()\ntrainer = Trainer()",
+            "pass",
+        ),
+        (LINE, "print(meter.mean())", own(base="(elsewhere.Metric)"), "pass"),
+        (LINE, "print(meter.mean())", "from metrics import Metric\n" + own(base="(Metric)"), "pass"),
+        (LINE, "print(meter.mean())", "class Base(elsewhere.Metric): pass\n" + own(base="(Base)"), "pass"),
+        (LINE, "print(meter.mean()); elsewhere.set(meter.mean())", MADE, "pass"),
+        (LINE, "print(meter.mean()); meter.mean() > 0.9 and elsewhere.clear()", MADE, "pass"),
+        (LINE, "print(meter.mean()); meter.mean() > 0.9 and stop.set()", MADE + "; stop = elsewhere.stop", "pass"),
+        (LINE, "print(meter.mean()); meter.mean() > 0.9 and torch.save(net, 'best.pt')", MADE, "pass"),
+        (LINE, "print(meter.mean()); meter.mean() > 0.9 and scheduler.halve()", MADE, "pass"),
+        (LINE, "print(meter.mean())\n    if meter.mean() > 0.9: break", MADE, "pass"),
+        (LINE, "print(meter.mean())\n    if meter.mean() > 0.9: scheduler.step()", MADE, "pass"),
+        (LINE, "print(meter.mean())", own(decorator="@elsewhere.hook"), "pass"),
+        (LINE, "print(meter.mean())", own("if len(y) > 9: raise ValueError"), "pass"),
+        (LINE, "print(meter.mean())", own("with elsewhere.lock(): pass"), "pass"),
+        (LINE, "print(meter.mean())", own("with elsewhere.lock: pass"), "pass"),
+        (LINE, "print(meter.mean())", MADE, "loss = loss * meter.count"),
+        (
+            "seen = meter.update(y, out.argmax(1))",
+            "print(meter.mean())",
+            MADE.replace("Meter()", "Own()")
+            + "\n"
+            + own("").replace("        self.n += len(y)", "        self.n += len(y); return self.n"),
+            "loss = loss * seen",
+        ),
+        (
+            "averages.take(net)",
+            "print(averages.kept)",
+            "class Averages:\n    def take(self, model): self.kept = model.weight.clone()\naverages = Averages()",
+            "pass",
+        ),
+        (
+            "counts.update(all_reduce(out))",
+            "print(counts)",
+            "from torch.distributed import all_reduce\ncounts = collections.Counter()",
+            "pass",
+        ),
+        ("counts.update(found(out))", "print(counts)", "from others import found\ncounts = collections.Counter()", "pass"),
+        ("counts.update(found(out))", "print(counts)", "counts = collections.Counter(); found = elsewhere.found", "pass"),
+        ("counts.update(elsewhere.item(out))", "print(counts)", "counts = collections.Counter()", "pass"),
+        ("np.copyto(x, out.argmax(1).numpy())", "print(x)", "", "pass"),
+        ("table[0] = np.add(x, 1, out=x)", "print(table)", "table = {}", "pass"),
+        ("np.random.put(table, out)", "print(table)", "table = np.zeros(9)", "pass"),
+        ("kept[0].update(y, out)", "print(kept)", MADE + "; kept = [elsewhere.Meter()]", "pass"),
+        ("meter.update(y, out.argmax(1))", "print(meter)", "class Other:\n    pass\nmeter = Meter() if elsewhere.a else Meter()", "pass"),
+        ("meter.update(y, out.argmax(1))", "print(meter)", MADE + "; meter = Other()\nclass Other:\n    pass", "pass"),
+    ],
+)
+def test_what_does_more_than_count_is_needed(line: str, after: str, made: str, before: str) -> None:
+    """Or may: the code of another file, a text that is run, an attribute that calls a method."""
+    assert of(line, after, made, before) != "reported"
+
+
+def test_a_sum_of_an_object_that_steps_itself_is_only_reported() -> None:
+    text = METER.format(made=TRAINER, before="pass", line="trainer.train(y, out)", after="print(trainer.total)")
+    text = text.replace("self.opt = opt", "self.opt, self.total = opt, 0").replace(
+        "self.meter.update(y, out)", "self.total += out.argmax(1).sum()"
+    )
+
+    assert cures.cure(text, 1 + text.splitlines().index("        self.total += out.argmax(1).sum()")) == "reported"
+
+
 def test_attributes_of_two_classes_may_have_one_name() -> None:
     """A model's layers are none of the rows of a meter, unless one of the classes is made of the other or somebody names it by a text."""
     own = "class Net(torch.nn.Module):\n    def forward(self, x): return x * self.rows[0]\nnet = Net()\nmeter = Meter()"
@@ -211,6 +383,7 @@ for x, y in loader:
     ("before", "line", "kept", "reported"),
     [
         ("w = torch.ones(3)", "w[y] = out.argmax(1).float()", "w", True),
+        ("from others import table\nw = torch.ones(3); table['a'] = 3", "w[y] = out.argmax(1).float()", "w", True),
         ("w = torch.ones(3); chooser = choose(w)", "w[y] = out.argmax(1).float()", "w", False),
         ("w = torch.ones(3); Process(target=choose, args=(w,)).start()", "w[y] = out.argmax(1).float()", "w", False),
         ("from others import table\nw = torch.ones(3); table['w'] = w", "w[y] = out.argmax(1).float()", "w", False),
@@ -222,3 +395,41 @@ def test_what_another_file_may_read_is_not_for_reports_alone(before: str, line: 
     text = KEPT.format(before=before, line=line, kept=kept)
 
     assert (cures.cure(text, 1 + text.splitlines().index(f"    {line}")) == "reported") == reported
+
+
+LOOP = """\
+def train(y, out, loss):
+    for row in out.argmax(1).split(3):
+        if len(row) > 2: meter.update(y, row)
+        {end}
+    loss.backward()"""
+
+
+@pytest.mark.parametrize(("end", "cure"), [("pass", "reported"), ("if len(row) > 3: return", "outputs")])
+def test_a_loop_that_counts_is_only_reported_unless_it_ends_its_function(end: str, cure: str) -> None:
+    made = f"{MADE}\n{LOOP.format(end=end)}"
+    text = METER.format(made=made, before="pass", line="train(y, out, loss)", after="print(meter.mean())")
+
+    assert cures.cure(text, 1 + text.splitlines().index("    for row in out.argmax(1).split(3):")) == cure
+
+
+def test_a_branch_that_ends_training_does_more_than_count() -> None:
+    text = METER.format(made="seen = []", before="pass", line="if out.max() > 9:\n            seen.append(1); break", after="print(seen)")
+
+    assert cures.cure(text, 1 + text.splitlines().index("        if out.max() > 9:")) != "reported"
+
+
+TOP = """\
+def top(rows):
+    best = rows.max(-1)
+    return best.values
+counts = collections.Counter()"""
+
+
+@pytest.mark.parametrize(
+    "line", ["counts.update(top(out).tolist())", "for row in out.chunk(3):\n            counts.update(top(row).tolist())"]
+)
+def test_a_function_that_training_calls_too_may_make_what_is_counted(line: str) -> None:
+    text = METER.format(made=TOP, before="loss = loss + top(out).sum()", line=line, after="print(counts)")
+
+    assert cures.cure(text, 1 + text.splitlines().index(f"        {line}".splitlines()[0])) == "reported"
