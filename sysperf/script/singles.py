@@ -141,6 +141,8 @@ def _followed(source: Depends, around: ast.AST, own: set[str], part: ast.AST) ->
                 waiting += [one for one in inner if one not in values]
             else:
                 leaves.append(_whole(source, name))
+    if waiting:
+        leaves.append(ast.Constant(...))  # it is made of more than is followed: of whatever there is
     return leaves, values
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.script import cures
+from sysperf.script import cures, singles
 
 TEXT = """\
 import numpy as np, torch
@@ -131,3 +131,9 @@ def test_a_model_that_keeps_its_state_needs_the_row_before() -> None:
     ]
     assert cures.of_call("\n".join(lines), 6) == ""
     assert cures.of_call("\n".join(lines).replace("self.h =", "h ="), 6) == "singles"
+
+
+def test_what_is_made_in_more_steps_than_are_followed_may_be_of_the_row_before() -> None:
+    steps = [f"    x{place + 1} = layer(x{place})" for place in range(singles.MAX_FOLLOWED)]
+    first = ("for row in rows:", "    x0 = norm(last)")
+    assert "singles" not in of(*first, *steps, f"    y = policy(row.unsqueeze(0) + x{len(steps)})", "    last = y")
