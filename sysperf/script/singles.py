@@ -9,7 +9,7 @@ from sysperf.script import flows, needless
 from sysperf.script.definitions import called
 from sysperf.script.depends import Depends
 from sysperf.script.keys import Key
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import arguments, root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
@@ -33,21 +33,16 @@ def one_row_at_a_time(source: Depends, graph: flows.Flows, statement: ast.stmt) 
 
 def _may_be_a_model(source: Depends, call: ast.Call) -> bool:
     root, name = root_of(call.func), called(call)
-    is_library = isinstance(root, ast.Name) and root.id in source.modules and not source.definitions(root)
-    is_builtin = isinstance(call.func, ast.Name) and name in needless.BUILTINS
-    return not (is_library or is_builtin or needless.is_pure(name) or needless.changes(name) or "learn" in name)
+    is_library = isinstance(root, ast.Name) and root.id in source.modules
+    return not (is_library or name in needless.BUILTINS or needless.is_pure(name) or needless.changes(name) or "learn" in name)
 
 
 def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: ast.Call, own: set[str], around: ast.AST) -> bool:
     if _depends(source, around, own, call.func) or _learns(graph, around) or _keeps_a_state(graph, call):
         return False
-    given = [*call.args, *(word.value for word in call.keywords)]
-    rows = [_depends(source, around, own, part) for part in given]
-    if (
-        not rows
-        or not rows[0]
-        or not all(_is_one(source, graph, around, own, call, part) for part, row in zip(given, rows, strict=True) if row)
-    ):
+    given = arguments(call)
+    rows = [part for part in given if _depends(source, around, own, part)]
+    if rows[:1] != given[:1] or not rows or not all(_is_one(source, graph, around, own, call, part) for part in rows):
         return False
     made = {graph.key_of(node) for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     reached = graph.reached(made | _filled(graph, statement))
@@ -98,7 +93,7 @@ def _with_functions(graph: flows.Flows, parts: Iterable[ast.AST]) -> list[ast.AS
     found = list(parts)
     for part in found:  # it grows meanwhile
         calls = (node for node in ast.walk(part) if isinstance(node, ast.Call))
-        found += [one for call in calls for one in graph.named(called(call)) if one.name != "__init__" and one not in found]
+        found += [one for call in calls for one in graph.named(called(call)) if one not in found]
     return found
 
 
@@ -107,8 +102,6 @@ def _loops(source: Depends, statement: ast.stmt, call: ast.Call) -> Iterable[tup
     for parent in source.tree.ancestors(call):
         if isinstance(parent, _Parts) and not any(_gives_batches(source, part) for part in parent.generators):
             yield _names(part.target for part in parent.generators), parent
-        if isinstance(parent, ast.stmt):
-            break
     if isinstance(loop := source.loop_of(statement), ast.For) and not _gives_batches(source, loop):
         yield _names([loop.target]), loop
 
@@ -134,7 +127,7 @@ def _followed(source: Depends, around: ast.AST, own: set[str], part: ast.AST) ->
     while waiting and len(values) < MAX_FOLLOWED:
         value = waiting.pop()
         values.append(value)
-        for name in (node for node in ast.walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
+        for name in (node for node in ast.walk(value) if isinstance(node, ast.Name)):
             several = source.definitions(name) if name.id not in own else ()
             inner = [one.value for one in several if one.value is not None and _is_before(source, one.node, name, around)]
             if inner and len(inner) == len(several):
@@ -148,7 +141,7 @@ def _followed(source: Depends, around: ast.AST, own: set[str], part: ast.AST) ->
 
 def _is_before(source: Depends, node: ast.AST, name: ast.Name, around: ast.AST) -> bool:
     """Whether a name gets its value earlier in the same round."""
-    return source.is_in(node, around) and node is not around and getattr(node, "lineno", name.lineno) < name.lineno
+    return source.is_in(node, around) and getattr(node, "lineno", name.lineno) < name.lineno
 
 
 def _whole(source: Depends, name: ast.Name) -> ast.expr:
@@ -163,35 +156,29 @@ def _row(node: ast.AST) -> ast.AST | None:
     """What is given the dimension of a batch: in `x[None]`, `x[i : i + 1]`, `x.unsqueeze(0)`, `x.view(1, -1)`, `tensor([x])`."""
     if isinstance(node, ast.Subscript):
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        return node if _is(first, None) or (isinstance(first, ast.Slice) and _is_one_long(first)) else None
+        return node if _is(first, None) or _is_one_long(first) else None
     if not isinstance(node, ast.Call):
         return None
-    name, given = called(node), [*node.args, *(word.value for word in node.keywords)]
+    name, given = called(node), arguments(node)
     if name in ("unsqueeze", "expand_dims"):
         return node if any(_is(part, 0) for part in given) else None
     if name in _RESHAPES:
         return node if len(given) > 1 and _is(given[0], 1) and not _is(given[1], 1) else None
-    makes = name in ("tensor", "as_tensor", "stack", "array") and bool(given) and _has_one(given[0])
-    return given[0] if makes else None
+    return given[0] if name in ("tensor", "as_tensor", "stack", "array") and any(_has_one(one) for one in given[:1]) else None
 
 
 def _has_one(made: ast.expr) -> bool:
-    return isinstance(made, ast.List) and len(made.elts) == 1 and not isinstance(made.elts[0], ast.Starred | ast.Constant)
+    return isinstance(made, ast.List) and len(made.elts) == 1 and not isinstance(made.elts[0], ast.Starred)
 
 
 def _is(part: ast.AST | None, value: object) -> bool:
     return isinstance(part, ast.Constant) and part.value is value
 
 
-def _is_one_long(part: ast.Slice) -> bool:
-    upper = part.upper
-    return (
-        part.lower is not None
-        and isinstance(upper, ast.BinOp)
-        and isinstance(upper.op, ast.Add)
-        and _is(upper.right, 1)
-        and ast.unparse(upper.left) == ast.unparse(part.lower)
-    )
+def _is_one_long(part: ast.expr) -> bool:
+    """Whether a slice is `i : i + 1`, of whatever is in the place of `i`."""
+    text = ast.unparse(part)
+    return text == "{0}:{0} + 1".format(text.partition(":")[0])
 
 
 def _filled(graph: flows.Flows, statement: ast.stmt) -> set[Key]:
@@ -217,8 +204,6 @@ def _is_its_own(source: Depends, graph: flows.Flows, leaf: ast.expr, around: ast
         if isinstance(part, ast.Subscript) and not _names([part.slice]).isdisjoint(own):
             return _is_written_there_alone(source, part, around)
         part = part.value
-    if root.id in source.modules or (not source.definitions(root) and graph.named(root.id)):
-        return True
     keys = {graph.key_of(root), *(graph.attribute(node) for node in ast.walk(leaf) if isinstance(node, ast.Attribute))}
     return keys.isdisjoint(reached)
 
@@ -232,6 +217,6 @@ def _is_written_there_alone(source: Depends, part: ast.Subscript, around: ast.AS
     places = [node for node in source.changed(name) if source.is_in(node, around)]
     uses = [one for node in places for one in (ast.walk(node) if isinstance(node, ast.Call) else [node])]
     whole = ast.unparse(value)
-    found = [source.tree.parents.get(one) for one in uses if isinstance(one, ast.Name | ast.Attribute) and ast.unparse(one) == whole]
+    found = [source.tree.parents.get(one) for one in uses if ast.unparse(one) == whole]
     found += [one for one in uses if isinstance(one, ast.Subscript) and ast.unparse(one.value) == whole]
     return bool(name) and all(isinstance(one, ast.Subscript) and ast.unparse(one.slice) == text for one in found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from sysperf.script import cures, singles
@@ -133,7 +135,97 @@ def test_a_model_that_keeps_its_state_needs_the_row_before() -> None:
     assert cures.of_call("\n".join(lines).replace("self.h =", "h ="), 6) == "singles"
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("scores = {name: policy(row.unsqueeze(0)) for name, row in rows.items()}",),
+        ("seen = {policy(row.unsqueeze(0)).argmax().item() for row in rows}",),
+        ("for row in rows:", "    y = policy(row.unsqueeze(0), temperature)"),
+        ("for row in rows:", "    y = policy(row.unsqueeze(0), scale.to(device))"),
+        ("for row in rows:", "    y = policy(row.unsqueeze(0).to(torch.float32))"),
+        ("for i in range(9):", "    current[i] = policy(current[i][None])"),
+        ("for i in range(9):", "    y = policy(self.obs[i][None])", "    self.obs[i] = envs[i].step(y)"),
+        ("for i in range(9):", "    y = policy(current[i][None])", "    update(current[i], y[0])"),
+    ],
+)
+def test_what_is_the_same_in_all_rounds_may_be_given_beside_a_row(loop: tuple[str, ...]) -> None:
+    """So may be what a round writes where it has read."""
+    assert "singles" in of(*loop)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("for row in rows:", "    memory['h'] = policy(row.unsqueeze(0), memory['h'])"),
+        ("for row in rows:", "    agent.h = policy(row.unsqueeze(0), agent.h)"),
+        ("for row in rows:", "    out.append(policy(row.unsqueeze(0), out[-1]))"),
+        ("kept = out", "for row in rows:", "    out.append(policy(row.unsqueeze(0), kept[-1]))"),
+        ("mine = out", "for row in rows:", "    mine.append(policy(row.unsqueeze(0), out[-1]))"),
+        ("state = agent.state", "for row in rows:", "    state['h'] = policy(row.unsqueeze(0), agent.state['h'])"),
+        ("kept = {'all': out}", "for row in rows:", "    out.append(policy(row.unsqueeze(0), kept['all'][-1]))"),
+        ("for row in rows:", "    if row.sum() > 0:", "        h = row[None]", "    h = policy(row.unsqueeze(0), h)"),
+        ("for row in rows:", "    y = policy(row.unsqueeze(0), state)", "    state = y.detach()"),
+        ("for row in rows:", "    y = policy(row.unsqueeze(0) + table[last])", "    last = y.argmax()"),
+        ("for i in range(9):", "    y = policy(self.obs[i][None])", "    self.obs[i + 1] = envs[i].step(y)"),
+        ("for i in range(9):", "    y = policy(self.obs[i][None])", "    self.obs = shuffled(y)"),
+        ("for i in range(9):", "    y = policy(current[i][None])", "    shuffle(current, y)"),
+        ("for i in range(9):", "    y = policy(state['obs'][i][None])", "    state['obs'][i + 1] = envs[i].step(y)"),
+    ],
+)
+def test_what_the_model_made_is_found_wherever_it_is_kept(loop: tuple[str, ...]) -> None:
+    """In a container, an attribute, a place of a table, or a name that gets its value later in the loop."""
+    assert "singles" not in of(*loop)
+
+
 def test_what_is_made_in_more_steps_than_are_followed_may_be_of_the_row_before() -> None:
     steps = [f"    x{place + 1} = layer(x{place})" for place in range(singles.MAX_FOLLOWED)]
     first = ("for row in rows:", "    x0 = norm(last)")
     assert "singles" not in of(*first, *steps, f"    y = policy(row.unsqueeze(0) + x{len(steps)})", "    last = y")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("for i in range(9):", "    y = policy(current[i])"),
+        ("for row in rows:", "    y = policy(row[()])"),
+        ("for row in rows:", "    y = policy(row.view(8, -1))"),
+        ("for row in rows:", "    y = policy(row.view(1))"),
+        ("for row in rows:", "    y = policy(row.view(1, 1, -1))"),
+        ("for row in rows:", "    y = policy(torch.cat([row]))"),
+        ("for row in rows:", "    y = policy(torch.stack(row))"),
+        ("for row in rows:", "    y = policy(torch.stack([*row]))"),
+        ("for x, y in pairs:", "    z = policy(torch.stack([x, y]))"),
+        ("for i in range(9):", "    y = policy(rows[i : last + 1])"),
+        ("out = [policy(x.unsqueeze(0)) for x in batches]",),
+        ("data = DataLoader(pictures, 32)", "for x in data:", "    y = policy(x.unsqueeze(0))"),
+    ],
+)
+def test_more_than_one_row_or_no_batch_at_all(loop: tuple[str, ...]) -> None:
+    assert "singles" not in of(*loop)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("for row in rows:", "    out += list(row.unsqueeze(0))"),
+        ("for row in rows:", "    same = template.eq(row.unsqueeze(0))"),
+        ("for i in range(9):", "    y = screen.observe()"),
+    ],
+)
+def test_what_is_no_model(loop: tuple[str, ...]) -> None:
+    assert "singles" not in of(*loop)
+
+
+@pytest.mark.parametrize(
+    ("act", "is_told"),
+    [
+        (("(x):", "return net(x[None])"), True),
+        (("(x):", "return net(x[None]) if x.any() else act(-x)"), True),
+        (("(x):", "return net(x)"), False),
+        (("(x):", "return net(x + noise[None])"), False),
+        (("(x, more):", "return net(x[None] + more)"), False),
+    ],
+)
+def test_a_function_may_make_a_batch_of_the_row_that_it_is_given(act: Sequence[str], is_told: bool) -> None:
+    lines = [f"def act{act[0]}", f"    {act[1]}", "for x in rows:", "    y = act(x)" if "more" not in act[0] else "    y = act(x, table)"]
+    assert (cures.of_call("\n".join(lines), 4) == "singles") is is_told
