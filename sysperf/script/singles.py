@@ -17,8 +17,10 @@ MAX_FOLLOWED = 60
 _Parts = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
 _RESHAPES = ("view", "reshape")
 _LEARNS = frozenset(("backward", "zero_grad", "grad"))
-_BATCHES = lazy(r"(?i)loader|batch|chunk|split|\bdl\b|_dl\b")
-"""Names of what gives several rows at once, and of what it gives."""
+_GIVES_BATCHES = lazy(r"(?i)loader|batches|chunk|split|\bdl\b|_dl\b")
+"""What gives several rows at once; a batch itself gives its rows."""
+_BATCH = lazy(r"(?i)batch|chunk")
+"""Names of several rows."""
 
 
 def one_row_at_a_time(source: Depends, graph: flows.Flows, statement: ast.stmt) -> bool:
@@ -110,8 +112,10 @@ def _gives_batches(source: Depends, loop: ast.For | ast.comprehension) -> bool:
     """Whether a loop goes over batches: what a loader gives, or parts of a tensor."""
     names = [node for node in ast.walk(loop.iter) if isinstance(node, ast.Name)]
     made = [one.value for name in names for one in source.definitions(name) if one.value is not None]
-    return any(_BATCHES.search(ast.unparse(part)) for part in (loop.target, loop.iter)) or any(
-        "DataLoader" in ast.unparse(part) for part in made
+    return bool(
+        _BATCH.search(ast.unparse(loop.target))
+        or _GIVES_BATCHES.search(ast.unparse(loop.iter))
+        or any("DataLoader" in ast.unparse(part) for part in made)
     )
 
 

@@ -43,6 +43,8 @@ def of(*loop: str) -> list[str]:
         ("for i, env in enumerate(envs):", "    d = policy(torch.from_numpy(current[i]).unsqueeze(0))", "    current[i], r = env.step(d.argmax().item())"),
         ("for i in range(len(envs)):", "    d = policy(current[i][None])", "    out.append(current[i])", "    current[i] = envs[i].step(d)"),
         ("for env in envs:", "    a = policy.act(env.obs)", "    env.step(a)"),
+        ("for row in batch:", "    out.append(policy(row.unsqueeze(0)))"),
+        ("for row, label in zip(batch['x'], batch['y']):", "    out.append(policy(row[None]))"),
         ("for env in envs:", "    x = torch.tensor([env.obs])", "    a = policy(x)", "    env.step(a)"),
         ("for i in range(64):", "    out.append(policy(rows[i : i + 1]))"),
         ("for row in rows:", "    x = row.float()", "    y = policy(x.view(1, -1))", "    out.append(y)"),
