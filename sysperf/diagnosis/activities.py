@@ -308,7 +308,7 @@ class Stacks(Record, kw_only=True):
         str | None,
         fact(
             "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, weights, data, outputs, loss"
-            " (script/cures.py), or pieces, where it loops over them; empty: none; null: there is no statement"
+            " (script/cures), or pieces, where it loops over them; empty: none; null: there is no statement"
         ),
     ] = None
     configuring: Annotated[

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sysperf.script import calls, inference, layers, loaders, modes, patterns, syncs, tensors, training, transfers, updates
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
-from sysperf.script.links import Surroundings
+from sysperf.script.gatherers import calls, inference, layers, loaders, modes, patterns, syncs, tensors, training, transfers, updates
 from sysperf.script.nodes import keyword, last_name
+from sysperf.script.semantics.links import Surroundings
 from sysperf.script.source import Source
 from sysperf.startup import lazy
 

@@ -6,23 +6,23 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
-from sysperf.script import samples
 from sysperf.script.facts import Script
 from sysperf.script.file import File
-from sysperf.script.kinds import LOADERS
-from sysperf.script.links import Called, Class, Kinds, Known, Links, Result, Surroundings
-from sysperf.script.loaders import place_of, uses
-from sysperf.script.loops import EVALUATION_HOOKS, SAMPLE_METHODS
-from sysperf.script.modules import Modules, Ref
+from sysperf.script.gatherers import samples
+from sysperf.script.gatherers.loaders import place_of, uses
+from sysperf.script.gatherers.tensors import is_moved
+from sysperf.script.gatherers.waiting import FORWARD, MAKERS, WORD, by_function, waiting
 from sysperf.script.nodes import dotted, is_open, last_name
-from sysperf.script.outside import Elsewhere
-from sysperf.script.parts import is_abstract, returns
+from sysperf.script.semantics.kinds import LOADERS
+from sysperf.script.semantics.links import Called, Class, Kinds, Known, Links, Result, Surroundings
+from sysperf.script.semantics.loops import EVALUATION_HOOKS, SAMPLE_METHODS
+from sysperf.script.semantics.modules import Modules, Ref
+from sysperf.script.semantics.outside import Elsewhere
+from sysperf.script.semantics.parts import is_abstract, returns
+from sysperf.script.semantics.steps import STEP_HOOKS
+from sysperf.script.semantics.value import Value
 from sysperf.script.source import Source, Unreadable
-from sysperf.script.steps import STEP_HOOKS
 from sysperf.script.syntax import Function, Tree, within
-from sysperf.script.tensors import is_moved
-from sysperf.script.value import Value
-from sysperf.script.waiting import FORWARD, MAKERS, WORD, by_function, waiting
 
 MAX_KINDS = 4
 MAX_GIVEN = 12

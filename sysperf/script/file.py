@@ -6,15 +6,15 @@ import ast
 from functools import cached_property
 from typing import TypedDict
 
-from sysperf.script.links import News
-from sysperf.script.loops import Loops, Where
-from sysperf.script.modules import Modules
-from sysperf.script.names import Names
 from sysperf.script.nodes import dotted
-from sysperf.script.outside import NO_MODULES, NOTHING
+from sysperf.script.semantics.links import News
+from sysperf.script.semantics.loops import Loops, Where
+from sysperf.script.semantics.modules import Modules
+from sysperf.script.semantics.names import Names
+from sysperf.script.semantics.outside import NO_MODULES, NOTHING
+from sysperf.script.semantics.values import Values
 from sysperf.script.source import Source
 from sysperf.script.syntax import Tree
-from sysperf.script.values import Values
 from sysperf.startup import lazy
 
 MAX_TEXT = 60

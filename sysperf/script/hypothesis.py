@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from sysperf.model.finding import Finding
 from sysperf.model.record import JsonObject, Record, document_schema, fact
-from sysperf.script.links import Links
+from sysperf.script.semantics.links import Links
 
 
 class Unread(Record):

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import msgspec
 
-from sysperf.script.kinds import TENSORS
-from sysperf.script.links import MAX_CALLS, Called, Class, Kinds, Known, Links, News, Result, Surroundings, Use
-from sysperf.script.modules import Ref
-from sysperf.script.outside import key
-from sysperf.script.waiting import FORWARD, RELAY, WORD
+from sysperf.script.gatherers.waiting import FORWARD, RELAY, WORD
+from sysperf.script.semantics.kinds import TENSORS
+from sysperf.script.semantics.links import MAX_CALLS, Called, Class, Kinds, Known, Links, News, Result, Surroundings, Use
+from sysperf.script.semantics.modules import Ref
+from sysperf.script.semantics.outside import key
 
 Said = TypeVar("Said", Use, Surroundings)
 MAX_DEPTH = 6

@@ -15,7 +15,7 @@ from sysperf.cli import main
 from sysperf.evaluate.rule_files import read_causes
 from sysperf.model.cause import Cause, Witness
 from sysperf.model.rule import Rule
-from sysperf.script.codemods import CODEMODS
+from sysperf.script.changes.codemods import CODEMODS
 from tests.golden import Golden
 from tests.shipped import FILES
 

@@ -7,7 +7,7 @@ import pytest
 from sysperf.engine import lint as engine
 from sysperf.engine.lint import fix
 from sysperf.model.cause import Cause
-from sysperf.script.codemods import CODEMODS
+from sysperf.script.changes.codemods import CODEMODS
 from sysperf.script.file import File
 from sysperf.script.source import Source
 from tests.rules.test_catalogue import causes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sysperf.engine import lint as engine
 from sysperf.engine.lint import fix as lint_fix
-from sysperf.script.edits import comments
+from sysperf.script.changes.edits import comments
 from sysperf.script.file import File
 from sysperf.script.source import Source
 from tests.fuzzing import fuzz

@@ -17,7 +17,7 @@ from sysperf.engine import judging
 from sysperf.engine import lint as linting
 from sysperf.engine.lint import fix as lint_fix
 from sysperf.host.plain_files import ASTRAY
-from sysperf.script import backups
+from sysperf.script.changes import backups
 from tests.script.scripts import TRAINING
 from tests.script.test_lint_cli import lint
 

@@ -18,12 +18,12 @@ from sysperf.engine import lint as engine
 from sysperf.engine.lint import beside
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.finding import Finding, Place
-from sysperf.script.codemods import changes
-from sysperf.script.edits import Change
+from sysperf.script.changes.codemods import changes
+from sysperf.script.changes.edits import Change
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined
-from sysperf.script.modules import Modules
-from sysperf.script.outside import NOTHING
+from sysperf.script.semantics.modules import Modules
+from sysperf.script.semantics.outside import NOTHING
 from tests.fuzzing import fuzz
 from tests.script.scripts import shipped
 

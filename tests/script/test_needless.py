@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sysperf.script.needless import only_reported
+from sysperf.script.cures.needless import only_reported
 
 STEP = """\
 import logging, json, trainer

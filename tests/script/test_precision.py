@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from sysperf.script.bindings import MAX_CALLS
 from sysperf.script.file import File
+from sysperf.script.semantics.bindings import MAX_CALLS
 from sysperf.script.source import Source
 from tests.script.scripts import judged, sure
 from tests.script.test_codemods import fixed

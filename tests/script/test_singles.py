@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sysperf.script import cures, singles
+from sysperf.script import cures
+from sysperf.script.cures import singles
 
 TEXT = """\
 import numpy as np, torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sysperf.script.unoptimized import calls_unoptimized
+from sysperf.script.cures.unoptimized import calls_unoptimized
 
 SCRIPT = """\
 backbone, head = Backbone(), nn.Linear(128, 10)

@@ -13,7 +13,7 @@ from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
 from sysperf.report.terminal import Ink
 from sysperf.report.words import count
-from sysperf.script.codemods import CODEMODS
+from sysperf.script.changes.codemods import CODEMODS
 from sysperf.script.hypothesis import Lint
 
 MAX_LEFT = 10

@@ -34,8 +34,8 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
 from sysperf.script import cures
+from sysperf.script.cures.unoptimized import calls_unoptimized
 from sysperf.script.reached import MODULE, SeenFile, loops, reached
-from sysperf.script.unoptimized import calls_unoptimized
 from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
 

@@ -22,18 +22,18 @@ from sysperf.model.finding import Finding, Place, Report, SourceEdit, Subject, T
 from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.model.text import neutral
-from sysperf.script.codemods import CODEMODS, changes
+from sysperf.script.changes.codemods import CODEMODS, changes
 from sysperf.script.comments import Acceptance, accepted, idle, short_names
 from sysperf.script.examine import as_surroundings, facts, is_relevant, surroundings
 from sysperf.script.exports import links, outline
 from sysperf.script.facts import Script, Site
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined, Lint, Note, Unread
-from sysperf.script.links import News
-from sysperf.script.modules import Modules
 from sysperf.script.notebook import Notebook
-from sysperf.script.outside import NO_MODULES, NOTHING
 from sysperf.script.program import Program
+from sysperf.script.semantics.links import News
+from sysperf.script.semantics.modules import Modules
+from sysperf.script.semantics.outside import NO_MODULES, NOTHING
 from sysperf.script.source import Source, Unreadable, read_bytes
 from sysperf.script.walk import Skipped, files, matches
 

@@ -11,9 +11,9 @@ from sysperf.engine.lint import Target, open_source
 from sysperf.host import files
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
-from sysperf.script.backups import Backups, write
-from sysperf.script.codemods import changes
-from sysperf.script.edits import Change, apply
+from sysperf.script.changes.backups import Backups, write
+from sysperf.script.changes.codemods import changes
+from sysperf.script.changes.edits import Change, apply
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Lint
 from sysperf.script.source import Source, Unreadable

@@ -1,0 +1,1 @@
+"""What `lint --fix` changes: codemods, their edits at positions, and the copies of files by which --undo restores them."""

@@ -1,0 +1,267 @@
+"""Whether a program needs a value that the host waits for, or waits for it anyway: then the wait is hardly worth a change."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script.file import File
+from sysperf.script.nodes import dotted, last_name
+from sysperf.script.semantics.kinds import FROM_ARRAYS, MADE_ON_CPU
+from sysperf.script.syntax import Function, within
+from sysperf.startup import lazy
+
+MAX_DEPTH = 3
+MIN_OF_STEP = 3
+"""An environment's step gives back an observation, a reward, and whether it is done, at least."""
+_CHECKS = lazy(r"_*(assert|check|ensure|sanity)(_\w+)?")
+"""Functions that look whether something is as it must be."""
+_WRITES = lazy(
+    r"(?i)_*((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
+)
+"""Functions that write or show what they are given: it must leave the device."""
+_CHOOSING = frozenset(("masked_select", "nonzero", "argwhere", "boolean_mask"))
+"""Functions that choose elements by a mask, and wait for their number."""
+_OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
+"""Functions that take what the host has."""
+_SIZED = frozenset(("range", "trange", "topk", "kthvalue", "narrow", "zeros", "ones", "empty", "arange", "linspace", "randint", "randperm"))
+"""Functions whose arguments are numbers of elements, which Python must know."""
+_HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
+"""Packages that compute on CPUs what PyTorch has no function for."""
+_COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
+_BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
+"""Names of what keeps samples."""
+_COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
+
+
+def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
+    """False where the program may go on without a value; None where it checks an input, ends a loop, or ranks agreed on a number."""
+    if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
+        return None
+    asked = file.tree.statement_of(node)
+    if _is_bound(file, asked) or _warns_of_a_batch(asked, of):
+        return None
+    if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
+        return None
+    raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
+    if (
+        (raises and of not in ("loss", "parameter"))
+        or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2])
+        or _is_of_the_host(file, node)
+        or _feeds_a_library(file, node)
+    ):
+        return None
+    return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
+
+
+def _waits_anyway(file: File, node: ast.expr) -> bool:
+    """Whether all optimizers of the file are of a kind that reads the loss and the gradients itself, several times a step."""
+    if "LBFGS" not in file.words:
+        return False
+    made = [name for call in file.tree.of(ast.Call) if (name := file.names.qualified(call.func)).startswith("torch.optim.")]
+    classes = {name.rpartition(".")[2] for name in made if name.count(".") == 2}
+    return classes == {"LBFGS"} and file.loops.where(node).often == "step"
+
+
+def copied_in(file: File, node: ast.expr) -> ast.AST | None:
+    """The evaluation in each round of which a result is copied to the host; None where a condition decides."""
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.If | ast.FunctionDef | ast.AsyncFunctionDef) or parent in file.loops.evaluations:
+            return parent if parent in file.loops.evaluations else None
+    return None
+
+
+def _counts(node: ast.expr) -> bool:
+    """``self.steps.item()``: a number that the host adds up, kept in a tensor to be saved."""
+    owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
+
+
+def _is_bound(file: File, statement: ast.stmt, depth: int = MAX_DEPTH) -> bool:
+    """Whether a value is read under a name to be a size, the end of a range, an index or a part of a slice: Python needs the number."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    around = file.tree.function_of(statement) or file.tree.module
+    uses = [part for part in within(around) if isinstance(part, ast.Name) and part.id == target.id and isinstance(part.ctx, ast.Load)]
+    return any(_is_place(file, use) or (depth > 1 and _is_rounded(file, use, depth)) for use in uses)
+
+
+def _is_rounded(file: File, use: ast.Name, depth: int) -> bool:
+    """``n = int(round(size * ratio))``, where such a number is a size."""
+    statement = file.tree.statement_of(use)
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    rounds = isinstance(value, ast.Call) and last_name(value.func) in ("int", "round", "ceil", "floor", "max", "min")
+    return rounds and use in within(statement) and _is_bound(file, statement, depth - 1)
+
+
+def _is_place(file: File, use: ast.Name) -> bool:
+    """Whether a name is a size, an index, a bound of a slice or of ``range``, itself or as a part of a sum."""
+    child: ast.AST = use
+    for parent in file.tree.ancestors(use):
+        if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Call) and last_name(parent.func) in _SIZED):
+            return True
+        if isinstance(parent, ast.keyword):
+            child = parent
+            continue
+        if isinstance(parent, ast.Subscript):
+            return parent.slice is child and not isinstance(child, ast.Constant)
+        if not isinstance(parent, ast.BinOp | ast.Tuple):
+            return False
+        child = parent
+    return False
+
+
+def _warns_of_a_batch(asked: ast.stmt, of: str) -> bool:
+    """``if torch.isnan(x).any(): warnings.warn(…)``: a check of an input."""
+    last = asked.body[-1] if isinstance(asked, ast.If) and of == "batch" and not asked.orelse else None
+    return isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and last_name(last.value.func) in ("warn", "warning")
+
+
+def _chooses(asked: ast.If) -> bool:
+    """``if mask.any(): x[mask]``: choosing the elements waits anyway."""
+    names = {part.id for part in within(asked.test) if isinstance(part, ast.Name)}
+    if any(isinstance(part, ast.Call) and last_name(part.func) in _CHOOSING for statement in asked.body for part in within(statement)):
+        return True
+    indices = (part.slice for statement in asked.body for part in within(statement) if isinstance(part, ast.Subscript))
+    return any(isinstance(part, ast.Name) and part.id in names for index in indices for part in within(index))
+
+
+def _ends_inner_loop(file: File, asked: ast.If) -> bool:
+    """Whether a condition ends a loop within a step: the last word of a text."""
+    loop = next((parent for parent in file.tree.ancestors(asked) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
+    return isinstance(asked.body[-1], ast.Break) and loop not in file.loops.steps
+
+
+def is_written(file: File, node: ast.expr) -> bool:
+    """Whether a copy is made to be written to a file or shown, by the function around it or a call that it is given to."""
+    names = [file.function_name(node).rpartition(".")[2]]
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            break
+        names += [last_name(parent.func)] if isinstance(parent, ast.Call) and node not in within(parent.func) else []
+    return any(_WRITES.fullmatch(name) for name in names)
+
+
+def _is_of_the_host(file: File, node: ast.expr) -> bool:
+    """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
+    around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
+    names = [last_name(call.func) for call in around]
+    if _is_one_of_two_places(file, node):
+        return True
+    return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
+
+
+def _is_one_of_two_places(file: File, node: ast.expr) -> bool:
+    """``x.cpu() if device is None else x.to(device)``: what is asked for is the host."""
+    owner = dotted(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    child: ast.AST = node
+    for parent in file.tree.ancestors(node) if owner else ():
+        if isinstance(parent, ast.IfExp):
+            other: list[ast.AST] = [parent.orelse if child is parent.body else parent.body]
+        else:
+            other = list(parent.orelse if child in parent.body else parent.body) if isinstance(parent, ast.If) else []
+        calls = (part.func for each in other for part in within(each) if isinstance(part, ast.Call))
+        if any(isinstance(call, ast.Attribute) and call.attr in ("to", "cuda") and dotted(call.value) == owner for call in calls):
+            return True
+        child = parent
+    return False
+
+
+def _feeds_a_library(file: File, node: ast.expr) -> bool:
+    """Whether a library for CPUs computes with a copy, and what it finds becomes a tensor: ``torch.tensor(rows[tree.query(key)])``."""
+    function = file.tree.function_of(node)
+    if function is None or not _HOST_LIBRARIES & {name.partition(".")[0] for name in file.names.imports.values()}:
+        return False
+    copies, found = {node}, set[str]()
+    given = set[str]()
+    for part in within(function):
+        if not isinstance(part, ast.Assign):
+            continue
+        inside = list(within(part.value))
+        names = {each.id for target in part.targets for each in within(target) if isinstance(each, ast.Name)}
+        calls = [each for each in inside if isinstance(each, ast.Call)]
+        if any(_is_library(file, call) and _mentions(call, copies, given) for call in calls) or _mentions(part.value, set(), found):
+            found |= names
+        elif _mentions(part.value, copies, given):
+            given |= names
+        if any(file.names.qualified(call.func) in (*FROM_ARRAYS, *MADE_ON_CPU) and _mentions(call, set(), found) for call in calls):
+            return True
+    return False
+
+
+def _is_library(file: File, call: ast.Call) -> bool:
+    """Whether a function of a library for CPUs is called, or a method of what one made."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = [binding.value for binding in file.names.lookup(owner, dotted(owner))] if owner is not None and dotted(owner) else []
+    names = [file.names.qualified(each.func) for each in (call, *made) if isinstance(each, ast.Call)]
+    return any(name.partition(".")[0] in _HOST_LIBRARIES for name in names)
+
+
+def _mentions(node: ast.AST, nodes: set[ast.expr], names: set[str]) -> bool:
+    return any(part in nodes or (isinstance(part, ast.Name) and part.id in names) for part in within(node))
+
+
+def _is_of_buffer(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """Whether all that an expression is made of comes out of a buffer of samples, which lies in the host's memory as a rule, uncopied."""
+    parts = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
+    if not parts or any(isinstance(part, ast.Attribute) and part.attr in ("to", "cuda") for part in within(node)):
+        return False
+    return all(_BUFFER.fullmatch(part.id) or (depth > 0 and _is_bound_to_buffer(file, part, depth)) for part in parts)
+
+
+def _is_bound_to_buffer(file: File, name: ast.Name, depth: int) -> bool:
+    values = [binding.value for binding in file.names.lookup(name, name.id)]
+    return bool(values) and all(
+        value is not None and value.lineno <= name.lineno and _is_of_buffer(file, value, depth - 1) for value in values
+    )
+
+
+def _is_agreed(file: File, name: ast.Name) -> bool:
+    """Whether a number of the host was put into a tensor for a collective: ``flag = torch.tensor([stop]); all_reduce(flag)``."""
+    function = file.tree.function_of(name)
+    if function is None:
+        return False
+    made = [binding.value for binding in file.names.lookup(name, name.id) if binding.value is not None]
+    calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
+    if not any(file.names.qualified(call.func) in MADE_ON_CPU for call in calls):
+        return False
+    exchanged = (part for part in within(function) if isinstance(part, ast.Call) and _COLLECTIVE.fullmatch(last_name(part.func)))
+    return any(dotted(argument) == name.id for call in exchanged if call.lineno <= name.lineno for argument in call.args)
+
+
+def is_paced(file: File, node: ast.expr) -> bool:
+    """Whether the loop of a step acts in an environment each time, or the function that makes the step, where another file repeats it."""
+    where = file.loops.where(node)
+    if not file.simulates or where.often != "step":
+        return False
+    if where.loop is None:
+        functions = _functions_around(file, node)
+        names = {function.name for function in functions}
+        loops = [loop for loop in file.tree.loops if any(_is_call_of(part, names) for part in within(loop))]
+        return any(_acts(file, part) for each in (*functions, *loops) for part in within(each) if isinstance(part, ast.Call))
+    calls = [part for part in within(where.loop) if isinstance(part, ast.Call)]
+    drawn = [given for call in calls if last_name(call.func) == "next" for given in call.args]
+    drawn += [] if isinstance(where.loop, ast.While) else [where.loop.iter]
+    collects = any("collector" in last_name(part) for each in drawn for part in within(each))
+    return collects or any(_acts(file, call) for call in calls)
+
+
+def _functions_around(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> list[Function]:
+    """The function around a node, and those that call it."""
+    function = file.tree.function_of(node)
+    if function is None or not depth:
+        return []
+    return [function, *(each for site in file.names.call_sites(function) for each in _functions_around(file, site, depth - 1))]
+
+
+def _is_call_of(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) in names
+
+
+def _acts(file: File, call: ast.Call) -> bool:
+    """``env.step(action)``, or what gives back an observation, a reward and the like."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or not call.args:
+        return False
+    statement = file.tree.statement_of(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return "env" in last_name(call.func.value).lower() or (isinstance(target, ast.Tuple) and len(target.elts) >= MIN_OF_STEP)

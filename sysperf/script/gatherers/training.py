@@ -1,0 +1,330 @@
+"""Facts of training and evaluation: loops, optimizers, sums of losses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sysperf.script.facts import Accumulation, Optimizer, StepLoop
+from sysperf.script.file import File
+from sysperf.script.nodes import argument, dotted, keyword, last_name
+from sysperf.script.semantics.loops import EVALUATION_HOOKS, Where
+from sysperf.script.semantics.steps import STEP_HOOKS
+from sysperf.script.syntax import Function, Loop, within
+from sysperf.startup import lazy
+
+_NO_GRAD = frozenset(("no_grad", "inference_mode"))
+_FRAMEWORKS = {"lightning": "lightning", "hf-trainer": "transformers"}
+_EVALUATION_MODE = lazy(r"(?i)(\w*_)?(eval|evaluation|evaluating|inference|validation|testing|test_mode|grad)(_\w+)?")
+_DIFFERENTIATES = lazy(
+    r"backward|grad|requires_grad_?|create_graph|vjp|jvp|jacobian|hessian|jac(rev|fwd)|functional_call|innerloop_ctx|enable_grad"
+    r"|(?i:\w*(attack|adversarial|pgd|fgsm|perturb|saliency|attributions?|inner_?loop|adapt)(_\w+)?)"
+)
+"""What asks for gradients, or says that it does."""
+_RUNS_WITHOUT = lazy(r"(on_)?(validation|test|predict)_(model_eval|step(_end)?|((epoch|batch)_)?(start|end))")
+"""Hooks around which Lightning turns gradients off."""
+MAX_DEPTH = 3
+
+
+def step_loops(file: File) -> Iterator[StepLoop]:
+    """The loops that train and evaluate, and the hooks that a framework calls instead."""
+    for loop, call in file.loops.steps.items():
+        where = Where("step", False, loop)
+        yield StepLoop(
+            **file.site(call, where), kind="step", by="loop", no_grad=False, calls_model=True, accumulates=_accumulates(file, loop)
+        )
+    for loop in file.tree.loops:
+        if loop in file.loops.evaluations and not isinstance(loop, ast.While) and not _is_around_evaluation(file, loop):
+            site = file.site(loop.iter, Where("evaluation", False, loop))
+            yield StepLoop(
+                **site,
+                kind="evaluation",
+                by="loop",
+                no_grad=without_gradients(file, loop)
+                or _models_without(file, loop)
+                or (None if _is_called_elsewhere(file, loop) or needs_gradients(file, loop) else False),
+                calls_model=bool(file.loops.model_calls(loop)),
+                accumulates=False,
+            )
+    for call in _evaluated_between_steps(file):
+        yield evaluation_at(file, call, no_grad=without_gradients(file, call))
+    yield from _hooks(file)
+
+
+def evaluation_at(file: File, call: ast.Call, *, no_grad: bool = False) -> StepLoop:
+    """A call that evaluates between the steps of a training, or between its epochs."""
+    site = file.site(call, Where("evaluation"))
+    return StepLoop(**site, kind="evaluation", by="steps", no_grad=no_grad, calls_model=True, accumulates=False)
+
+
+def _is_around_evaluation(file: File, loop: Loop) -> bool:
+    """Whether a loop calls its models in the rounds of an evaluation within it, which is told itself."""
+    inner = [part for part in within(loop) if part is not loop and part in file.loops.evaluations]
+    calls = file.loops.model_calls(loop) if inner else []
+    return bool(calls) and all(any(parent in inner for parent in file.tree.ancestors(call)) for call in calls)
+
+
+def _evaluated_between_steps(file: File) -> Iterator[ast.Call]:
+    """The first call of a model between its `eval()` and its `train()` in a training loop, where no backward pass follows."""
+    switches = [part for loop in file.loops.steps for part in within(loop) if isinstance(part, ast.Expr) and _calls(part, "eval")]
+    for switch in dict.fromkeys(switches):
+        parts = [part for statement in _until_training(file, switch) for part in within(statement)]
+        calls = [part for part in parts if isinstance(part, ast.Call)]
+        trains = any(last_name(call.func) in ("backward", "grad") for call in calls)
+        if not trains and not any(part in file.loops.evaluations for part in parts):
+            yield from [call for call in calls if file.loops.is_model(call) and not _is_part(file, switch, call)][:1]
+
+
+def _is_part(file: File, switch: ast.Expr, called: ast.Call) -> bool:
+    """Whether what is switched is no model, or a part of the one that is called: ``model.norm.eval()``, which goes on training."""
+    calls = (part for part in within(switch) if isinstance(part, ast.Call) and last_name(part.func) == "eval")
+    switched = [call.func.value for call in calls if isinstance(call.func, ast.Attribute) and dotted(call.func)]
+    whole = [each for each in switched if file.values.is_a(each, "model", "lightning") or dotted(each) == "self"]
+    return bool(switched) and all(dotted(each).startswith(f"{dotted(called.func)}.") for each in whole)
+
+
+def _until_training(file: File, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements of a block behind one, up to where a model is switched to training."""
+    block, place = file.tree.place_of(statement)
+    for later in block[place + 1 :]:
+        if _calls(later, "train"):
+            return
+        yield later
+
+
+def _calls(statement: ast.stmt, method: str) -> bool:
+    return any(isinstance(part, ast.Call) and last_name(part.func) == method for part in within(statement))
+
+
+def _hooks(file: File) -> Iterator[StepLoop]:
+    for function in file.tree.functions:
+        owner = file.tree.parents.get(function)
+        by = _FRAMEWORKS.get(file.values.base_of(owner) if isinstance(owner, ast.ClassDef) else "", "")
+        kind = "step" if function.name in STEP_HOOKS else "evaluation" if function.name in EVALUATION_HOOKS else ""
+        if by and kind:
+            site = file.site(function.body[0], Where(kind))
+            yield StepLoop(**site, kind=kind, by=by, no_grad=kind == "evaluation", calls_model=True, accumulates=False)
+
+
+def needs_gradients(file: File, scope: Function | Loop, choice: ast.If | None = None) -> bool:
+    """Whether gradients are asked for in an evaluation, beside a condition for training.
+
+    Attacks, saliency, forces, physics, and what learns in its evaluation do.
+    """
+    models = (each for each in file.names.classes.values() if file.values.base_of(each) == "model")
+    scopes: list[ast.AST] = [scope, *(part for each in models for part in each.body if getattr(part, "name", "") == "forward")]
+    seen = set(scopes)
+    inside = {part for each in choice.body for part in within(each)} if choice is not None else set()
+    for each in scopes:
+        for part in within(each, functions=each is not scope):
+            if part in inside:
+                continue
+            name = part.arg or "" if isinstance(part, ast.keyword) else last_name(part)
+            if _DIFFERENTIATES.fullmatch(name) and not _is_turned_off(file, part):
+                return True
+            if isinstance(part, ast.Name | ast.Attribute):
+                scopes += [more for more in file.names.functions.get(name, ()) if more not in seen]
+                seen.update(file.names.functions.get(name, ()))
+    return False
+
+
+def _is_turned_off(file: File, part: ast.AST) -> bool:
+    """Whether gradients of something are declined: ``p.requires_grad = False``, ``p.requires_grad_(False)``."""
+    parent = part if isinstance(part, ast.keyword) else file.tree.parents.get(part)
+    given = (
+        parent.value
+        if isinstance(parent, ast.Assign | ast.keyword)
+        else next(iter(parent.args), None)
+        if isinstance(parent, ast.Call)
+        else None
+    )
+    return isinstance(given, ast.Constant) and given.value is False
+
+
+def without_gradients(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool:
+    """Whether gradients are off where a node runs: a `with`, a decorator, a switch in the function, or at all its callers."""
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.With | ast.AsyncWith) and any(_is_no_grad(file, item.context_expr) for item in parent.items):
+            return True
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+            if _runs_without(file, parent) or _switches_off(file, parent):
+                return True
+            sites = file.names.call_sites(parent) if depth else []
+            return bool(sites) and all(without_gradients(file, site, depth - 1) for site in sites)
+    return _switches_off(file, file.tree.module)
+
+
+def _runs_without(file: File, function: Function) -> bool:
+    """Whether a decorator turns gradients off around a function, or Lightning does where it calls its hooks of evaluations."""
+    if any(_is_no_grad(file, each) or _wraps_elsewhere(file, each) for each in function.decorator_list):
+        return True
+    owner = file.tree.parents.get(function)
+    hooks = isinstance(owner, ast.ClassDef) and file.values.base_of(owner) in ("lightning", "callback")
+    return hooks and _RUNS_WITHOUT.fullmatch(function.name) is not None
+
+
+def _is_called_elsewhere(file: File, loop: Loop) -> bool:
+    """Whether only another file, which may turn gradients off, calls the function around a loop, and that has no `eval()`."""
+    function = file.tree.function_of(loop)
+    if function is None or file.names.call_sites(function):
+        return False
+    return not any(isinstance(part, ast.Call) and last_name(part.func) == "eval" for part in within(function))
+
+
+def _is_no_grad(file: File, node: ast.expr, depth: int = 1) -> bool:
+    """Whether a `with` or a decorator turns gradients off: by its name, by what the name was given, or by a function of the file."""
+    if isinstance(node, ast.IfExp):
+        return any(_is_no_grad(file, part, depth) for part in _operands(node))
+    called = node.func if isinstance(node, ast.Call) else node
+    name = file.names.qualified(called).rpartition(".")[2] or last_name(called)
+    if name == "set_grad_enabled" and isinstance(node, ast.Call):
+        return bool(node.args) and not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
+    if any(each in name.lower() for each in (*_NO_GRAD, "grad_state", "freeze", "frozen", "disable_grad")):
+        return True
+    given = [each.value for each in file.names.lookup(node, node.id)] if isinstance(node, ast.Name) else []
+    inside = [part for each in file.names.functions.get(name, ()) for part in within(each, functions=True)] if depth else []
+    given += [item.context_expr for part in inside if isinstance(part, ast.With) for item in part.items]
+    return depth > 0 and any(_is_no_grad(file, each, depth - 1) for each in given if each is not None)
+
+
+def _wraps_elsewhere(file: File, decorator: ast.expr) -> bool:
+    """Whether a decorator of another file says that it is about evaluations: it may turn gradients off."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return last_name(called) not in file.names.functions and bool(_EVALUATION_MODE.fullmatch(last_name(called)))
+
+
+def _models_without(file: File, loop: Loop) -> bool:
+    """Whether gradients are off around each call of a model, in the body or in what it calls."""
+    calls = file.loops.model_calls(loop)
+    return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
+
+
+def _switches_off(file: File, scope: ast.AST) -> bool:
+    """Whether a statement turns gradients off: ``set_grad_enabled(False)``, ``stack.enter_context(no_grad())``, ``freeze(model)``."""
+    calls = (part.value for part in within(scope) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
+    return any(
+        last_name(call.func) in ("set_grad_enabled", "_set_grad_enabled")
+        or ("freeze" in (name := last_name(call.func).lower()) and "unfreeze" not in name)
+        or (name == "requires_grad_" and any(isinstance(given, ast.Constant) and given.value is False for given in call.args))
+        or (last_name(call.func) == "enter_context" and any(_is_no_grad(file, given) for given in call.args))
+        for call in calls
+    )
+
+
+def _operands(node: ast.expr) -> tuple[ast.expr, ...]:
+    """Both sides of ``no_grad() if on else nullcontext()``, or an expression itself."""
+    return (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,)
+
+
+def _accumulates(file: File, loop: Loop) -> bool:
+    """An optimizer step under `if (i + 1) % n`, or outside of the loop that holds the backward passes."""
+    steps = [part for part in within(loop) if isinstance(part, ast.Call) and last_name(part.func) == "step" and file.loops.advances(part)]
+    backward = any(isinstance(part, ast.Call) and last_name(part.func) == "backward" for part in within(loop))
+    if not backward:
+        return False
+    if not steps:
+        return any(parent in file.loops.steps for parent in file.tree.ancestors(loop))
+    return all(_every_nth(file, step, loop) for step in steps)
+
+
+def _every_nth(file: File, node: ast.AST, loop: Loop) -> bool:
+    for parent in file.tree.ancestors(node):
+        if parent is loop:
+            return False
+        if isinstance(parent, ast.If) and any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in within(parent.test)):
+            return True
+    return False
+
+
+def optimizers(file: File) -> Iterator[Optimizer]:
+    """The optimizers of torch.optim."""
+    for call in file.tree.of(ast.Call):
+        name = file.names.qualified(call.func)
+        if name.startswith("torch.optim.") and name.count(".") == 2 and name.rpartition(".")[2][:1].isupper() and not _few_parameters(call):
+            open_ended = any(given.arg is None for given in call.keywords)
+            fused, foreach = (file.text(keyword(call, key)) for key in ("fused", "foreach"))
+            yield Optimizer(
+                **file.site(call), what=name, fused=fused or (None if open_ended else ""), foreach=foreach or (None if open_ended else "")
+            )
+
+
+def _few_parameters(call: ast.Call) -> bool:
+    """Whether an optimizer has parameters that somebody counts one by one: ``Adam([log_alpha])``, one kernel more or less."""
+    given = argument(call, "params", 0)
+    if isinstance(given, ast.List | ast.Tuple):
+        return bool(given.elts) and all(dotted(part) for part in given.elts)
+    words = [last_name(part).lower() for part in within(given)] if given is not None else []
+    return any("temperature" in word or "alpha" in word for word in words)
+
+
+def accumulations(file: File) -> Iterator[Accumulation]:
+    """`total += loss` and `losses.append(loss)` in a training loop, where the sum is not what is differentiated."""
+    for statement in file.tree.of(ast.AugAssign):
+        name = dotted(statement.target)
+        if isinstance(statement.op, ast.Add) and name and file.values.is_a(statement.value, "loss", "detached"):
+            where = file.loops.where(statement)
+            if where.often == "step" and not _is_differentiated(file, name, statement) and not without_gradients(file, statement, 0):
+                keeps = not file.values.is_a(statement.value, "detached", "number")
+                yield Accumulation(
+                    **file.site(statement, where), name=name, keeps_graph=keeps, into="sum", freed=_is_freed(statement, where)
+                )
+    for call in file.tree.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1:
+            where = file.loops.where(call)
+            name = dotted(call.func.value)
+            if where.often == "step" and name and file.values.kinds(call.args[0]) == {"loss"} and not _is_differentiated(file, name, call):
+                yield Accumulation(**file.site(call, where), name=name, keeps_graph=True, into="list", freed=_is_freed(call, where))
+
+
+def _is_freed(node: ast.stmt | ast.expr, where: Where) -> bool | None:
+    """False where a loss is kept before its backward pass; None where that came first, and only the nodes of the graph are left."""
+    loop = where.loop
+    calls = [part for part in within(loop) if isinstance(part, ast.Call)] if loop is not None else []
+    return None if any(last_name(call.func) == "backward" and call.lineno < node.lineno for call in calls) else False
+
+
+def _is_differentiated(file: File, name: str, node: ast.AST) -> bool:
+    """Whether a sum is used in its function by anything that may lead to a backward pass, or begins anew in each step."""
+    function = file.tree.function_of(node)
+    scope: ast.AST = function if function is not None else file.tree.module
+    where = file.loops.where(node)
+    if where.loop is None or file.tree.function_of(where.loop) is not function:
+        return True  # the sum lives in a helper: who reads it is not known
+    if any(_makes_loss(part, name) and not _is_kept(file, part) for part in within(scope)):
+        return True
+    uses = [part for part in within(where.loop) if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
+    if any(isinstance(part.ctx, ast.Store) and not isinstance(file.tree.parents[part], ast.AugAssign) for part in uses):
+        return True
+    if any(isinstance(part.ctx, ast.Load) and _feeds(file, part, node) for part in uses):
+        return True
+    return any(isinstance(part, ast.Call) and last_name(part.func) == "backward" and _names(part, name) for part in within(scope))
+
+
+def _makes_loss(node: ast.AST, name: str) -> bool:
+    """Whether a list of losses is made into one: ``torch.stack(losses)``, ``sum(losses)``."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in ("stack", "cat", "sum", "hstack", "vstack"):
+        return False
+    return any(dotted(given) == name for given in node.args)
+
+
+def _is_kept(file: File, node: ast.AST) -> bool:
+    """Whether a result is put into a list or shown, and not trained on: ``history.append(sum(losses) / n)``."""
+    statement = file.tree.statement_of(node)
+    return (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and last_name(statement.value.func) in ("append", "print")
+    )
+
+
+def _feeds(file: File, part: ast.AST, node: ast.AST) -> bool:
+    """A use inside of the loop other than to show it."""
+    statement = file.tree.statement_of(part)
+    if statement is file.tree.statement_of(node):
+        return False
+    showing = ("item", "print", "set_postfix", "set_description", "format", "info", "log", "add_scalar", "debug", "write", "update")
+    parents = [parent for parent in file.tree.ancestors(part) if not isinstance(parent, ast.stmt)]
+    called = [last_name(parent.func) for parent in parents if isinstance(parent, ast.Call)]
+    return not (set(called) & set(showing) or any(isinstance(parent, ast.JoinedStr) for parent in parents))
+
+
+def _names(call: ast.Call, name: str) -> bool:
+    return any(isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name for part in within(call))

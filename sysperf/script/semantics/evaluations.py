@@ -1,0 +1,185 @@
+"""Which loops evaluate: what goes over a loader or over samples with a model, and only reads what it gives."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cached_property
+
+from sysperf.script.nodes import last_name
+from sysperf.script.semantics.kinds import LOSS_METHODS
+from sysperf.script.semantics.names import Names
+from sysperf.script.semantics.steps import Steps
+from sysperf.script.semantics.values import Values
+from sysperf.script.syntax import Function, Loop, Tree, within
+from sysperf.startup import lazy
+
+_EVALUATES = lazy(
+    r"(?i)(\w*_)?(eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|generate|sample)(_\w+)?"
+)
+_GENERATES = lazy(r"(?i)(\w+_)?(generate|sample)(_\w+)?")
+"""Functions whose rounds give one word or picture after the other: each needs the one before."""
+_GIVES = lazy(
+    r"(?i)(\w+_)?(generate|sample|infer|inference|predict|demo|translate|caption|embed|embeddings?|encode|extract|serve|play|act|chat|features?)(_\w+)?"
+)
+"""Functions that give or show results, which have to leave the device."""
+_HELD_OUT = lazy(
+    r"(?i)_*(test|val|valid|validation|eval|dev)(_?set)?_?(data)?_?(loader|dl)|_*(data_?)?(loader|dl)_(test|val|valid|validation|eval|dev)"
+)
+"""Loaders of data that nothing is trained on."""
+_NO_GRAD = frozenset(("no_grad", "inference_mode"))
+_READS = frozenset(("item", "cpu", "numpy", "tolist", "argmax", "detach"))
+"""Methods whose result nobody differentiates."""
+
+
+class Evaluations(Steps):
+    """The evaluations of a file, beside the steps and epochs of its training."""
+
+    def __init__(self, tree: Tree, names: Names, values: Values) -> None:
+        super().__init__(tree, names, values)
+        self.evaluations = {loop for loop in tree.loops if self._evaluates(loop)}
+
+    def _evaluates(self, loop: Loop) -> bool:
+        """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
+        if isinstance(loop, ast.While) or loop in self.steps or loop in self.epochs:
+            return False
+        function = self._tree.function_of(loop)
+        if not self._values.is_a(loop.iter, "loader"):
+            parts = function is not None and (self._evaluates_parts(function, loop) or self._evaluates_batches(function, loop))
+            return parts or self._evaluates_samples(function, loop)
+        named = any(_HELD_OUT.fullmatch(last_name(part)) for part in within(loop.iter) if isinstance(part, ast.Name | ast.Attribute))
+        if named or (function is not None and _EVALUATES.fullmatch(function.name)):
+            return True
+        body: list[ast.stmt] = function.body if function is not None else self._tree.module.body
+        calls = [part for statement in body for part in within(statement) if isinstance(part, ast.Call)]
+        inside = [part for statement in loop.body for part in within(statement) if isinstance(part, ast.Call)]
+        modes = _modes(inside) or _modes(call for call in calls if call.lineno <= loop.lineno)
+        hooked = function is not None and any(self._trains_in_a_hook(call, function) for call in calls)
+        reads = (
+            not hooked and modes[-1:] != ["eval"] and (not modes or self._follows_training(loop)) and self._only_reads(loop, inside, calls)
+        )
+        return reads or (not hooked and modes[-1:] == ["eval"])
+
+    def _only_reads(self, loop: ast.For | ast.AsyncFor, inside: list[ast.Call], calls: list[ast.Call]) -> bool:
+        """Whether a loop calls a model only to read numbers and results of it: nothing around it is differentiated."""
+        if not self._calls_model(loop) or any(isinstance(part, ast.Yield) for part in within(loop)):
+            return False
+        steps = [outer for outer in self.steps if outer not in self._tree.ancestors(loop)]
+        differs = (call for call in calls if last_name(call.func) in ("backward", "grad", "manual_backward"))
+        if any(not any(outer in self._tree.ancestors(call) for outer in steps) for call in differs):
+            return False
+        return any(last_name(call.func) in _READS and self._reads_tensor(call) for call in inside)
+
+    def _reads_tensor(self, call: ast.Call) -> bool:
+        """Whether what is read comes from a model or a loss, through methods and functions of it."""
+        return any(
+            self._values.is_a(part, "output", "loss", "detached", "tensor")
+            for part in within(call)
+            if isinstance(part, ast.Name | ast.Call)
+        )
+
+    def _trains_in_a_hook(self, call: ast.Call, function: Function) -> bool:
+        """Whether a function within another makes a backward pass: the model that it is registered with calls it."""
+        return last_name(call.func) == "backward" and self._tree.function_of(call) is not function
+
+    def _follows_training(self, loop: Loop) -> bool:
+        """Whether a loop over a loader stands behind one that trains, in the same epoch."""
+        around = [parent for parent in self._tree.ancestors(loop) if parent in self.epochs]
+        return any(outer in self._tree.ancestors(step) and step.lineno < loop.lineno for outer in around for step in self.steps)
+
+    def _evaluates_parts(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
+        """A loop that calls a model, or over parts of data in memory, of a function that says it evaluates and calls `eval()`."""
+        outer = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in self._tree.ancestors(loop))
+        if (
+            outer
+            or not _EVALUATES.fullmatch(function.name)
+            or _GENERATES.fullmatch(function.name)
+            or self._values.is_a(loop.iter, "loaders")
+        ):
+            return False
+        calls = [part for statement in function.body for part in within(statement) if isinstance(part, ast.Call)]
+        helpers = (helper for call in calls for helper in self._names.functions.get(last_name(call.func), ())[:1])
+        calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
+        return any(last_name(call.func) == "eval" for call in calls) and (_counts(loop) or self._calls_model(loop))
+
+    def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether a loop goes over parts of data with a model that was put into evaluation: ``for k in range(0, n, batch_size)``."""
+        counted = loop.iter if isinstance(loop.iter, ast.Call) and _counts(loop) else None
+        if counted is None or not self._calls_model(loop):
+            return False
+        if len(counted.args) != len(("start", "stop", "step")) and not all(_takes_first(loop, call) for call in self.model_calls(loop)):
+            return False
+        last = loop.end_lineno or loop.lineno
+        before = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call) and part.lineno <= last)
+        return _modes(sorted(before, key=lambda call: call.lineno))[-1:] == ["eval"]
+
+    def _evaluates_samples(self, function: Function | None, loop: ast.For | ast.AsyncFor) -> bool:
+        """A loop that calls a model without gradients on what each round takes anew, where a number is read of it."""
+        if (
+            not self._turns_off
+            or (function is not None and _GIVES.fullmatch(function.name))
+            or any(outer in self.steps for outer in self._tree.ancestors(loop))
+        ):
+            return False
+        if not self._is_without_gradients(loop) and not any(isinstance(part, ast.With) for part in within(loop)):
+            return False
+        calls = self.model_calls(loop) if self._calls_model(loop) else []
+        return bool(calls) and all(self._is_without_gradients(call) and _takes_first(loop, call, counted=_counts(loop)) for call in calls)
+
+    @cached_property
+    def _turns_off(self) -> bool:
+        """Whether the file turns gradients off anywhere."""
+        statements: list[ast.With | ast.AsyncWith] = [*self._tree.of(ast.With), *self._tree.of(ast.AsyncWith)]
+        around = [item.context_expr for each in statements for item in each.items]
+        around += [each for function in self._tree.functions for each in function.decorator_list]
+        return any(_is_no_grad(each) for each in around)
+
+    def _is_without_gradients(self, call: ast.AST) -> bool:
+        """Whether a `with` or a decorator around a call turns gradients off."""
+        around: list[ast.expr] = []
+        for parent in self._tree.ancestors(call):
+            around += [item.context_expr for item in parent.items] if isinstance(parent, ast.With | ast.AsyncWith) else []
+            around += parent.decorator_list if isinstance(parent, Function) else []
+        return any(_is_no_grad(each) for each in around)
+
+    def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether a loop calls a model, and does not go over several."""
+        return bool(self.model_calls(loop)) and not any(self._values.is_a(part, "model") for part in within(loop.target))
+
+    def model_calls(self, loop: Loop) -> list[ast.Call]:
+        """The calls of models in a loop and in the functions of the file that it calls; none where these train."""
+        calls = [part for part in within(loop) if isinstance(part, ast.Call)]
+        helpers = [functions[0] for call in calls if len(functions := self._names.functions.get(last_name(call.func), [])) == 1]
+        calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
+        if any(last_name(call.func) in ("backward", "grad", "step") for call in calls):
+            return []
+        return [call for call in calls if self.is_model(call)]
+
+    def is_model(self, call: ast.Call) -> bool:
+        """Whether a model is called: ``model(x)``, ``model.forward(x)``, ``model.loss(x, y)``."""
+        method = call.func if isinstance(call.func, ast.Attribute) else None
+        whole = method is not None and (method.attr == "forward" or LOSS_METHODS.fullmatch(method.attr))
+        called = method.value if method is not None and whole else call.func
+        return self._values.is_a(called, "model", "lightning")
+
+
+def _is_no_grad(node: ast.expr) -> bool:
+    return last_name(node.func if isinstance(node, ast.Call) else node) in _NO_GRAD
+
+
+def _counts(loop: ast.For | ast.AsyncFor) -> bool:
+    return isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
+
+
+def _takes_first(loop: ast.For | ast.AsyncFor, call: ast.Call, *, counted: bool = True) -> bool:
+    """Whether what a call is given is taken anew in each round before: what it gave in the round before is no part of it."""
+    parts = [part for given in (*call.args, *(named.value for named in call.keywords)) for part in within(given)]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    stored = [part for part in within(loop) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and part.id in names]
+    taken = [part for part in stored if part is not loop.target or not counted]
+    return bool(taken) and all(part.lineno < call.lineno for part in taken)
+
+
+def _modes(calls: Iterable[ast.Call]) -> list[str]:
+    """The switches between training and evaluation."""
+    return [last_name(call.func) for call in calls if last_name(call.func) in ("eval", "train") and not call.args]

@@ -1,0 +1,233 @@
+"""Which loops train, evaluate or go through epochs, and how often a piece of code runs: in each step, in each epoch, once."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from sysperf.script.nodes import dotted, last_name
+from sysperf.script.semantics.conditions import Conditions, absent, fills, missing
+from sysperf.script.semantics.evaluations import Evaluations
+from sysperf.script.semantics.names import Names
+from sysperf.script.semantics.steps import CALLBACK_HOOKS, MAX_DEPTH, STEP_HOOKS
+from sysperf.script.semantics.values import Values
+from sysperf.script.syntax import Function, Loop, Tree, within
+from sysperf.startup import lazy
+
+EVALUATION_HOOKS = frozenset(("validation_step", "test_step", "predict_step", "prediction_step"))
+SAMPLE_METHODS = frozenset(("__getitem__", "__getitems__"))
+_CRITERION = lazy(r"\w*(Loss|LossCompute|Criterion)")
+"""Classes whose forward pass is a part of each step."""
+Places = tuple[tuple[Function, int, bool], ...]
+"""Parameters of a function, and whether they must be something, or nothing."""
+
+
+class Where(NamedTuple):
+    """How often code runs (`often`: step, evaluation, epoch, forward, sample, or empty), and whether a condition makes it seldom."""
+
+    often: str = ""
+    guarded: bool = False
+    loop: Loop | None = None
+
+
+class Loops(Evaluations):
+    """The loops of a file by what they do."""
+
+    def __init__(self, tree: Tree, names: Names, values: Values) -> None:
+        super().__init__(tree, names, values)
+        self.conditions = Conditions(names, values)
+        self._left: dict[ast.stmt, bool] = {}
+        self._known: dict[tuple[Function, Places], Where] = {}
+
+    def iterates(self, loop: ast.For | ast.AsyncFor, call: ast.AST) -> bool:
+        """Whether a loop goes over what a call makes."""
+        return any(value.kind == "loader" and value.origin is call for value in self._values.of(loop.iter))
+
+    def is_backward_alone(self, node: ast.AST) -> bool:
+        """Whether only a backward pass makes the code around a node a step: an explanation, an attack, or part of one."""
+        where = self.where(node)
+        return where.often == "step" and bool(self.steps or self.step_functions)
+
+    def where(self, node: ast.AST, depth: int = MAX_DEPTH) -> Where:
+        """How often a piece of code runs, through the loop or function around it and the calls of that function."""
+        guarded, child = False, node
+        named: list[tuple[str, bool]] = []
+        for parent in self._tree.ancestors(node):
+            guarded = guarded or self._seldom(parent, child)
+            if isinstance(parent, ast.If) and child is not parent.test:
+                named += asked(parent.test, otherwise=child in parent.orelse)
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and (where := self._of_loop(parent, child, guarded)):
+                return where
+            if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp) and self._goes_through_loader(parent, child):
+                return Where("evaluation", guarded)
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                where = self.of_function(parent, depth, tuple(named))
+                return where._replace(guarded=where.guarded or guarded)
+            child = parent
+        return Where("", guarded)
+
+    def _goes_through_loader(self, node: ast.ListComp | ast.SetComp | ast.DictComp, child: ast.AST) -> bool:
+        """Whether a comprehension makes something of each batch of a loader: ``[net(x).item() for x, _ in loader]``."""
+        first = node.generators[0]
+        return child is not first and self._values.is_a(first.iter, "loader")
+
+    def _of_loop(self, loop: Loop, child: ast.AST, guarded: bool) -> Where | None:
+        if (isinstance(loop, ast.For | ast.AsyncFor) and child in (loop.iter, loop.target)) or child in loop.orelse:
+            return None
+        if loop in self.steps:  # where an epoch is one step, on all data at once, what it says of itself costs little
+            return Where("epoch" if self.is_whole(loop) else "step", guarded, loop)
+        if loop in self.evaluations:
+            return Where("evaluation", guarded, loop)
+        return Where("epoch", guarded, loop) if self.is_epoch(loop) else None
+
+    def of_function(self, function: Function, depth: int = MAX_DEPTH, asked: tuple[tuple[str, bool], ...] = ()) -> Where:
+        """How often a function runs; `asked` are names that must be something there, or nothing, which a call may leave out, or give."""
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        places = tuple((function, place, there) for place, given in enumerate(arguments) for name, there in asked if given.arg == name)
+        if (function, places) in self._known:
+            return self._known[function, places]
+        self._known[function, places] = Where()  # a function that calls itself
+        where = self._known[function, places] = self._function(function, depth, places)
+        return where
+
+    def _function(self, function: Function, depth: int, places: Places) -> Where:
+        owner = self._tree.parents.get(function)
+        kind = self._values.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
+        if any(_keeps_results(each) for each in function.decorator_list) or (function.name == "forward" and self._is_whole_run(function)):
+            return Where()
+        if function in self.step_functions and self._names.call_sites(function):
+            called = self._of_calls(function, depth, places)
+            return called if called.often else Where("step")
+        hooks = CALLBACK_HOOKS if kind == "callback" else STEP_HOOKS if kind in ("lightning", "hf-trainer") else ()
+        if function in self.step_functions or function.name in hooks:
+            return Where("step")
+        often = "evaluation" if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer") else ""
+        if function.name in SAMPLE_METHODS and kind in ("dataset", "iterable-dataset"):
+            often = "sample"
+        if function.name == "forward" and kind in ("model", "lightning"):
+            often = "step" if isinstance(owner, ast.ClassDef) and _CRITERION.fullmatch(owner.name) else "forward"
+        return Where(often) if often else self._of_calls(function, depth, places)
+
+    def _is_whole_run(self, function: Function) -> bool:
+        """Whether a function holds a whole training, or puts models into evaluation: what is named `forward` is none of a step then."""
+        if any(self._tree.function_of(loop) is function for loop in (*self.steps, *self.epochs)):
+            return True
+        calls = (part.value for part in within(function) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
+        return any(last_name(call.func) == "eval" and not call.args for call in calls)
+
+    def _of_calls(self, function: Function, depth: int, places: Places) -> Where:
+        """The most frequent of the places that call a function and leave nothing out."""
+        calls = self._names.call_sites(function) if depth else []
+        sites = [self.where(call, depth - 1) for call in calls if not any(self._names.leaves_out(call, *place) for place in places)]
+        outside = self._names.outside
+        sites += [
+            Where(call.often, call.guarded)
+            for call in outside.calls(function)
+            if not any(outside.leaves_out(call, *place) for place in places)
+        ]
+        for often in ("step", "evaluation", "forward", "sample", "epoch"):
+            if same := [site for site in sites if site.often == often]:
+                return min(same, key=lambda site: site.guarded)._replace(loop=same[0].loop)
+        return Where()
+
+    def _seldom(self, parent: ast.AST, child: ast.AST) -> bool:
+        """Whether a condition keeps its body from running each time: every Nth, for a log, before leaving, after an error."""
+        if isinstance(parent, ast.ExceptHandler | ast.Raise) or (isinstance(parent, ast.Assert) and child is parent.msg):
+            return True
+        if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
+            branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse
+            if isinstance(branch, list) and self._decides_on_step(parent, branch):
+                return self._left_before(parent, child)
+            if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
+                return True
+            otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
+            if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
+                return True
+            if isinstance(parent, ast.If) and _is_alarm(parent):
+                return True
+        return self._left_before(parent, child)
+
+    def _decides_on_step(self, choice: ast.If | ast.IfExp, branch: list[ast.stmt]) -> bool:
+        """Whether a branch holds a step, and its alternative none: where both do, the condition is about something else."""
+        other = [] if isinstance(choice, ast.IfExp) else choice.orelse if branch is choice.body else choice.body
+        within_branch, within_other = (any(statement in self._training for statement in block) for block in (branch, other))
+        return within_branch and not within_other
+
+    def _is_first_use(self, statement: ast.If) -> bool:
+        """Whether a condition makes what it asks for, itself or by a method: once, or once a size.
+
+        ``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.set(size)``.
+        """
+        tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+        if any(fills(statement, container) for test in tests if (container := absent(test))):
+            return True
+        asked = [name for name in map(missing, tests) if name]
+        if any(fills(statement, kept) for name in asked for kept in self._looked_up_in(statement, name)):
+            return True
+        owned = {name for name in asked if name.startswith("self.")}
+        if not owned:
+            return False
+        parts = [part for one in statement.body for part in within(one)]
+        called = [part for part in parts if isinstance(part, ast.Call) and dotted(part.func).startswith("self.")]
+        methods = [method for call in called for method in self._names.functions.get(last_name(call.func), ())]
+        parts += [part for method in methods for part in within(method)]
+        return any(dotted(target) in owned for part in parts if isinstance(part, ast.Assign) for target in part.targets)
+
+    def _looked_up_in(self, node: ast.AST, name: str) -> list[str]:
+        """The containers in which it was looked for what a name stands for: ``made = known.get(key)``."""
+        calls = (binding.value for binding in self._names.lookup(node, name) if isinstance(binding.value, ast.Call))
+        gets = [call.func for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "get"]
+        return [dotted(get.value) for get in gets if dotted(get.value)]
+
+    def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
+        """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""
+        if not isinstance(child, ast.stmt) or isinstance(parent, ast.Module | ast.ClassDef):
+            return False
+        if child not in self._left:
+            for block in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
+                left = False
+                last = max((number for number, statement in enumerate(block) if statement in self._training), default=-1)
+                for number, statement in enumerate(block):
+                    self._left[statement] = left = left and number > last  # what is left with the step is part of it
+                    left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
+        return self._left.get(child, False)
+
+
+def asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
+    """The names that a condition says are there, or are not: ``if x:``, ``if x is not None:``, ``if not x and y:``; its `else`, of one."""
+    if isinstance(test, ast.BoolOp):
+        return (
+            [each for part in test.values for each in asked(part, otherwise=False)]
+            if isinstance(test.op, ast.And) and not otherwise
+            else []
+        )
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return [(name, not there) for name, there in asked(test.operand, otherwise=otherwise)]
+    if isinstance(test, ast.Compare):
+        return [(dotted(test.left), True)] if isinstance(test.ops[0], ast.IsNot) and not otherwise else []
+    return [(dotted(test), not otherwise)] if dotted(test) else []
+
+
+def _keeps_results(decorator: ast.expr) -> bool:
+    """``@functools.lru_cache(maxsize=None)``, ``@cache``: what was computed once is not computed again."""
+    return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in ("lru_cache", "cache", "cached_property")
+
+
+def _is_alarm(asked: ast.If) -> bool:
+    """``if loss.item() > 1e4: print(…)``: what is only shown where a value is out of its bounds."""
+    sides = (asked.test.left, asked.test.comparators[0]) if isinstance(asked.test, ast.Compare) else ()
+    reads = any(isinstance(side, ast.Call) and last_name(side.func) in ("item", "float", "min", "max", "norm") for side in sides)
+    bounds = [side.operand if isinstance(side, ast.UnaryOp) else side for side in sides]
+    bounded = any(isinstance(bound, ast.Constant) and bound.value for bound in bounds)
+    return reads and bounded and not asked.orelse and all(_shows(statement) for statement in asked.body)
+
+
+def _shows(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return all(_shows(part) for part in (*statement.body, *statement.orelse))
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and last_name(call.func) in ("print", "warn", "warning", "error", "critical", "info", "debug", "log")
+
+
+def _leaves(statement: ast.If) -> bool:
+    return not statement.orelse and isinstance(statement.body[-1], ast.Return | ast.Continue | ast.Break)

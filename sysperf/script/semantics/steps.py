@@ -1,0 +1,262 @@
+"""Which loops and functions make the steps of a training, by the backward passes and optimizers' steps that they repeat."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+
+from sysperf.script.nodes import dotted, last_name
+from sysperf.script.semantics.kinds import OPTIMIZER_CLASSES
+from sysperf.script.semantics.names import Names
+from sysperf.script.semantics.values import Values
+from sysperf.script.syntax import Function, Loop, Tree, children_of, within
+from sysperf.startup import lazy
+
+MAX_DEPTH = 4
+STEP_HOOKS = frozenset(
+    (
+        "training_step",
+        "_training_step",
+        "compute_loss",
+        "manual_backward",
+        "training_step_end",
+        "on_train_batch_end",
+        "on_train_batch_start",
+    )
+)
+CALLBACK_HOOKS = frozenset(
+    (
+        "on_train_batch_start",
+        "on_train_batch_end",
+        "on_step_begin",
+        "on_step_end",
+        "after_batch",
+        "after_loss",
+        "after_pred",
+        "after_train_iter",
+    )
+)
+"""Methods that a framework calls of a callback in each step: Lightning, transformers, fastai, mmengine."""
+_EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
+_ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
+"""What is repeated as a whole, training included."""
+_WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(test|warm_?up|bench|example|check)\w*)")
+"""Functions that train once and for all, as a rule."""
+_UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|model|networks?))?|train_(batch|step)|_*step_\w+")
+"""Functions that make a step of an optimizer out of a batch, although the backward pass is in another one."""
+_PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
+"""What a step may have several of."""
+_MEASURES = lazy(
+    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find)\w*"
+)
+"""Functions and classes that run some steps to learn something about them."""
+FEW = 10
+"""A loop with fewer rounds warms something up, or tests it."""
+
+
+class Steps:
+    """The steps and epochs of a file's training."""
+
+    def __init__(self, tree: Tree, names: Names, values: Values) -> None:
+        self._tree = tree
+        self._names = names
+        self._values = values
+        self._training: set[ast.AST] = set()
+        """Statements that hold a backward pass or a step: a condition around one decides on the whole step."""
+        self.steps: dict[Loop, ast.Call] = {}
+        self.step_functions: set[Function] = set()
+        self.epochs: set[Loop] = set()
+        self._find_steps()
+        self._find_epochs()
+
+    def _find_steps(self) -> None:
+        """Follow each backward pass and optimizer step outwards to the loop that repeats it, through the functions that hold it."""
+        for call in self._tree.of(ast.Call):
+            if self.advances(call):
+                self._mark_step(call, call, MAX_DEPTH)
+        for outer in [loop for loop in self.steps if any(self._goes_through(loop, inner) for inner in self.steps if inner is not loop)]:
+            del self.steps[outer]
+
+    def _goes_through(self, outer: Loop, inner: Loop) -> bool:
+        """Whether each round of a loop goes through a loader, and trains on it: the round is an epoch, although it makes a step, too."""
+        if isinstance(inner, ast.While) or not self._values.is_a(inner.iter, "loader"):
+            return False
+        function = self._tree.function_of(inner)
+        sites: list[ast.AST] = [inner]
+        if function is not None and function is not self._tree.function_of(outer):
+            sites = [*self._names.call_sites(function)]
+        return any(outer in self._tree.ancestors(site) for site in sites)
+
+    def _measures(self, node: ast.AST) -> bool:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return any(isinstance(parent, kinds) and bool(_MEASURES.fullmatch(parent.name)) for parent in self._tree.ancestors(node))
+
+    def advances(self, call: ast.Call) -> bool:
+        """Whether a call is a backward pass or a step of an optimizer, or hands both to an object that does them."""
+        method = last_name(call.func)
+        if isinstance(call.func, ast.Attribute) and method == "update_params":
+            return "optim" in last_name(call.func.value)
+        if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters"):
+            return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
+        if isinstance(call.func, ast.Attribute) and method == "step":
+            return self._values.is_a(call.func.value, "optimizer", "scaler") or self._names.outside.result(call).advances
+        return self._names.outside.result(call).advances or self._takes_loss_and_optimizer(call, method)
+
+    def _takes_loss_and_optimizer(self, call: ast.Call, method: str) -> bool:
+        """``loss_scaler(loss, optimizer, parameters=…)``, whose backward pass is in another file."""
+        if len(call.args) < 2 or method in self._names.functions or method[:1].isupper():  # a class: its object makes the steps
+            return False
+        return self._is_loss(call.args[0]) and any(self._values.is_a(given, "optimizer") for given in call.args[1:])
+
+    def _is_loss(self, node: ast.expr) -> bool:
+        return self._values.is_a(node, "loss") or "loss" in last_name(node).lower()
+
+    @cached_property
+    def optimizes(self) -> bool:
+        """Whether an optimizer steps in a loop: gradients alone train nothing."""
+        known = ("optimize_parameters", "update_params", "step")
+        calls = [call for call in self._tree.of(ast.Call) if self.advances(call)]
+        return (
+            self._updates_itself()
+            or any(last_name(call.func) in known or not isinstance(call.func, ast.Attribute) for call in calls)
+            or any(
+                self._takes_loss_and_optimizer(call, last_name(call.func)) or self._names.outside.result(call).advances for call in calls
+            )
+        )
+
+    def _updates_itself(self) -> bool:
+        """Whether parameters are moved by their gradients without an optimizer: ``p.data.add_(p.grad, alpha=-rate)``."""
+        calls = (call for call in self._tree.of(ast.Call) if last_name(call.func) in ("add_", "sub_"))
+        own = (call for call in calls if isinstance(call.func, ast.Attribute) and self._values.is_a(call.func.value, "parameter"))
+        return any(last_name(part) == "grad" for call in own for given in call.args for part in within(given))
+
+    def _in_autograd(self, call: ast.Call) -> bool:
+        """Inside a `backward` of its own: part of an autograd function or of an engine, no training loop."""
+        function = self._tree.function_of(call)
+        if function is None or function.name != "step":
+            return function is not None and function.name in ("backward", "manual_backward", "closure")
+        owner = self._tree.parents.get(function)
+        names = [owner.name, *map(last_name, owner.bases)] if isinstance(owner, ast.ClassDef) else []
+        return any(OPTIMIZER_CLASSES.fullmatch(name) for name in names) or any(given.arg == "closure" for given in function.args.args)
+
+    def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
+        """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
+        if self._measures(node):
+            return
+        inside = None
+        for parent in self._tree.ancestors(node):
+            self._training.add(parent)
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While):
+                if self._over_few(parent):
+                    continue
+                self.steps.setdefault(parent, call)
+                return
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                if inside is not None or parent.name.startswith("test_"):
+                    return
+                inside, sites = parent, self._names.call_sites(parent)
+                if sites and _WHOLE_RUNS.fullmatch(parent.name) and not any(map(self._is_within, sites)):
+                    return
+                if sites or parent.name in STEP_HOOKS or self._is_step(parent, through=node is not call):
+                    self.step_functions.add(parent)
+                    for site in sites if depth else ():
+                        self._mark_step(site, call, depth - 1)
+                    return
+
+    def _is_within(self, site: ast.AST) -> bool:
+        """Whether a place is in a function, or repeated: what a module calls itself runs once."""
+        around = (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.AsyncFor, ast.While)
+        return any(isinstance(parent, around) for parent in self._tree.ancestors(site))
+
+    def _is_step(self, function: Function, *, through: bool) -> bool:
+        """A function that nobody here calls, with a backward pass and an optimizer's step in no loop: whoever calls it repeats it.
+
+        `through`: another function makes them for it.
+        """
+        arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+        if not arguments or (_WHOLE_RUNS.fullmatch(function.name) and not (function.name == "train" and arguments[0] == "self")):
+            return False
+        if through and _UPDATES.fullmatch(function.name):
+            return True
+        parts = [part for statement in function.body for part in _outside_loops(statement)]
+        few = (loop for loop in within(function) if isinstance(loop, ast.For | ast.AsyncFor) and self._over_few(loop))
+        calls = [part for part in (*parts, *(part for loop in few for part in within(loop))) if isinstance(part, ast.Call)]
+        made = {last_name(call.func) for call in calls if self.advances(call)}
+        whole = any(last_name(call.func) == "step" and call.args and self._is_loss(call.args[0]) for call in calls if self.advances(call))
+        updates = "step" in made and bool(_UPDATES.fullmatch(function.name))
+        return whole or updates or (bool(made & {"backward", "manual_backward"}) and "step" in made)
+
+    def _over_few(self, loop: Loop) -> bool:
+        """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
+        if isinstance(loop, ast.While):
+            return False
+        if self._warms_up(loop):
+            return True
+        words = dotted(loop.iter) or (last_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else "")
+        last = words.rpartition(".")[2]
+        if last in ("values", "items") and isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute):
+            last = last_name(loop.iter.func.value)
+        return bool(_PARTS.fullmatch(last)) or isinstance(loop.iter, ast.List | ast.Tuple)
+
+    def _warms_up(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """A few rounds in no other loop: a warm-up, or a test."""
+        if not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) not in ("range", "trange") or len(loop.iter.args) != 1:
+            return False
+        rounds = loop.iter.args[0]
+        few = isinstance(rounds, ast.Constant) and isinstance(rounds.value, int) and rounds.value < FEW
+        outer = any(isinstance(parent, ast.For | ast.AsyncFor | ast.While) for parent in self._tree.ancestors(loop))
+        return few and not outer and not self.is_whole(loop)
+
+    def _find_epochs(self) -> None:
+        for loop in list(self.steps):
+            self._mark_epochs(loop, MAX_DEPTH)
+
+    def _mark_epochs(self, node: ast.AST, depth: int) -> None:
+        """The loop around the steps; further out, only loops that are named so: folds and seeds repeat the whole training."""
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, ast.For | ast.AsyncFor | ast.While) and parent not in self.steps:
+                if not isinstance(parent, ast.While) and _ROUNDS.fullmatch(dotted(parent.target)):
+                    continue
+                if not self._is_part_of_step(parent, MAX_DEPTH):
+                    self.epochs.add(parent)
+                return
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                for site in self._names.call_sites(parent) if depth else ():
+                    self._mark_epochs(site, depth - 1)
+                return
+
+    def _is_part_of_step(self, node: ast.AST, depth: int) -> bool:
+        """Whether a loop is repeated by one that makes steps, too: over the parts of a batch, whose gradients are summed up."""
+        function = self._tree.function_of(node)
+        if any(parent in self.steps for parent in self._tree.ancestors(node)):
+            return True
+        sites = self._names.call_sites(function) if function is not None and depth else []
+        return any(self._is_part_of_step(site, depth - 1) for site in sites)
+
+    def is_epoch(self, loop: Loop) -> bool:
+        """Whether a loop goes through epochs: by what it holds, or by its name."""
+        if loop in self.epochs:
+            return True
+        return isinstance(loop, ast.For | ast.AsyncFor) and loop not in self.steps and bool(_EPOCH.fullmatch(dotted(loop.target)))
+
+    def is_whole(self, loop: Loop) -> bool:
+        """Whether a step is a whole epoch: a loop over epochs that trains without another one inside."""
+        counters = (
+            [loop.target]
+            if isinstance(loop, ast.For | ast.AsyncFor)
+            else [part for part in within(loop.test) if isinstance(part, ast.Name)]
+        )
+        return any(_EPOCH.fullmatch(dotted(counter)) for counter in counters)
+
+
+def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The parts of a statement that run once where it does."""
+    if not isinstance(statement, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement
+        for child in children_of(statement):
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                inner = [child] if isinstance(child, ast.stmt) else child.body
+                yield from (part for one in inner for part in _outside_loops(one))
+            else:
+                yield from within(child)
