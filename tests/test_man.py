@@ -10,7 +10,7 @@ import pytest
 
 from sysperf import cli
 from sysperf.cli import _options
-from sysperf.report import man
+from sysperf.report.reference import man
 from tests.golden import Golden
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,7 +15,7 @@ from sysperf.evaluate.selftest import run_tests
 from sysperf.host import Host
 from sysperf.host.archive import Archive
 from sysperf.model.rule import Rule
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 from tests.golden import ROOT
 
 from .conftest import fixture_folder

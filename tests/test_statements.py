@@ -12,7 +12,7 @@ from sysperf.model.ladder import Ladder, RungResult
 from sysperf.model.record import from_json, to_json
 from sysperf.model.statement import Effect, Measured
 from sysperf.model.trial import Verdict
-from sysperf.report import statements as report
+from sysperf.report.reference import statements as report
 from tests.golden import ROOT, Golden
 from tests.invoking import sysperf
 from tests.shipped import rules

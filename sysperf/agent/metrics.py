@@ -24,7 +24,7 @@ from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.change import Transaction
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import neutral
-from sysperf.report.as_prometheus import Sample, areas, family, findings, gauge, name_of
+from sysperf.report.formats.as_prometheus import Sample, areas, family, findings, gauge, name_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

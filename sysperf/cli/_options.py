@@ -219,7 +219,7 @@ def add_schema(parser: argparse.ArgumentParser) -> None:
 
 def write_schema(schema: JsonObject, args: argparse.Namespace) -> int:
     """Print what --format json prints, as a JSON schema."""
-    from sysperf.report import as_json  # noqa: PLC0415 - no other report needs it
+    from sysperf.report.formats import as_json  # noqa: PLC0415 - no other report needs it
 
     write(as_json.dump(schema), args)
     return Exit.CLEAN

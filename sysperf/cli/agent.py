@@ -167,7 +167,7 @@ def _status(client: Client, args: argparse.Namespace) -> int:
     status = client.ask("/v1/status", answers.Status)
     findings = [active for active in client.ask("/v1/findings", answers.Findings).findings if active.state == "active"]
     if args.json:
-        from sysperf.report import as_json  # noqa: PLC0415 - not for text
+        from sysperf.report.formats import as_json  # noqa: PLC0415 - not for text
 
         _options.write(as_json.dump({"status": status, "findings": findings}), args)
         return Exit.CLEAN

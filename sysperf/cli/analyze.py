@@ -24,13 +24,13 @@ import argparse
 import os
 import sys
 
-from sysperf import report
 from sysperf.cli import _options
 from sysperf.engine import analyze as engine
 from sysperf.engine import judging
 from sysperf.engine.configuration import read_config
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES
+from sysperf.report import formats
 
 _OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--annotate", metavar="FILE", help="also write the trace with the findings as rows of their own, for Perfetto")
     _options.add_rules(parser)
     _options.add_output(parser, verbose="all of each finding, and what the file cannot tell", several=True)
-    _options.add_format(parser, *report.FORMATS)
+    _options.add_format(parser, *formats.FORMATS)
     _options.add_schema(parser)
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), default="never", help="exit 1 from this severity on (default: never)")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file")
@@ -89,19 +89,19 @@ def _keep(args: argparse.Namespace) -> None:
 def render(args: argparse.Namespace, result: engine.Result) -> str:
     """The analysis in the format that is asked for."""
     if args.format in _OF_AUDIT:
-        return report.render(result.report, args.format)
+        return formats.render(result.report, args.format)
     if args.format == "json":
         from sysperf import __version__  # noqa: PLC0415 - for this format only
-        from sysperf.report import as_json  # noqa: PLC0415 - as above
+        from sysperf.report.formats import as_json  # noqa: PLC0415 - as above
         from sysperf.trace.output.analysis import document  # noqa: PLC0415 - as above
 
         return as_json.dump(document(result.analysis, __version__))
     if args.format == "html":
-        from sysperf.report import timeline  # noqa: PLC0415 - for this format only
+        from sysperf.report.profiling import timeline  # noqa: PLC0415 - for this format only
         from sysperf.trace.output.drawing import draw  # noqa: PLC0415 - as above
 
         return timeline.render(result.analysis, draw(*engine.subjects(result, args.traces)))
-    from sysperf.report import analysis  # noqa: PLC0415 - for this format only
+    from sysperf.report.profiling import analysis  # noqa: PLC0415 - for this format only
 
     return analysis.render(result.analysis, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
 
@@ -124,7 +124,8 @@ def _compare(args: argparse.Namespace) -> int:
         raise UsageError("--against writes one report", "give --format and --output once")
     if args.format not in ("text", "json"):
         raise UsageError(f"--against has no format {args.format}", "choose text or json")
-    from sysperf.report import as_json, trace_difference  # noqa: PLC0415 - for this option only
+    from sysperf.report.formats import as_json  # noqa: PLC0415 - for this option only
+    from sysperf.report.profiling import difference as trace_difference  # noqa: PLC0415 - for this option only
     from sysperf.trace.output.difference import Comparisons, compare  # noqa: PLC0415 - as above
 
     progress = Progress()

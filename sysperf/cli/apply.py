@@ -39,7 +39,8 @@ from sysperf.model.change import Plan, Setting, Transaction
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.knob import KNOBS
 from sysperf.model.text import neutral
-from sysperf.report import as_json, changes
+from sysperf.report import changes
+from sysperf.report.formats import as_json
 from sysperf.report.terminal import Ink, table
 from sysperf.report.words import some
 

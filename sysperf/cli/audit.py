@@ -24,7 +24,6 @@ import argparse
 
 import msgspec
 
-from sysperf import report
 from sysperf.cli import _options
 from sysperf.engine import judging, reading
 from sysperf.engine.audit import audit, judge_snapshot, with_rewraps
@@ -34,7 +33,7 @@ from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.finding import Report
 from sysperf.model.rule import SEVERITIES, FailOn
-from sysperf.report import statistics
+from sysperf.report import formats, statistics
 from sysperf.report.words import all_examined
 
 
@@ -45,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-q", "--quiet", action="store_true", help="findings alone, as text; nothing where nothing was found")
     group.add_argument("--min-severity", choices=SEVERITIES, default="hint", help="leave smaller findings out of the report")
     group.add_argument("--statistics", action="store_true", help="how many findings each rule has, as text or JSON, instead of the report")
-    _options.add_format(parser, *report.FORMATS)
+    _options.add_format(parser, *formats.FORMATS)
     _options.add_schema(parser)
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: warning)")
     parser.add_argument("--strict", action="store_true", help="exit 3 when something could not be read, or a program not examined")
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.schema:
-        from sysperf.report.schema import report_schema  # noqa: PLC0415 - no audit needs it
+        from sysperf.report.reference.schema import report_schema  # noqa: PLC0415 - no audit needs it
 
         return _options.write_schema(report_schema(reading.records()), args)
     config = read_config(args.config)
@@ -73,7 +72,7 @@ def render(args: argparse.Namespace, shown: Report, fail_on: FailOn) -> str:
     """The report in the format that is asked for."""
     if args.statistics:
         return statistics.render(shown.findings(), args.format)
-    return report.render(
+    return formats.render(
         shown,
         args.format,
         color=_options.wants_color(args),

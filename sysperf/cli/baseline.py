@@ -30,7 +30,7 @@ from sysperf.host import files
 from sysperf.model.errors import ConfigError, Exit
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from sysperf.engine import reading
 from sysperf.host.capture import write_capture
 from sysperf.model.errors import Exit
 from sysperf.model.text import neutral, size
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,8 @@ from sysperf.fix import lease
 from sysperf.fix.standing import Standing
 from sysperf.model.change import Transaction
 from sysperf.model.errors import Exit, SysperfError
-from sysperf.report import as_json, changes
+from sysperf.report import changes
+from sysperf.report.formats import as_json
 
 Listing = list[tuple[Transaction, list[Standing]]]
 

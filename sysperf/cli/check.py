@@ -40,8 +40,8 @@ from sysperf.model import moment
 from sysperf.model.check import Checked
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.snapshot import Snapshot
-from sysperf.report import as_json
-from sysperf.report import check as report
+from sysperf.report.fleet import check as report
+from sysperf.report.formats import as_json
 
 MIN_BUDGET_S, MAX_BUDGET_S = 0.1, 60.0
 FRESH_S = 60.0

@@ -22,7 +22,8 @@ from sysperf.cli import _options
 from sysperf.engine.configuration import chosen
 from sysperf.model.errors import Exit
 from sysperf.model.text import neutral
-from sysperf.report import as_json, words
+from sysperf.report import words
+from sysperf.report.formats import as_json
 from sysperf.report.terminal import Ink, pad
 
 DEFAULT = "default"

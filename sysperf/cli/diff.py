@@ -23,7 +23,8 @@ from sysperf.engine import audit, judging, reading
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.snapshot import Snapshot
-from sysperf.report import as_json, differences
+from sysperf.report import differences
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

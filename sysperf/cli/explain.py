@@ -15,8 +15,9 @@ from sysperf.engine import judging, statements
 from sysperf.evaluate.waivers import OWN_FINDINGS
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import Rule
-from sysperf.report import as_json, explain
-from sysperf.report import statements as report
+from sysperf.report.formats import as_json
+from sysperf.report.reference import explain
+from sysperf.report.reference import statements as report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

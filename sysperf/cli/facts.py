@@ -16,7 +16,9 @@ from sysperf.cli import _options
 from sysperf.engine import reading
 from sysperf.evaluate.schema import suggest
 from sysperf.model.errors import Exit, UsageError
-from sysperf.report import as_json, describe, facts
+from sysperf.report import facts
+from sysperf.report.formats import as_json
+from sysperf.report.reference import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from sysperf.host import Host
 from sysperf.launch import interpreter, kernelspec
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

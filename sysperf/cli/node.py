@@ -33,7 +33,7 @@ from sysperf.host import Host
 from sysperf.model.errors import Exit, SysperfError, UsageError
 from sysperf.model.node import NodeRecord, is_name
 from sysperf.model.record import to_json
-from sysperf.report import node as report
+from sysperf.report.fleet import node as report
 
 MAX_RUNS = 1_000
 LIMIT_S = 120.0

@@ -22,7 +22,7 @@ from sysperf.cli import _options
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 from sysperf.report.terminal import Ink, Page, pad
 
 MAX_NAME = 24

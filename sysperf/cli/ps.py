@@ -24,7 +24,8 @@ from sysperf.engine.audit import audit, with_rewraps
 from sysperf.engine.configuration import read_config
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.finding import Report
-from sysperf.report import as_json, processes
+from sysperf.report import processes
+from sysperf.report.formats import as_json
 
 AREAS = ("kernel", "cpu", "numa", "memory", "cgroup", "container", "pcie", "driver", "gpu", "storage", "network", "allocator", "process")
 """What rules about processes look at."""

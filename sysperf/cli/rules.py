@@ -24,7 +24,7 @@ from sysperf.evaluate.ruleset import Ruleset, load
 from sysperf.evaluate.selftest import run_tests
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES, Rule
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 from sysperf.report.words import count
 
 

@@ -31,7 +31,7 @@ from sysperf.engine.service import remains, systemd, units
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import Record
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 
 _KEPT = {
     "changed": "changed since sysperf wrote it (--force replaces it)",

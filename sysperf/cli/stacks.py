@@ -21,7 +21,8 @@ from sysperf.cli import _options, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import Split, Stacks
-from sysperf.report import as_json, flame, profile
+from sysperf.report.formats import as_json
+from sysperf.report.profiling import flame, profile
 
 SAMPLED = {"folded": flame.folded, "speedscope": flame.speedscope, "html": flame.page}
 """Forms of samples, for viewers."""

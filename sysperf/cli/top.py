@@ -95,7 +95,8 @@ _STYLES = {
 
 
 def _json(now: Now) -> str:
-    from sysperf.report import as_json, words  # noqa: PLC0415 - as above
+    from sysperf.report import words  # noqa: PLC0415 - as above
+    from sysperf.report.formats import as_json  # noqa: PLC0415 - as above
 
     data: dict[str, object] = {
         "schema": 1,

@@ -23,7 +23,8 @@ from sysperf.cli import _options, _signals, plugins
 from sysperf.host import Host
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.profile import TraceRequest
-from sysperf.report import as_json, profile
+from sysperf.report.formats import as_json
+from sysperf.report.profiling import profile
 
 ITERATIONS = 5
 

@@ -49,7 +49,8 @@ from sysperf.model.experiment import TUNED
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
 from sysperf.model.tuning import Tuning
-from sysperf.report import as_json, tuning
+from sysperf.report.experiments import tuning
+from sysperf.report.formats import as_json
 from sysperf.verify.search.store import opened
 
 MAX_INSTANCES = 64

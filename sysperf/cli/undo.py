@@ -26,7 +26,8 @@ from sysperf.cli import _options
 from sysperf.engine.change import Changer
 from sysperf.model.change import Undone
 from sysperf.model.errors import Exit, SysperfError, UsageError
-from sysperf.report import as_json, changes
+from sysperf.report import changes
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

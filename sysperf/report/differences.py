@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sysperf.model.difference import Difference
 from sysperf.model.text import neutral
-from sysperf.report.as_markdown import code, escape
+from sysperf.report.formats.as_markdown import code, escape
 from sysperf.report.terminal import Ink, Page, cells, pad, wrap
 from sysperf.report.words import count, some
 

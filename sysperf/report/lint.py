@@ -7,7 +7,7 @@ from itertools import groupby
 from sysperf.model.finding import Finding, Place
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import neutral
-from sysperf.report.as_text import MARKS
+from sysperf.report.formats.as_text import MARKS
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count, listed, paragraphs, short
 from sysperf.script.hypothesis import Lint

@@ -8,7 +8,7 @@ from sysperf.collect.machine_facts import MachineFacts
 from sysperf.model.finding import Finding, Report, Rewrap
 from sysperf.model.text import neutral, size
 from sysperf.report import words
-from sysperf.report.as_text import MARKS, fix_lines
+from sysperf.report.formats.as_text import MARKS, fix_lines
 from sysperf.report.terminal import Ink, Page, clip, table
 
 TYPE_CHECKING = False  # as typing's: records of areas that nobody read are not imported

@@ -10,7 +10,7 @@ from sysperf.model.finding import Finding
 from sysperf.model.record import Record
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 
 
 class Count(Record):

@@ -18,7 +18,7 @@ from sysperf.live.metric import SHARE
 from sysperf.live.metrics import METERS, find
 from sysperf.live.tracked_finding import TrackedFinding
 from sysperf.model.text import neutral
-from sysperf.report.as_prometheus import MAX_SERIES
+from sysperf.report.formats.as_prometheus import MAX_SERIES
 from tests.agent.states import NAME, PID, START, Table, every_meter
 from tests.report import reports
 from tests.report.hostile import texts

@@ -14,7 +14,7 @@ import pytest
 
 from sysperf.model.ceiling import Ceiling, Ceilings
 from sysperf.model.record import from_json, to_json
-from sysperf.report import ceilings as report
+from sysperf.report.experiments import ceilings as report
 from tests.invoking import sysperf
 
 QUICK = ("--only", "start", "--runs", "2")

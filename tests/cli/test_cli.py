@@ -17,7 +17,7 @@ from sysperf import __version__
 from sysperf.cli import commands, described, tui
 from sysperf.host import files
 from sysperf.model.knob import KNOBS
-from sysperf.report import FORMATS
+from sysperf.report.formats import FORMATS
 from tests import invoking
 
 HEAVY = ("torch", "textual", "scipy", "pandas", "numpy", "psutil", "rich", "pynvml", "sqlite3", "cpuinfo", "sysperf.collect.gpu.windows")

@@ -23,8 +23,8 @@ from sysperf.engine.verify import MAX_KEPT_STEPS, Plan, State
 from sysperf.host.commands import sysperf_command
 from sysperf.model.comparison import Comparison, Metric, Run, TriedFix, Variant
 from sysperf.model.errors import Exit
-from sysperf.report import comparison as report
-from sysperf.report import comparison_page
+from sysperf.report.experiments import comparison as report
+from sysperf.report.experiments import comparison_page
 from sysperf.verify.stats import Verdict
 from tests.invoking import sysperf
 from tests.io_classes import io_class

@@ -266,7 +266,7 @@ def test_what_cannot_be_measured_is_an_error_before_it_begins(request_: host.Req
 
 def test_all_groups_have_a_title() -> None:
     """Also those that this machine has none of."""
-    from sysperf.report import ceilings
+    from sysperf.report.experiments import ceilings
 
     assert set(ceilings.TITLES) == set(GROUPS)
 

@@ -17,7 +17,7 @@ from sysperf.engine.bench.traces import Traced
 from sysperf.model.ladder import Ladder as Record
 from sysperf.model.ladder import RungResult, Sign
 from sysperf.model.record import from_json, to_json
-from sysperf.report import ladder as report
+from sysperf.report.experiments import ladder as report
 
 ONLY = ("loader-workers", "fused-optimizer", "set-to-none")
 

@@ -19,7 +19,7 @@ from sysperf.launch import profile
 from sysperf.model.comparison import Metric, Variant
 from sysperf.model.errors import UsageError
 from sysperf.model.tuning import Factor, Level, Tuning
-from sysperf.report import tuning as report
+from sysperf.report.experiments import tuning as report
 from sysperf.verify.search.store import opened
 
 SPEED = Metric("speed", "", True, "speed: (.*)")

@@ -20,7 +20,7 @@ from sysperf.engine.verify import Plan, State, TriedPlan, conclude, measuring, t
 from sysperf.engine.verify.measuring import Measured
 from sysperf.model.comparison import Conditions, Metric, Run, Variant
 from sysperf.model.errors import SysperfError
-from sysperf.report.comparison import basis, interval, remarks, verdict
+from sysperf.report.experiments.comparison import basis, interval, remarks, verdict
 from sysperf.verify import stats
 
 A, B = Variant("A", ("a",)), Variant("B", ("b",))

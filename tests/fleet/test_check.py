@@ -21,7 +21,7 @@ from sysperf import paths
 from sysperf.engine import check, judging
 from sysperf.model.check import Checked, Fault
 from sysperf.model.finding import Finding
-from sysperf.report.check import HOSTS, MAX_NPD, MAX_REASON, reason
+from sysperf.report.fleet.check import HOSTS, MAX_NPD, MAX_REASON, reason
 from tests.invoking import sysperf
 from tests.privileges import real_root
 from tests.shipped import rules, ruleset

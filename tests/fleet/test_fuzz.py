@@ -27,9 +27,9 @@ from sysperf.fleet.markers import slurm as marks
 from sysperf.model.fleet import FleetJob
 from sysperf.model.node import Asked, is_name
 from sysperf.model.record import from_json, plain
-from sysperf.report import fleet as fleet_report
-from sysperf.report import fleet_bench as bench_report
-from sysperf.report import fleet_job as job_report
+from sysperf.report.fleet import bench as bench_report
+from sysperf.report.fleet import job as job_report
+from sysperf.report.fleet import merged as fleet_report
 from tests.fleet.machines import node, write
 from tests.fleet.test_flight import dump
 from tests.fleet.test_job import told

@@ -21,7 +21,7 @@ from sysperf.fleet.names import is_job
 from sysperf.model.fleet import FleetJob, JobWindow
 from sysperf.model.node import MAX_RECORD_BYTES, Asked, NodeRecord, RankRecord
 from sysperf.model.record import to_json
-from sysperf.report import fleet_job as report
+from sysperf.report.fleet import job as report
 from sysperf.trace.rank_summary import Entry, RankSummary, aligned
 from tests.fleet.machines import node, record, write
 from tests.fuzzing import fuzz

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sysperf_torch import wire
 
 from sysperf.model.profile import Split
-from sysperf.report import as_json, profile
+from sysperf.report.formats import as_json
+from sysperf.report.profiling import profile
 from tests.fuzzing import fuzz
 from tests.mutation import damaged_bytes, damaged_json
 

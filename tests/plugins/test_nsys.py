@@ -27,7 +27,7 @@ from sysperf.engine.judging import load_rules
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Trace, TraceRequest
-from sysperf.report import profile
+from sysperf.report.profiling import profile
 
 LISTED = "     ID   TIME      STATE       LAUNCH  NAME\n   4711  01:12   Launched            1  profile-4711\n"
 STAND_IN = """#!/bin/sh

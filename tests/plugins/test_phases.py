@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysperf.model.profile import Frame, Sample, Samples, Split
-from sysperf.report import profile
+from sysperf.report.profiling import profile
 from sysperf.trace.phases import PHASES, phase, split, user_frame
 
 SITE = "/venv/lib/python3.11/site-packages/torch"

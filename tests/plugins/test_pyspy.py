@@ -21,7 +21,7 @@ from sysperf_pyspy.refusal import YAMA, explained
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Frame
-from sysperf.report import profile
+from sysperf.report.profiling import profile
 from sysperf.trace import phases
 from tests.conftest import Files, make_machine
 from tests.plugins.programs import command, started, training

@@ -26,7 +26,7 @@ from sysperf.cli import trace as cli
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Trace, TraceRequest
-from sysperf.report import profile
+from sysperf.report.profiling import profile
 from tests.conftest import make_machine
 from tests.plugins.programs import asking, command, loaded, sockets, started, training, with_torch
 

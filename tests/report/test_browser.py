@@ -11,7 +11,8 @@ import pytest
 
 from sysperf.cli import main
 from sysperf.model.comparison import Comparison, Metric, Run, Variant
-from sysperf.report import comparison_page, render
+from sysperf.report.experiments import comparison_page
+from sysperf.report.formats import render
 from tests.report import reports
 from tests.trace.labelled import HERE
 

@@ -10,7 +10,7 @@ import pytest
 from sysperf.engine import judging
 from sysperf.model.cause import Cause
 from sysperf.model.rule import Advice, AnyFix, Env, Experiment, Guard, Impact, Preload, Rule, Sysctl
-from sysperf.report import explain
+from sysperf.report.reference import explain
 from sysperf.report.terminal import cells
 from tests.golden import ROOT, Golden
 from tests.report import reports

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysperf.model.profile import Frame, Sample, Samples
-from sysperf.report import flame
+from sysperf.report.profiling import flame
 
 STEP, MAIN = Frame("step", "/home/me/train.py", 31), Frame("<module>", "/home/me/train.py", 40)
 TAKEN = Samples(7, 2, 50, (Sample(7, "MainThread", (STEP, MAIN), 60), Sample(7, "MainThread", (MAIN,), 40), Sample(9, "a;b", (STEP,), 10)))

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sysperf.report
-from sysperf.report import as_html
+from sysperf.report.experiments.intervals import WIDTH, Row, picture
+from sysperf.report.formats import as_html
 from sysperf.report.frame import bar, command, explained, framed, paragraphs, stamped, table
-from sysperf.report.intervals import WIDTH, Row, picture
 from tests.report import reports
 
 FOLDER = Path(sysperf.report.__file__).parent
@@ -21,7 +21,7 @@ FOLDER = Path(sysperf.report.__file__).parent
 
 def test_no_other_module_begins_a_page_or_has_a_style_of_its_own() -> None:
     """A page without the policy would let foreign text load and run what it names."""
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         text = path.read_text()
         assert path.name == "frame.py" or "<!doctype" not in text.lower(), path
         assert path.name == "frame.py" or "<style" not in text, path

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from sysperf.model.finding import Place
 from sysperf.model.text import neutral
-from sysperf.report import render
+from sysperf.report.formats import render
 from tests.report import reports
 from tests.report.hostile import texts
 

@@ -10,7 +10,7 @@ import pytest
 
 from sysperf.model.record import plain
 from sysperf.model.snapshot import Snapshot
-from sysperf.report import FORMATS, render
+from sysperf.report.formats import FORMATS, render
 from tests.golden import ROOT, Golden
 from tests.report import reports
 

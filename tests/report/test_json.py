@@ -14,8 +14,8 @@ from sysperf.model.cpuset import CpuSet
 from sysperf.model.finding import Report
 from sysperf.model.record import Record, fact, from_json, plain
 from sysperf.model.snapshot import Area, Snapshot
-from sysperf.report import render
-from sysperf.report.schema import report_schema
+from sysperf.report.formats import render
+from sysperf.report.reference.schema import report_schema
 from tests.conftest import MakeMachine
 from tests.report import reports
 from tests.report.hostile import texts

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from sysperf.model.text import neutral
-from sysperf.report import render
+from sysperf.report.formats import render
 from tests.report import reports
 from tests.report.hostile import texts
 

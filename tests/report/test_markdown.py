@@ -11,8 +11,8 @@ from markdown_it.token import Token
 
 from sysperf.model.finding import Place
 from sysperf.model.text import neutral
-from sysperf.report import render
-from sysperf.report.as_markdown import code, escape
+from sysperf.report.formats import render
+from sysperf.report.formats.as_markdown import code, escape
 from tests.report import reports
 from tests.report.hostile import texts
 

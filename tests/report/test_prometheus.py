@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sysperf.model.finding import Report
 from sysperf.model.text import neutral
-from sysperf.report import render
+from sysperf.report.formats import render
 from tests.report import reports
 from tests.report.hostile import texts
 

@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from sysperf.model.errors import UsageError
-from sysperf.report import FORMATS, render
+from sysperf.report.formats import FORMATS, render
 from tests.report import reports
 
 CODE = """
 import sys
 from tests.report import reports
-from sysperf.report import render
+from sysperf.report.formats import render
 before = set(sys.modules)
 render(reports.sick(), {format!r})
 print(*sorted(set(sys.modules) - before))
@@ -49,6 +49,7 @@ def test_a_format_imports_nothing_of_the_others(format: str) -> None:  # noqa: A
     allowed = {f"as_{format}"} | {"sarif": {"as_json", "as_markdown"}, "html": {"frame"}}.get(format, set())
     own = {name.rpartition(".")[2] for name in modules if name.startswith("sysperf.report.")} - {
         "words",
+        "formats",
         "machine",
         "machine_facts",
         "terminal",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from sysperf.model.finding import Gap, Remedy, Subject
-from sysperf.report import render
+from sysperf.report.formats import render
 from sysperf.report.terminal import cells
 from tests.report import reports
 from tests.report.hostile import harmless, texts

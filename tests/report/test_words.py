@@ -9,7 +9,9 @@ import pytest
 
 from sysperf.model.finding import Evidence, Tally
 from sysperf.model.rule import Impact
-from sysperf.report import as_html, as_sarif, explain, words
+from sysperf.report import words
+from sysperf.report.formats import as_html, as_sarif
+from sysperf.report.reference import explain
 from tests.report import reports
 from tests.shipped import rules
 

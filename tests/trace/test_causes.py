@@ -11,7 +11,7 @@ import pytest
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
 from sysperf.model.finding import Gain
-from sysperf.report.analysis import render
+from sysperf.report.profiling.analysis import render
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.job_verdict import of_job

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from sysperf.cli import main
-from sysperf.report import trace_difference
+from sysperf.report.profiling import difference as trace_difference
 from sysperf.trace import account, read
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.output.annotate import PROCESS

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from sysperf.engine.analyze import analyze
 from sysperf.model.errors import TraceError
-from sysperf.report import analysis as text
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
+from sysperf.report.profiling import analysis as text
 from sysperf.trace.output import annotate
 from tests.fuzzing import fuzz
 from tests.mutation import NUMBERS, TEXTS, damaged_bytes, damaged_json

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from sysperf.cli import main
 from sysperf.engine.analyze import analyze
 from sysperf.model.errors import TraceError
-from sysperf.report.analysis import render
+from sysperf.report.profiling.analysis import render
 from sysperf.trace import account, read
 from sysperf.trace.reading import kineto, part
 from sysperf.trace.reading.scan import last_cut

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import analyze
-from sysperf.report import analysis as text
+from sysperf.report.profiling import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.reading.part import MAX_ROWS
 from sysperf.trace.timeline import OPERATOR, PYTHON, Timeline

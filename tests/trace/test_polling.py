@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
-from sysperf.report import analysis as text
+from sysperf.report.profiling import analysis as text
 
 from .labelled import rules
 from .synthetic import MS, Machine, steps, written

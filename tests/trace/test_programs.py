@@ -11,7 +11,7 @@ import pytest
 
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.errors import TraceError
-from sysperf.report import analysis as text
+from sysperf.report.profiling import analysis as text
 from sysperf.trace import account, read
 from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.facts import Rank

@@ -13,7 +13,7 @@ from sysperf.cli import main
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.finding import Finding, Remedy
 from sysperf.model.rule import Advice
-from sysperf.report.analysis import render
+from sysperf.report.profiling.analysis import render
 from sysperf.trace.output.words import of_runtime
 from tests import shipped
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.engine.analyze import analyze
-from sysperf.report import timeline
+from sysperf.report.profiling import timeline
 from sysperf.trace import account
 from sysperf.trace.output.drawing import MAX_EVENTS, Subject, draw
 from sysperf.trace.reading import part

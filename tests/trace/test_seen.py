@@ -14,9 +14,8 @@ import pytest
 from sysperf.cli import main
 from sysperf.engine.analyze import analyze, subjects
 from sysperf.model.errors import TraceError
-from sysperf.report import analysis_tables as tables
-from sysperf.report import timeline
-from sysperf.report.analysis import render
+from sysperf.report.profiling import tables, timeline
+from sysperf.report.profiling.analysis import render
 from sysperf.trace import kernels
 from sysperf.trace.accounting.account import _bounded
 from sysperf.trace.facts import Rank

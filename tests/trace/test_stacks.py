@@ -8,7 +8,7 @@ import pytest
 
 from sysperf.engine.analyze import Result, analyze
 from sysperf.model.finding import Finding, Place
-from sysperf.report import analysis as text
+from sysperf.report.profiling import analysis as text
 from sysperf.trace import frames
 
 from .labelled import rules

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sysperf.model.profile import Frame, Stacks, Thread
-from sysperf.report import profile
+from sysperf.report.profiling import profile
 from sysperf.report.terminal import cells, tail
 from sysperf.tui.actions import Actions
 from sysperf.tui.app import Dashboard

@@ -16,7 +16,8 @@ from sysperf.engine.verify.result import conclude
 from sysperf.model.comparison import Conditions, Run, Variant
 from sysperf.model.errors import UsageError
 from sysperf.model.record import to_json
-from sysperf.report import as_json, comparison, comparison_page
+from sysperf.report.experiments import comparison, comparison_page
+from sysperf.report.formats import as_json
 from sysperf.verify import trials
 from tests.fuzzing import fuzz
 from tests.mutation import damaged_bytes, damaged_json

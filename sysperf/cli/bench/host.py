@@ -28,7 +28,7 @@ from sysperf.host import files
 from sysperf.model.ceiling import Ceilings, Compared
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
-from sysperf.report import ceilings as report
+from sysperf.report.experiments import ceilings as report
 
 MAX_RECORD_BYTES = 1 << 20
 MAX_RUNS = 1_000

@@ -34,7 +34,7 @@ from sysperf.engine.verify import resuming
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.ladder import Ladder
 from sysperf.model.record import to_json
-from sysperf.report import ladder as report
+from sysperf.report.experiments import ladder as report
 
 MAX_RECORD_BYTES = 64 << 20
 MAX_RANKS = 64

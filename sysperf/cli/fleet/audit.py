@@ -19,7 +19,7 @@ from sysperf.cli import _options
 from sysperf.cli.fleet import _nodes
 from sysperf.model.errors import Exit
 from sysperf.model.rule import SEVERITIES
-from sysperf.report import fleet as report
+from sysperf.report.fleet import merged as report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

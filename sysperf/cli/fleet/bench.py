@@ -27,7 +27,7 @@ from sysperf.cli import _options
 from sysperf.cli.fleet import _nodes
 from sysperf.engine.fleet import bench
 from sysperf.model.errors import Exit, UsageError
-from sysperf.report import fleet_bench as report
+from sysperf.report.fleet import bench as report
 
 NODE_LIMIT_S = 180.0
 MAX_RUNS = 100

@@ -17,7 +17,7 @@ import msgspec
 from sysperf.cli import _options
 from sysperf.cli.fleet import _nodes
 from sysperf.model.errors import Exit
-from sysperf.report import fleet as report
+from sysperf.report.fleet import merged as report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ import argparse
 from sysperf.cli import _options
 from sysperf.cli.fleet import _nodes
 from sysperf.model.errors import Exit, UsageError
-from sysperf.report import as_json
-from sysperf.report import fleet as report
+from sysperf.report.fleet import merged as report
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from sysperf.engine.fleet import job
 from sysperf.fleet.names import is_job
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.fleet import FleetJob
-from sysperf.report import fleet_job as report
+from sysperf.report.fleet import job as report
 
 NODE_LIMIT_S = 120.0
 MAX_WINDOWS = 1_000

@@ -31,7 +31,8 @@ from sysperf.engine.fleet.marks import Brake, Marks
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.change import Plan, Transaction
 from sysperf.model.errors import Exit, UsageError
-from sysperf.report import as_json, changes
+from sysperf.report import changes
+from sysperf.report.formats import as_json
 from sysperf.report.words import count
 
 

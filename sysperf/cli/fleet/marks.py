@@ -13,7 +13,7 @@ from sysperf.cli import _options
 from sysperf.cli.fleet import _marks
 from sysperf.engine.fleet.marks import Marks
 from sysperf.model.errors import Exit
-from sysperf.report import marks as report
+from sysperf.report.fleet import marks as report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,8 @@ from sysperf.cli import _options
 from sysperf.cli.fleet import _marks
 from sysperf.engine.fleet.marks import Marks
 from sysperf.model.errors import Exit, UsageError
-from sysperf.report import as_json, changes
+from sysperf.report import changes
+from sysperf.report.formats import as_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysperf import report
 from sysperf.cli import _options
 from sysperf.engine import judging
 from sysperf.engine import lint as engine
@@ -49,6 +48,7 @@ from sysperf.engine.lint.project import Project, read_project
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.model.errors import Exit, RuleError, UsageError
 from sysperf.model.rule import CONFIDENCES, SEVERITIES
+from sysperf.report import formats
 from sysperf.script.comments import short_names
 from sysperf.script.hypothesis import Lint, schema
 from sysperf.script.source import MAX_BYTES
@@ -201,11 +201,11 @@ def render(args: argparse.Namespace, result: Lint) -> str:
 
         return statistics.render(result.hypotheses, args.format)
     if args.format == "json":
-        from sysperf.report import as_json  # noqa: PLC0415 - for this format only
+        from sysperf.report.formats import as_json  # noqa: PLC0415 - for this format only
 
         return as_json.dump(result)
     if args.format == "text":
         from sysperf.report import lint  # noqa: PLC0415 - for this format only
 
         return lint.render(result, color=_options.wants_color(args), width=_options.width(_options.WHOLE_LINES), verbose=args.verbose)
-    return report.render(engine.as_report(result), args.format)
+    return formats.render(engine.as_report(result), args.format)

@@ -15,8 +15,9 @@ from sysperf.engine.verify import trying
 from sysperf.model.comparison import Metric, TriedFix, Variant
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.record import to_json
-from sysperf.report import as_json, comparison_page
-from sysperf.report import comparison as report
+from sysperf.report.experiments import comparison as report
+from sysperf.report.experiments import comparison_page
+from sysperf.report.formats import as_json
 
 
 def run(args: argparse.Namespace) -> int:

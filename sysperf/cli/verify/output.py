@@ -9,7 +9,8 @@ from sysperf.cli.verify import study
 from sysperf.engine import verify
 from sysperf.model.comparison import Comparison
 from sysperf.model.errors import Exit
-from sysperf.report import as_json, comparison, comparison_page
+from sysperf.report.experiments import comparison, comparison_page
+from sysperf.report.formats import as_json
 
 
 def compare(plan: verify.Plan, state: verify.State, args: argparse.Namespace) -> int:

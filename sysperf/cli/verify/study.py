@@ -19,7 +19,8 @@ from sysperf.model.change import Setting
 from sysperf.model.comparison import Arm, Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.record import Record, from_json, to_json
-from sysperf.report import changes, comparison
+from sysperf.report import changes
+from sysperf.report.experiments import comparison
 from sysperf.report.terminal import clip
 from sysperf.report.words import count
 from sysperf.verify.stats import LOOKS

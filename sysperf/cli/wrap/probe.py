@@ -76,7 +76,7 @@ class Probe:
         if is_wrong or (counted.processes and not self.args.quiet):
             say(f"probe: {line(counted)}")
         if self.args.output:
-            from sysperf.report import as_json  # noqa: PLC0415 - a launch that writes no file does without
+            from sysperf.report.formats import as_json  # noqa: PLC0415 - a launch that writes no file does without
 
             try:
                 files.replace(self.args.output, as_json.dump({"schema": 1, "steps": counted}).encode())

@@ -11,7 +11,7 @@ from sysperf.engine.configuration import read_config
 from sysperf.host import files
 from sysperf.model.errors import SysperfError
 from sysperf.model.ladder import Ladder
-from sysperf.report import timeline
+from sysperf.report.profiling import timeline
 from sysperf.trace.output.drawing import draw
 
 

@@ -26,7 +26,7 @@ from sysperf.model.knob import of_mark
 from sysperf.model.mark import How, Marked, NodeMark, is_ours
 from sysperf.model.node import Asked, NodeFinding
 from sysperf.model.text import natural, neutral
-from sysperf.report.check import mark_text, reason
+from sysperf.report.fleet.check import mark_text, reason
 
 WINDOW = datetime.timedelta(hours=24)
 HOWS: tuple[How, ...] = ("mark", "drain")

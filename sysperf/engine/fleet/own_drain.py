@@ -19,7 +19,7 @@ from sysperf.host.plain_files import read_named
 from sysperf.model.change import Transaction
 from sysperf.model.check import Checked, Fault
 from sysperf.model.record import Record, from_json, to_json
-from sysperf.report.check import line, reason
+from sysperf.report.fleet.check import line, reason
 
 WHY = "check --drain"
 MAX_BYTES = 64 << 10

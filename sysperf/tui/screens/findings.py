@@ -347,7 +347,7 @@ class Findings(Filtered):
     # ------------------------------------------------------------------ inside
 
     def _explained(self, name: str) -> Callable[[int], str]:
-        from sysperf.report import explain  # noqa: PLC0415 - when a rule is explained
+        from sysperf.report.reference import explain  # noqa: PLC0415 - when a rule is explained
 
         rule = self.actions.rule(name)
         return lambda width: explain.render(rule, color=True, width=width)

@@ -12,7 +12,7 @@ from textual.worker import Worker, get_current_worker
 from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Stacks, Trace
 from sysperf.model.text import neutral
-from sysperf.report import profile
+from sysperf.report.profiling import profile
 from sysperf.tui import acting
 from sysperf.tui.actions import Profilers
 from sysperf.tui.screens.dialogs import Question, Reading, note
@@ -143,7 +143,7 @@ def _report(taken: _Taken, iterations: int, width: int, *, color: bool) -> str:
     written = profile.trace(taken.trace, iterations=iterations, color=color, width=width)
     if taken.analysis is None:
         return f"{written}\nIt was not analyzed: {taken.why}\n" if taken.why else written
-    from sysperf.report import analysis  # noqa: PLC0415 - no dashboard needs it before a trace is taken
+    from sysperf.report.profiling import analysis  # noqa: PLC0415 - no dashboard needs it before a trace is taken
 
     return analysis.render(taken.analysis, color=color, width=width) + "\n" + written
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sysperf.model.finding import Finding, Remedy, by_weight
 from sysperf.model.text import neutral
 from sysperf.report import words
-from sysperf.report.as_text import MARKS
+from sysperf.report.formats.as_text import MARKS
 from sysperf.report.terminal import cells
 from sysperf.tui.now import Now
 from sysperf.tui.widgets.line import Line, Lines, Span, fitted, line, padded, span

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sysperf.collect.process.records import Process
 from sysperf.model.text import size
-from sysperf.report.as_text import MARKS
+from sysperf.report.formats.as_text import MARKS
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import one_program, programs, users
 from sysperf.tui.widgets.bar import percent

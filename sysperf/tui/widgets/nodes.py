@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sysperf.model.fleet import Fleet, FleetDifference, FleetFinding, FleetUnknown, Held
 from sysperf.model.rule import SEVERITIES
 from sysperf.model.text import natural, neutral
-from sysperf.report import fleet as report
-from sysperf.report.as_html import MARKS
+from sysperf.report.fleet import merged as report
+from sysperf.report.formats.as_html import MARKS
 from sysperf.report.words import count
 from sysperf.tui.widgets.line import BLANK, Line, Lines, fitted, line, padded, paragraph, span
 

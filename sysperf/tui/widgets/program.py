@@ -6,7 +6,7 @@ from sysperf.collect.process.records import Process
 from sysperf.model.finding import Finding, Rewrap
 from sysperf.model.text import neutral, size
 from sysperf.procfs.maps import Library
-from sysperf.report import as_text
+from sysperf.report.formats import as_text
 from sysperf.report.processes import age
 from sysperf.tui.now import Now
 from sysperf.tui.widgets import ansi, one_program

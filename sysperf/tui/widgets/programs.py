@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sysperf.collect.process.records import Process
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral, size
-from sysperf.report.as_text import MARKS
+from sysperf.report.formats.as_text import MARKS
 from sysperf.report.processes import age
 from sysperf.report.terminal import cells, clip
 from sysperf.report.words import count

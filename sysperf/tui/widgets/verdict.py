@@ -6,7 +6,7 @@ import msgspec
 
 from sysperf.model.rule import SEVERITIES
 from sysperf.report import words
-from sysperf.report.as_text import MARKS
+from sysperf.report.formats.as_text import MARKS
 from sysperf.tui.now import Now
 from sysperf.tui.widgets.causes import causes
 from sysperf.tui.widgets.line import Lines, Span, fitted, line, paragraph, span, width_of

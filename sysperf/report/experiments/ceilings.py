@@ -8,7 +8,7 @@ from itertools import groupby
 from sysperf.model.ceiling import Ceiling, Ceilings, Compared
 from sysperf.model.text import neutral
 from sysperf.report import frame
-from sysperf.report.comparison import cell, markdown_tables, percent
+from sysperf.report.experiments.comparison import cell, markdown_tables, percent
 from sysperf.report.terminal import Ink, Page, table
 
 TITLES = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sysperf.diagnosis.verdict import Verdict
 from sysperf.model.finding import Finding
 from sysperf.report import frame
-from sysperf.report.causes import STATES, explained, gain, signal_text, title
+from sysperf.report.diagnosis.causes import STATES, explained, gain, signal_text, title
 from sysperf.report.frame import text
 
 

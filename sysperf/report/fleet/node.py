@@ -6,7 +6,7 @@ from statistics import median
 
 from sysperf.fleet.classes import class_name, hardware_key
 from sysperf.model.node import NodeRecord
-from sysperf.report.as_prometheus import gauge
+from sysperf.report.formats.as_prometheus import gauge
 
 
 def prometheus(record: NodeRecord) -> str:

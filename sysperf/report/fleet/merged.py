@@ -9,10 +9,11 @@ from sysperf.fleet.names import fold
 from sysperf.model.fleet import Fleet, FleetDifference, Held, Policy
 from sysperf.model.rule import SEVERITIES, Severity
 from sysperf.model.text import neutral
-from sysperf.report import as_json, frame
-from sysperf.report.as_html import MARKS
-from sysperf.report.as_markdown import code, escape
-from sysperf.report.as_prometheus import Sample, gauge
+from sysperf.report import frame
+from sysperf.report.formats import as_json
+from sysperf.report.formats.as_html import MARKS
+from sysperf.report.formats.as_markdown import code, escape
+from sysperf.report.formats.as_prometheus import Sample, gauge
 from sysperf.report.terminal import Ink, Page, cells, pad
 from sysperf.report.words import count
 

@@ -1,4 +1,4 @@
-"""The report record itself as JSON; its schema is `sysperf.report.schema`."""
+"""The report record itself as JSON; its schema is `sysperf.report.reference.schema`."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from sysperf.model.comparison import Comparison
 from sysperf.model.ladder import Ladder, Parity, RungResult
 from sysperf.model.text import neutral
 from sysperf.report import frame
-from sysperf.report.ceilings import number
-from sysperf.report.comparison import cell, interval, markdown_tables, percent
+from sysperf.report.experiments.ceilings import number
+from sysperf.report.experiments.comparison import cell, interval, markdown_tables, percent
 from sysperf.report.terminal import Ink, Page, table
 from sysperf.report.words import count
 

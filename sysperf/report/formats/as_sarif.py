@@ -12,8 +12,8 @@ from sysperf.model.record import plain
 from sysperf.model.rule import Severity
 from sysperf.model.text import neutral
 from sysperf.report import words
-from sysperf.report.as_json import dump
-from sysperf.report.as_markdown import line, link
+from sysperf.report.formats.as_json import dump
+from sysperf.report.formats.as_markdown import line, link
 from sysperf.startup import lazy
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sysperf.model.mark import Marked
 from sysperf.model.text import neutral
-from sysperf.report import as_json
+from sysperf.report.formats import as_json
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import count
 

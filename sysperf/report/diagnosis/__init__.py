@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from sysperf.model.finding import Finding, Place, Remedy
 from sysperf.model.text import neutral
-from sysperf.report import as_json
-from sysperf.report.as_markdown import code, escape
-from sysperf.report.causes import MAX_TEXT, STATES, explained, gain, signal_text, title
+from sysperf.report.diagnosis.causes import MAX_TEXT, STATES, explained, gain, signal_text, title
+from sysperf.report.formats import as_json
+from sysperf.report.formats.as_markdown import code, escape
 from sysperf.report.terminal import Ink, Page, clip
 from sysperf.report.words import count
 
@@ -28,7 +28,7 @@ def render(verdict: Verdict, form: str, *, color: bool = False, width: int = 100
     if form == "markdown":
         return markdown(verdict)
     if form == "html":
-        from sysperf.report import diagnosis_page  # noqa: PLC0415 - 4 MB of hashes and entities, which a dashboard need not hold
+        from sysperf.report.diagnosis import page as diagnosis_page  # noqa: PLC0415 - 4 MB of hashes and entities, which a dashboard need not hold
 
         return diagnosis_page.page(verdict)
     return text(verdict, color=color, width=width, verbose=verbose)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from sysperf.model.comparison import Comparison, TriedFix
 from sysperf.model.text import neutral
-from sysperf.report.comparison import arms, basis, gave, interval, number, percent, reasons, remarks, verdict
+from sysperf.report.experiments.comparison import arms, basis, gave, interval, number, percent, reasons, remarks, verdict
+from sysperf.report.experiments.intervals import Row, picture
 from sysperf.report.frame import behind, command, framed, paragraphs, table, text
-from sysperf.report.intervals import Row, picture
 
 
 def page(comparison: Comparison) -> str:

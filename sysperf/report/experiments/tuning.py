@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from sysperf.model.text import neutral
 from sysperf.model.tuning import FactorEffect, LevelEffect, Tuning
-from sysperf.report import comparison
+from sysperf.report.experiments import comparison
+from sysperf.report.experiments.intervals import Row, picture
 from sysperf.report.frame import behind, command, framed, paragraphs, table
 from sysperf.report.frame import text as _text
-from sysperf.report.intervals import Row, picture
 from sysperf.report.terminal import Ink, Page, clip, pad
 
 STYLE = {"confirmed": "good", "nothing": "plain", "unconfirmed": "unknown"}

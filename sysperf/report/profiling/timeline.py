@@ -11,11 +11,11 @@ from pathlib import Path
 from sysperf.model.finding import Finding
 from sysperf.model.record import to_json
 from sysperf.model.text import neutral
-from sysperf.report import analysis_tables as tables
 from sysperf.report import frame
-from sysperf.report.analysis import grouped, of_ranks
-from sysperf.report.as_html import MARKS
+from sysperf.report.formats.as_html import MARKS
 from sysperf.report.frame import text as _text
+from sysperf.report.profiling import tables
+from sysperf.report.profiling.analysis import grouped, of_ranks
 from sysperf.report.words import count
 from sysperf.trace.facts import Rank
 from sysperf.trace.intervals import length, union

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from sysperf.fleet.names import fold
 from sysperf.model.fleet import FleetJob, Hang, JobWindow
 from sysperf.model.text import neutral
-from sysperf.report import as_json
-from sysperf.report.as_markdown import escape
+from sysperf.report.formats import as_json
+from sysperf.report.formats.as_markdown import escape
 from sysperf.report.terminal import Ink, Page
 from sysperf.report.words import count
 

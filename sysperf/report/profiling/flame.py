@@ -14,7 +14,8 @@ import msgspec
 from sysperf.model.profile import Frame, Sample, Samples
 from sysperf.model.record import JsonObject
 from sysperf.model.text import neutral
-from sysperf.report import as_json, frame
+from sysperf.report import frame
+from sysperf.report.formats import as_json
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 MAX_NAME = 200

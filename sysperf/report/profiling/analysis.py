@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sysperf.model.finding import Finding
 from sysperf.model.text import neutral
-from sysperf.report import analysis_tables as tables
-from sysperf.report.as_text import MARKS
+from sysperf.report.formats.as_text import MARKS
+from sysperf.report.profiling import tables
 from sysperf.report.terminal import Ink, Page, clip, pad, table
 from sysperf.report.words import count
 from sysperf.trace.accounting.verdict import (

@@ -1,0 +1,1 @@
+"""Results of experiments: ceilings, comparisons of runs, ladders, searches; as text, Markdown and pages."""

@@ -1,0 +1,1 @@
+"""What can be looked up: rules, causes, facts, statements, schemas, manual pages."""
