@@ -13,6 +13,8 @@ from sysperf.report.words import count, listed, paragraphs, short
 from sysperf.script.hypothesis import Lint
 
 MAX_UNREAD = 5
+SYNTAX_HINT = "mend them, or run sysperf with the Python that they are for; "
+LEAVE_OUT = "--exclude PATTERN leaves files out"
 MAX_HINTS = 3
 """Places of one rule in one file that are shown without --verbose."""
 
@@ -86,6 +88,8 @@ def _unread(page: Page, result: Lint, verbose: bool) -> None:
         page.paragraph(f"? {place}: {neutral(unread.reason)}", indent="  ")
     if len(result.unread) > MAX_UNREAD and not verbose:
         page.line(page.ink("dim", f"  and {count(len(result.unread) - MAX_UNREAD, 'more file')}; --verbose shows all"))
+    mend = SYNTAX_HINT if any(unread.reason.startswith("not Python") for unread in result.unread) else ""
+    page.paragraph(f"Next: {mend}{LEAVE_OUT}", "dim", indent="  ")
     page.line()
 
 

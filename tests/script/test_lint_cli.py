@@ -52,7 +52,30 @@ def test_what_was_not_read_is_not_called_clean(folder: Path) -> None:
     (folder / "weights.py").write_bytes(bytes(100))
 
     assert "No Python file or notebook to read" in lint(folder, "empty")
-    assert "Nothing is known: " in lint(folder, "weights.py")
+    assert "Nothing is known: " in lint(folder, "weights.py", code=3)
+
+
+def test_a_file_that_was_named_and_not_examined_is_no_success(folder: Path) -> None:
+    """As with every linter: a job that lints one file must notice; in a folder with others, `--strict` asks for it."""
+    (folder / "broken.py").write_text("import torch\ndef f(:\n")
+    (folder / "odd.ipynb").write_text("{")
+
+    text = lint(folder, "broken.py", code=3)
+    assert "broken.py:2: not Python" in text
+    assert "Next: mend them, or run sysperf with the Python that they are for" in text
+    for arguments in (["train.py", "broken.py"], ["odd.ipynb"], ["./broken.py"], ["broken.py", "--diff"], ["broken.py", "--json"]):
+        lint(folder, *arguments, code=3)
+    lint(folder, ".", code=0)
+    lint(folder, ".", "--strict", code=3)
+    lint(folder, "train.py", "broken.py", "--fail-on", "info", code=1)
+
+
+def test_a_folder_of_which_nothing_could_be_examined_is_no_success(folder: Path) -> None:
+    """Clean is said of what was read only."""
+    (folder / "old").mkdir()
+    (folder / "old/train.py").write_text("import torch\nprint 'epoch'\n")
+
+    lint(folder, "old", code=3)
 
 
 @pytest.mark.parametrize(

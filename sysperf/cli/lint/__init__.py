@@ -16,7 +16,7 @@ exit codes:
   0  nothing at or above --fail-on
   1  at least one place at or above --fail-on; with --diff: there is something to change
   2  the command line or a rule file is wrong
-  3  with --strict: a file could not be examined; with --undo: a file was left alone
+  3  a file that was named could not be examined, or none could; with --strict: any; with --undo: a file was left alone
 
 examples:
   sysperf lint train.py                                what may be slow in it
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.add_schema(parser)
     parser.add_argument("--fail-on", choices=(*SEVERITIES, "never"), help="exit 1 from this severity on (default: never)")
-    parser.add_argument("--strict", action="store_true", help="exit 3 when a file could not be examined")
+    parser.add_argument("--strict", action="store_true", help="exit 3 when any file could not be examined, also one in a folder")
     parser.add_argument("--config", metavar="FILE", help="use only this configuration file, and no pyproject.toml")
 
 
@@ -150,11 +150,11 @@ def _show(args: argparse.Namespace, asked: Asked) -> int:
     if args.fix or args.diff:
         from sysperf.cli.lint import fix as lint_fix  # noqa: PLC0415 - for these options only
 
-        return lint_fix.fix(args, result, asked.stdin)
+        return lint_fix.fix(args, result, asked.stdin, partial=is_partial(args, result))
     _options.write_reports(args, lambda one: render(one, result))
     if fails(result, asked.fail_on):
         return Exit.FINDINGS
-    return Exit.PARTIAL if args.strict and result.unread else Exit.CLEAN
+    return Exit.PARTIAL if is_partial(args, result) else Exit.CLEAN
 
 
 def _select(ruleset: Ruleset, select: Sequence[str], ignore: Sequence[str]) -> None:
@@ -186,6 +186,12 @@ def gpus(ruleset: Ruleset) -> Gpu | None:
     from sysperf.host import Host  # noqa: PLC0415 - as above
 
     return MachineFacts(snapshot(Host(), ("gpu",)).areas).gpu
+
+
+def is_partial(args: argparse.Namespace, result: Lint) -> bool:
+    """Whether what was asked for could not be examined: a file that is named itself, or all files; with --strict any."""
+    named = {args.stdin_filename if path == "-" else path for path in args.paths}
+    return bool(result.unread) and (args.strict or not result.lines or any(unread.file in named for unread in result.unread))
 
 
 def fails(result: Lint, severity: str) -> bool:

@@ -21,8 +21,11 @@ MAX_LEFT = 10
 _STYLES = {"+": "good", "-": "error", "@": "info"}
 
 
-def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> int:
-    """Show what would be changed, ask, and change it. Of the standard input, print what it would become."""
+def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None, *, partial: bool = False) -> int:
+    """Show what would be changed, ask, and change it. Of the standard input, print what it would become.
+
+    `partial` is whether what was asked for could not be examined.
+    """
     if args.format != "text":
         raise UsageError("--fix and --diff have one format, a diff", "leave --format out")
     fixes = lint_fix.plan(result, stdin)
@@ -31,7 +34,7 @@ def fix(args: argparse.Namespace, result: Lint, stdin: Target | None = None) -> 
         return _print(args, stdin, fixes)
     if not fixes:
         _options.write("\n".join(["Nothing to change: no place is both understood and safe to change.", *_left_alone(result)]), args)
-        return Exit.PARTIAL if args.strict and result.unread else Exit.CLEAN
+        return Exit.PARTIAL if partial else Exit.CLEAN
     ink = Ink(_options.wants_color(args))
     lines = lint_fix.diff(fixes).splitlines()
     _options.write("\n".join(ink(_STYLES.get(line[:1], "plain"), line) for line in lines), args, verbatim=True)
