@@ -12,7 +12,6 @@ import math
 import os
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from sysperf.engine.bench.workers import Worker
 from sysperf.engine.verify import measuring, resuming
 from sysperf.engine.verify.measuring import RunFailed
 from sysperf.host import redact
+from sysperf.host.scratch import Scratch
 from sysperf.model.comparison import Metric
 from sysperf.model.record import Json
 from sysperf.model.text import neutral
@@ -108,7 +108,7 @@ class _Climber:
         self.trainer = Trainer(state.request)
         self.ladder = Ladder(self.trainer.rungs, state.lacks, state.request.rungs)
         self._began, self._spent_before_s = time.monotonic(), state.spent_s
-        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-bench-", dir=paths.temporary_home(), ignore_cleanup_errors=True)
+        self._folder = Scratch("bench", paths.temporary_home())
         self._worker = Worker(self.trainer.python)
 
     def close(self) -> None:

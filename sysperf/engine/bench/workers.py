@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from sysperf import paths, verify
+from sysperf.host.scratch import Scratch
 from sysperf.model.record import JsonObject, Record, to_json
 from sysperf.model.text import neutral
 
@@ -142,7 +143,7 @@ class Ranks:
 
     def __init__(self, python: str, ranks: int) -> None:
         self._workers = [Worker(python) for _ in range(ranks)]
-        self._folder = tempfile.TemporaryDirectory(prefix="sysperf-ranks-", dir=paths.temporary_home(), ignore_cleanup_errors=True)
+        self._folder = Scratch("ranks", paths.temporary_home())
         self._attempt = 0
 
     def ask(self, request: JsonObject, limit_s: float) -> Answer:

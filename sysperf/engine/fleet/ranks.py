@@ -90,13 +90,13 @@ def _descends(pid: int, rank: int, parents: Mapping[int, int], found: Mapping[in
 
 def traced(host: Host, found: Sequence[Found], trace_all: TraceAll, window_s: float, begin_ms: int, limit_s: float) -> list[RankRecord]:
     """Trace them all at the same time, and keep what comparing them needs. Raises SysperfError."""
-    import tempfile  # noqa: PLC0415 - 5 ms that records without ranks do without
+    from sysperf.host.scratch import Scratch  # noqa: PLC0415 - 5 ms that records without ranks do without
 
     end = time.monotonic() + limit_s
     alone = bool(found) and found[0].world_size == len(found)
     while True:
         before = {each.pid: _treated(host, each.pid) for each in found}
-        with tempfile.TemporaryDirectory(prefix="sysperf-ranks-", dir=paths.temporary_home()) as folder:
+        with Scratch("ranks", paths.temporary_home()) as folder:
             begin, begun = _begin(begin_ms), time.monotonic()
             requests = [
                 TraceRequest(each.pid, 0, round(window_s * 1e3), output=f"{folder}/{each.pid}.json", limit_s=end - begun, start_ms=begin)

@@ -6,13 +6,13 @@ import contextlib
 import math
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from sysperf import paths
 from sysperf.host import Host
+from sysperf.host.scratch import Scratch
 from sysperf.model.comparison import Conditions, Metric, Variant
 from sysperf.model.errors import SysperfError
 from sysperf.model.record import Record
@@ -121,7 +121,7 @@ def _folder() -> Iterator[str]:
     """
     try:
         place = _in_memory() or paths.temporary_home()
-        folder = tempfile.TemporaryDirectory(prefix="sysperf-verify-", dir=place, ignore_cleanup_errors=True)
+        folder = Scratch("verify", place)
     except OSError as error:
         raise SysperfError(
             f"there is no folder for the run's files: {error.strerror or error}", "make room there, or set TMPDIR to another folder"
