@@ -265,3 +265,79 @@ def test_a_value_that_python_asks_for_no_number(asked: str, shown: bool) -> None
     """``math.isnan`` needs the value; ``torch.isnan`` asks on the device."""
     clipped = "    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
     assert bool(lines(f"{HEAD}import math\n{LOOP}{clipped}    {asked}\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("root", "shown"),
+    [
+        ("math.sqrt(total)", True),
+        ("math.exp(loss)", True),
+        ("total.sqrt()", False),
+        ("math.sqrt(count)", False),
+        ("math.log(x.shape[0])", False),
+        ("math.sqrt(x.size(1) + 1)", False),
+    ],
+)
+def test_a_number_that_python_computes_of_a_tensor(root: str, shown: bool) -> None:
+    """``math.sqrt`` of the gradients' norms reads them; of sizes it reads nothing."""
+    norms = (
+        "    total = 0\n    count = 0\n    for p in model.parameters():\n        total += p.grad.norm() ** 2\n        count += p.numel()\n"
+    )
+    assert bool(lines(f"{HEAD}import math\n{LOOP}{norms}    norm = {root}\n")) == shown
+
+
+@pytest.mark.parametrize(
+    "gathered", ["model.parameters()", "list(model.parameters())", "[p for p in model.parameters() if p.requires_grad]"]
+)
+def test_parameters_that_a_function_is_given(gathered: str) -> None:
+    """What it adds up of them is read where it gives a number back."""
+    helper = "def norm_of(given):\n    total = 0.0\n    for p in given:\n        total += p.grad.norm() ** 2\n    return math.sqrt(total)\n"
+    assert lines(f"{HEAD}import math\n{helper}{LOOP}    norm = norm_of({gathered})\n") == ["return math.sqrt(total)"]
+    assert not lines(f"{HEAD}import math\n{helper}{LOOP}norm = norm_of({gathered})\n")
+
+
+@pytest.mark.parametrize(("shown", "found"), [("f'{loss:.4f}'", True), ("f'{rest}'", False)])
+def test_a_loss_that_a_model_gives_beside_others(shown: str, found: bool) -> None:
+    """What is differentiated is a tensor for certain, also where the model is one by its name only."""
+    step = f"    rest, loss = model(x.to(device))\n    bar.set_postfix({{'loss': {shown}}})\n    loss.backward()\n    optimizer.step()\n"
+    assert bool(lines(f"{HEAD}def run(model, loader, optimizer, bar):\n  for x in loader:\n{step}")) == found
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        ("RoFormerForSequenceClassification.from_pretrained('m')", True),
+        ("BertModel.from_config(config)", True),
+        ("BertTokenizer.from_pretrained('m')", False),
+        ("AutoConfig.from_pretrained('m')", False),
+    ],
+)
+def test_what_a_library_loads(made: str, found: bool) -> None:
+    """A class of transformers that is called a model, or one for a task, makes a model; a tokenizer and settings are none."""
+    text = f"from transformers import AutoConfig, BertModel, BertTokenizer, RoFormerForSequenceClassification\n{HEAD}made = {made}\n"
+    assert bool(lines(f"{text}{LOOP}    given = made(x)\n    print(given)\n")) == found
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("Tensor(np.random.normal(0, 1, (16, 8)))", True),
+        ("torch.cuda.FloatTensor(np.random.randn(16, 8))", True),
+        ("torch.from_numpy(np.random.randn(16, 8)).float().to(device)", True),
+        ("torch.from_numpy(noise.astype('float32')).cuda()", True),
+        ("torch.tensor(np.random.uniform(0, 1, 16), device=device)", True),
+        ("torch.tensor(np.random.uniform(0, 1, 16), device='cpu')", False),
+        ("torch.from_numpy(np.random.randn(16, 8))", False),
+        ("torch.from_numpy(np.random.choice(rewards, 16)).to(device)", False),
+        ("Tensor(16, 8)", False),
+        ("Tensor(rewards)", False),
+        ("torch.FloatTensor(np.random.randn(16, 8))", False),
+    ],
+)
+def test_random_numbers_of_numpy(made: str, shown: bool) -> None:
+    """They are drawn on the host, and copied; the device draws its own. A choice among data is no such number."""
+    head = (
+        f"{HEAD}import numpy as np\nTensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor\nrewards = load()\n"
+    )
+    text = f"{head}{LOOP}    noise = np.random.randn(16, 8)\n    z = {made}\n"
+    assert bool(lines(text, "transfer.tensor-made-on-cpu")) == shown

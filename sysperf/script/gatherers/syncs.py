@@ -19,8 +19,9 @@ _HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("Bool", "Byte", "Int"
 _READS = ("item", "cpu", "numpy", "tolist")
 _COPIES = ("cpu", "numpy", "tolist")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
-_AS_NUMBERS = ("math.isnan", "math.isinf", "math.isfinite")
-"""Functions of Python that ask a number, and make one of a tensor."""
+_ASKS_NUMBER = ("math.isnan", "math.isinf", "math.isfinite")
+_AS_NUMBERS = ("math.sqrt", "math.exp", "math.log", "math.log2", "math.log10", "math.log1p", "math.pow", "math.tanh")
+"""Functions of Python that take a number, and make one of a tensor."""
 _CONVERSIONS = ("float", "int", "bool", "print")
 
 
@@ -54,8 +55,9 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
             host = isinstance(call.func.value, ast.Call) and file.names.qualified(call.func.value.func) == "torch.from_numpy"
             if not host and file.names.qualified(call.args[0]) in _HOST_TYPES and (of := moved_tensor(file, call.func.value)):
                 yield call, "type", of
-        elif file.names.qualified(call.func) in _AS_NUMBERS and isinstance(file.tree.parents.get(call), ast.Assign):
-            if call.args and (of := moved_tensor(file, call.args[0], sure=True)):
+        elif (name := file.names.qualified(call.func)) in (*_ASKS_NUMBER, *_AS_NUMBERS):
+            asked = name in _ASKS_NUMBER and not isinstance(file.tree.parents.get(call), ast.Assign)  # which a condition tells
+            if call.args and not asked and (of := moved_tensor(file, call.args[0], sure=True) or _summed(file, call.args[0])):
                 yield call, "float", of
         elif isinstance(call.func, ast.Name) and call.func.id in _CONVERSIONS:
             sure = call.func.id in ("print", "bool")
@@ -71,7 +73,7 @@ def _summed(file: File, node: ast.expr) -> str:
         return ""
     added = [part.value for part in file.tree.of(ast.AugAssign) if dotted(part.target) == name and isinstance(part.op, ast.Add)]
     here = [value for value in added if file.names.scope(value, name) is file.names.scope(node, name)]
-    sure = bool(here) and all(tensor_of(file, value) in ("loss", "tensor") for value in here)
+    sure = bool(here) and all(tensor_of(file, value) in ("loss", "tensor", "parameter") for value in here)
     starts = [binding.value for binding in file.names.lookup(node, name)]
     return "loss" if sure and all(isinstance(value, ast.Constant) for value in starts) else ""
 

@@ -10,7 +10,7 @@ from sysperf.script.file import File
 from sysperf.script.gatherers.makers import DATALOADER, TIMM, truth
 from sysperf.script.nodes import argument, dotted, is_open, keyword, last_name
 from sysperf.script.semantics.binding import default_of
-from sysperf.script.semantics.kinds import DESCRIBING, MADE_ON_CPU, SETTINGS
+from sysperf.script.semantics.kinds import DESCRIBING, FROM_ARRAYS, MADE_ON_CPU, SETTINGS
 from sysperf.script.semantics.value import device_text
 from sysperf.script.syntax import Function, within
 
@@ -22,6 +22,8 @@ _WAITS = ("synchronize", "wait", "wait_event", "wait_stream")
 _LISTING = frozenset(("list", "tuple", "sorted", "map", "filter", "zip"))
 """Functions that give what they are given, one by one."""
 _WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
+_DRAWS = frozenset(("normal", "uniform", "rand", "randn", "random", "random_sample", "randint", "standard_normal", "binomial", "laplace"))
+"""Functions of numpy that draw numbers of a distribution."""
 _OF_ARRAYS = frozenset(("astype", "array", "asarray", "stack", "concatenate", "sample", "reshape", "copy"))
 """Calls that give data of the host."""
 
@@ -72,6 +74,8 @@ def transfers(file: File) -> Iterator[Transfer]:
     moved_already = prepared(file)
     told: set[tuple[ast.AST, str]] = set()
     for call in file.tree.of(ast.Call):
+        if to := _made_of_random_numbers(file, call):
+            yield Transfer(**file.site(call), of="factory", to=to, non_blocking=False, pinned_here=False, constant=True)
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda", "cpu", "type"):
             continue
         to = target(file, call)
@@ -95,6 +99,28 @@ def transfers(file: File) -> Iterator[Transfer]:
             )
 
 
+def _made_of_random_numbers(file: File, call: ast.Call) -> str:
+    """The device on which a tensor is made of numbers that numpy draws: ``torch.cuda.FloatTensor(np.random.normal(size=n))``."""
+    if not call.args or not _is_drawn_by_numpy(file, call.args[0]):
+        return ""
+    if file.names.qualified(call.func) in FROM_ARRAYS:
+        to = device_text(file.names, keyword(call, "device"))
+    else:
+        to = "cuda" if isinstance(call.func, ast.Name | ast.Attribute) and _is_cuda_type(file, call.func) else ""
+    return "" if to == "cpu" else to
+
+
+def _is_drawn_by_numpy(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
+    """``np.random.normal(0, 1, (n, m)).astype("float32")``, also by a name: no data, which a choice among some would be."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("astype", "reshape"):
+        node = node.func.value
+    if isinstance(node, ast.Call):
+        package, _, function = file.names.qualified(node.func).rpartition(".")
+        return package == "numpy.random" and function in _DRAWS
+    made = last_given(file, node) if isinstance(node, ast.Name) and depth else None
+    return made is not None and _is_drawn_by_numpy(file, made, depth - 1)
+
+
 def _is_read(file: File, copy: ast.Call) -> bool | None:
     """Whether the function that copies something to the host reads it; False where it waits by itself, None where it gives it on."""
     around = file.tree.function_of(copy) or file.tree.module
@@ -116,8 +142,8 @@ def _reads(parent: ast.AST | None) -> bool:
 
 def _is_constant(file: File, made: ast.Call | None) -> bool | None:
     """Whether a tensor is made of sizes, of values that are written here, or of an attribute; None where others give its values."""
-    copies = made is not None and last_name(made.func) in _COPYING and bool(made.args)
-    return None if copies and made is not None and not is_written(file, made.args[0]) else True
+    given = made.args[0] if made is not None and last_name(made.func) in _COPYING and made.args else None
+    return True if given is None or is_written(file, given) or _is_drawn_by_numpy(file, given) else None
 
 
 def _stands_for_written(file: File, name: ast.Name) -> bool:
@@ -189,8 +215,10 @@ def made_here(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> ast.Call | 
         return _named(file, node, depth)
     if isinstance(node, ast.BinOp):
         return made_here(file, node.left, depth) or made_here(file, node.right, depth)
-    if not isinstance(node, ast.Call) or file.names.qualified(node.func) in MADE_ON_CPU:
+    if not isinstance(node, ast.Call) or (name := file.names.qualified(node.func)) in MADE_ON_CPU:
         return node if isinstance(node, ast.Call) else None
+    if name in FROM_ARRAYS and node.args and _is_drawn_by_numpy(file, node.args[0]):
+        return node
     if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call | ast.BinOp):
         return made_here(file, node.func.value, depth)
     given = node.args[:1] if last_name(node.func) == "Variable" else _returned(file, node)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from sysperf.script.nodes import last_name
-from sysperf.script.semantics.kinds import BY_NAME, DOES, HOSTED, OPTIMIZER_CLASSES, SETTINGS, library_kind, made_by
+from sysperf.script.semantics.kinds import BY_NAME, DOES, HOSTED, NUMBERS, OPTIMIZER_CLASSES, SETTINGS, library_kind, made_by
 from sysperf.script.semantics.names import Names
 from sysperf.script.semantics.value import Value
 from sysperf.script.syntax import Tree
@@ -43,6 +43,13 @@ def kind_of_call(names: Names, known: Mapping[str, str], name: str) -> str:
     if (kind := made_by(name)) or name not in names.classes:
         return kind
     return known[name] or ("optimizer" if OPTIMIZER_CLASSES.fullmatch(name) else "object")
+
+
+def kind_of_method(name: str) -> str:
+    """The kind of what a method gives whatever it is called on; empty for others."""
+    if name in ("parameters", "buffers"):
+        return "parameters"
+    return "array" if name == "numpy" else "number" if name in NUMBERS or name.startswith("num_") else ""
 
 
 def guessed(tree: Tree, names: Names, node: ast.expr, name: str) -> list[Value]:

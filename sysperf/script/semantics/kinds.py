@@ -137,13 +137,17 @@ _STARTS = (
     *((f"torch.optim.{name}.", "scheduler") for name in ("lr_scheduler", "swa_utils")),
     *((name, "optimizer") for name in ("torch.optim.", "bitsandbytes.optim.", "timm.optim.create_optimizer")),
     *((f"torch.nn.{name}.", "") for name in ("functional", "utils", "init")),
-    *((name, "model") for name in ("torchvision.models.", "transformers.Auto", "torch.nn.", "segmentation_models_pytorch.")),
+    *((name, "model") for name in ("torchvision.models.", "transformers.AutoModel", "torch.nn.", "segmentation_models_pytorch.")),
     *((f"{name}.datasets.", "dataset") for name in ("torchvision", "torchaudio")),
     ("numpy.", "array"),
 )
 """Kinds by how a name begins; the first that fits counts."""
 
 
+_PRETRAINED = lazy(
+    r"(transformers|diffusers|peft)\.(\w+\.)*\w*(Model|For[A-Z]\w*|Encoder|Decoder|Transformer|ControlNet)\.from_(pretrained|config)"
+)
+"""What makes a model of a class of these libraries."""
 _BASES = {
     "LightningModule": "lightning",
     "LightningDataModule": "datamodule",
@@ -168,6 +172,8 @@ def made_by(name: str) -> str:
         return "memory-dataset"
     if name.endswith((".GradScaler", ".ShardedGradScaler")):
         return "scaler"
+    if _PRETRAINED.fullmatch(name):
+        return "model"
     if LOSS_CALLS.fullmatch(name):
         return "criterion" if name.endswith("Loss") else "loss"
     return next((kind for start, kind in _STARTS if name.startswith(start)), "")

@@ -19,17 +19,17 @@ class Value(NamedTuple):
 
 def several(value: Value) -> Value:
     """A value in a list."""
-    return value._replace(kind=f"{value.kind}s") if value.kind in ("loader", "model") else value
+    return value._replace(kind=f"{value.kind}s") if value.kind in ("loader", "model", "parameter") else value
 
 
 def single(value: Value) -> Value:
     """A value out of a list."""
-    return value._replace(kind=value.kind[:-1]) if value.kind in ("loaders", "models") else value
+    return value._replace(kind=value.kind[:-1]) if value.kind in ("loaders", "models", "parameters") else value
 
 
 def element_of(value: Value) -> Value:
     """What iterating a value gives."""
-    kinds = {"loader": "batch", "loaders": "loader", "models": "model"}
+    kinds = {"loader": "batch", "loaders": "loader", "models": "model", "parameters": "parameter"}
     return value._replace(kind=kinds.get(value.kind, value.kind))
 
 
