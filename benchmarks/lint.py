@@ -8,6 +8,7 @@ Each reader runs in a process of its own, so that its memory is its own.
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import shutil
@@ -71,8 +72,11 @@ def cost(command: list[str], files: int) -> str:
 
 def main() -> None:
     """Measure each reader on one file, then both linters on the folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="a package whose sources are read")
+    folder = parser.parse_args().folder
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-        text = joined(sys.argv[1])
+        text = joined(folder)
         file.write(text)
         file.flush()
         print(f"{text.count(chr(10)):,} lines, {len(text) >> 10:,} KiB")
@@ -81,7 +85,8 @@ def main() -> None:
                 [sys.executable, "-c", MEASURE.format(reader=reader), file.name], capture_output=True, text=True, check=False
             )
             print(f"{name:<22} {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}")
-    folder_of(sys.argv[1])
+    folder_of(folder)
 
 
-main()
+if __name__ == "__main__":
+    main()

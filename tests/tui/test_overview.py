@@ -25,7 +25,7 @@ from sysperf.tui.screens.findings import Findings
 from sysperf.tui.screens.processes import Processes
 from sysperf.tui.source import Changed, Facts, History, Load, Mark, Neighbour
 from sysperf.tui.sources.load import Busiest
-from sysperf.tui.widgets import causes, chart, curves, overview, system, users, verdict
+from sysperf.tui.widgets import causes, chart, curves, gpus, overview, system, users, verdict
 from sysperf.tui.widgets.line import width_of
 from sysperf.tui.widgets.pane import Pane
 from tests.report import reports
@@ -241,6 +241,21 @@ def test_others_are_not_called_pytorch() -> None:
     now.take(Load(now.per_cpu, [Neighbour(pid, 1, name, 0.5, 0) for pid, name in ((800, "python"), (801, "rsync"), (802, "python"))]))
     text = " ".join(line.text for line in system.cpus(now, 120))
     assert "2 python 1.0 (root), rsync 0.5 (root)" in text
+
+
+def test_the_legend_of_gpus_names_what_they_tell() -> None:
+    """AMD's, Intel's and NVIDIA's before Hopper tell how busy they are, and not what of it computes: a full bar is no tensor cores."""
+    now = now_of(server())
+    assert "of it SM ▓ tensor █" in (told := "\n".join(line.text for line in gpus.draw(now, 120)))
+    assert "█" in told
+
+    now.meters = {name: value for name, value in now.meters.items() if not name.endswith(("sm_active", "tensor_active"))}
+    head, *rows = (line.text for line in gpus.draw(now, 120))
+    assert "busy" in head
+    assert "SM" not in head
+    assert "tensor" not in head
+    assert "█" in rows[0]
+    assert "▒" not in rows[0]
 
 
 def test_the_busiest_processes_are_counted() -> None:

@@ -55,7 +55,7 @@ def draw(now: Now, width: int, *, folded: bool = False) -> Lines:
         return [none(now)]
     groups = _alike(now, devices) if folded else [[device] for device in devices]
     label = max(1, *(len(_numbers(group)) for group in groups))
-    return [_head(label, width), *(_row(now, group, label, width) for group in groups), *_unknown(now, devices, width)]
+    return [_head(now, label, width), *(_row(now, group, label, width) for group in groups), *_unknown(now, devices, width)]
 
 
 def none(now: Now) -> Line:
@@ -107,9 +107,9 @@ def _busy_width(width: int) -> int:
     return max(8, width // 5) if width < ALL else 30
 
 
-def _head(label: int, width: int) -> Line:
+def _head(now: Now, label: int, width: int) -> Line:
     room = _busy_width(width) + 9
-    legend = "busy ▒ of it SM ▓ tensor █"
+    legend = "busy ▒ of it SM ▓ tensor █" if _tells_units(now) else "busy"
     names = padded("", label + 1) + padded(legend if len(legend) < room else legend.replace("of it ", ""), room)
     names += padded("last minutes", 26) if width >= ALL else ""
     names += padded("memory GiB", 20) + padded("power", 14) if width >= WIDE else padded("memory GiB", 12) + padded("power", 8)
@@ -154,15 +154,20 @@ def _get(now: Now, device: Device, name: str) -> float | None:
     return now.meters.get(series(device.index, name))
 
 
+def _tells_units(now: Now) -> bool:
+    """Whether a GPU tells how much of it computes: NVIDIA's from Hopper on, by counters of the driver."""
+    return any(_get(now, device, name) is not None for device in now.devices() for name in ("sm_active", "tensor_active"))
+
+
 def _use(now: Now, device: Device, busy: float | None, cells: int) -> list[Span]:
-    """Kernels ran; of that time units were in use; of that the tensor cores. Hopper and newer tell the latter two."""
+    """Kernels ran; of that time units were in use; of that the tensor cores, where a GPU tells these."""
     if busy is None:
         return [*bar(None, cells)]
     shares = (_get(now, device, "tensor_active"), _get(now, device, "sm_active"), busy)
     ends = [round(min(1.0, max(0.0, share or 0.0)) * cells) for share in shares]
     tensor, units, used = ends[0], max(ends[:2]), max(ends)
     if not units:
-        return [Span("█" * used, "cool"), Span("─" * (cells - used), "dim")]
+        return [Span(("▒" if _tells_units(now) else "█") * used, "cool"), Span("─" * (cells - used), "dim")]
     return [Span("█" * tensor + "▓" * (units - tensor) + "▒" * (used - units), "cool"), Span("─" * (cells - used), "dim")]
 
 
