@@ -27,3 +27,27 @@ def test_attention_between_channels_has_no_fused_kernel(prepared: str, shown: bo
                 return weights.softmax(dim=-1) @ x
     """
     assert ("attention.unfused" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("dim", "shown"), [("-1", True), ("2", True), ("-2", False), ("0", False)])
+def test_only_a_softmax_over_the_keys_is_attention(dim: str, shown: bool) -> None:
+    """Where queries compete for a key, no fused kernel does it."""
+    text = f"import torch\ndef attend(q, k, v):\n    return torch.softmax(q @ k.transpose(-2, -1), dim={dim}) @ v\n"
+    assert ("attention.unfused" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("source", "scores", "shown"),
+    [
+        ("torch", "bhid,bhjd->bhij", True),
+        ("torch", "b h i d, b h j d -> b h i j", True),
+        ("torch", "b h n d, b h n k d -> b h n k", False),
+        ("torch", "bnd,bnkd->bnk", False),
+        ("einops", "batch query d, batch key d -> batch query key", True),
+        ("einops", "batch node d, batch node near d -> batch node near", False),
+    ],
+)
+def test_each_query_is_compared_with_each_key(source: str, scores: str, shown: bool) -> None:
+    """A node with neighbours of its own has scores as small as its keys are."""
+    text = f"import torch\nfrom {source} import einsum\ndef attend(q, k, v, product):\n    scores = einsum({scores!r}, q, k)\n    return torch.einsum(product, scores.softmax(dim=-1), v)\n"
+    assert ("attention.unfused" in hits(text)) == shown

@@ -133,3 +133,34 @@ def test_a_number_in_a_log_is_cheap(call: str, confidence: str) -> None:
     """A thread of the writer's takes it; an image is encoded where it is given."""
     text = STEP.format("if True:").replace('writer.add_scalar("loss", 1.0, step)', call)
     assert [each.confidence for each in judged(text).hypotheses if each.rule == "program.logging"] == [confidence]
+
+
+KEPT = """
+import torch
+known = {{}}
+def table(size, device):
+    key = (size, str(device))
+{}
+    made = torch.tensor([1.0, 4.0, 1.0]).to(device)
+    {} = made
+    return made
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x * table(3, x.device)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "shown"),
+    [
+        ("    if key in known:\n        return known[key]", "known[key]", False),
+        ("    hit = known.get(key)\n    if hit is not None:\n        return hit", "known[key]", False),
+        ("    hit = known.get(key)\n    if hit:\n        return hit", "known[key]", False),
+        ("    hit = known.get(key)\n    if hit is not None:\n        return hit", "other[key]", True),
+        ("    hit = other(key)\n    if hit is not None:\n        return hit", "known[key]", True),
+        ("    if key in known:\n        return None", "first", True),
+    ],
+)
+def test_what_a_function_keeps_is_made_once(asked: str, stored: str, shown: bool) -> None:
+    """It gives back what it made for the same key before."""
+    assert ("transfer.tensor-made-on-cpu" in hits(KEPT.format(asked, stored))) == shown

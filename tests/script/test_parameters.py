@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.script.scripts import hits
+from tests.script.scripts import hits, sure
 
 STEP = """
 import torch
@@ -172,3 +172,41 @@ def test_an_average_says_that_it_is_one(head: str, shown: bool) -> None:
     """By its name, where no caller is known; a caller that runs once comes before the name."""
     text = f"import torch\n{head}\n        for p, q in zip(averaged.parameters(), model.parameters()):\n            p.data.lerp_(q.data, 0.1)\n"
     assert ("optimizer.own-loop" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("signature", "shown"),
+    [
+        ("scale_loss", True),
+        ("scale_loss: torch.Tensor", True),
+        ("scale_loss: float", False),
+        ("*, scale_loss: float = 1.0", False),
+        ("scale_loss: float | None = None", False),
+        ("scale_loss: float | torch.Tensor", True),
+    ],
+)
+def test_an_annotation_says_that_a_parameter_is_a_number(signature: str, shown: bool) -> None:
+    """Whatever its name sounds like."""
+    text = f"""import torch
+def train_step(model, x, y, optimizer, {signature}):
+    loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda()) / float(scale_loss)
+    loss.backward()
+    optimizer.step()
+"""
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [("step_t.item()", False), ("state['step'].item()", False), ("grad.norm().item()", True), ("state['rate'].item()", True)],
+)
+def test_an_optimizer_counts_its_steps_on_the_host(read: str, shown: bool) -> None:
+    """Unless it is asked to be captured."""
+    text = f"""import torch
+class Own(torch.optim.Optimizer):
+    def update(self, x, loss, state, step_t, grad):
+        loss.cuda().backward()
+        self.optimizer.step()
+        return {read}
+"""
+    assert ("sync.per-step" in sure(text)) == shown

@@ -41,3 +41,24 @@ class Net(torch.nn.Module):
             out.append(h)
 """
     assert ("program.element-loop" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("self.take(rows[i])", True),
+        ("plt.imshow(rows[i].permute(1, 2, 0))", False),
+        ("save_image(rows[i], names[i])", False),
+    ],
+)
+@pytest.mark.parametrize(("made", "stays"), [("self.net(x)", True), ("self.net(x).detach().cpu().clamp(0, 1)", False)])
+def test_elements_that_are_shown_or_lie_on_the_host_cost_no_kernels(code: str, shown: bool, made: str, stays: bool) -> None:
+    """Each picture is drawn by itself."""
+    text = f"""import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        rows = {made}
+        for i in range(rows.shape[0]):
+            {code}
+"""
+    assert ("program.element-loop" in hits(text)) == (shown and stays)

@@ -251,10 +251,10 @@ def test_a_function_that_makes_everything_deterministic_was_chosen() -> None:
 @pytest.mark.parametrize(
     ("made", "body", "shown"),
     [
-        ("out = model(x)", "show(out[i])", True),
+        ("out = model(x)", "take(out[i])", True),
         ("out = model(x)", "h = self.cells[i](out[i])", False),
-        ("out = [layer(x) for layer in layers]", "show(out[i])", False),
-        ("out = model(x).cpu().numpy()", "show(out[i])", False),
+        ("out = [layer(x) for layer in layers]", "take(out[i])", False),
+        ("out = model(x).cpu().numpy()", "take(out[i])", False),
     ],
 )
 def test_a_loop_over_layers_or_lists_is_no_loop_over_elements(made: str, body: str, shown: bool) -> None:

@@ -15,6 +15,8 @@ _PRODUCTS = frozenset(("matmul", "bmm", "einsum"))
 _COMPARED = lazy(r"(?i)test_\w+|(\w*_)?(ref|reference|naive|eager|slow)(_\w*)?")
 """Functions that test, or are there to be compared with a fast one."""
 _TRIANGLES = frozenset(("tril", "triu", "generate_square_subsequent_mask"))
+_NOT_OVER_KEYS = ("0", "1", "-2", "-3")
+"""Axes of a softmax that are not the last one: keys compete for nothing there."""
 MAX_DEPTH = 5
 
 
@@ -31,7 +33,9 @@ def _attention(file: File) -> Iterator[Pattern]:
             continue
         scores = _argument(file, call)
         function = file.tree.function_of(call)
-        if function is None or _COMPARED.fullmatch(function.name) or file.text(argument(call, "dim", len(call.args) - 1)) in ("0", "1"):
+        if function is None or _COMPARED.fullmatch(function.name):
+            continue
+        if file.text(argument(call, "dim", len(call.args) - 1)) in _NOT_OVER_KEYS:
             continue
         if scores is not None and _is_scores(file, scores, MAX_DEPTH) and not _is_of_channels(function):
             fused = "scaled_dot_product_attention" in file.words  # where that is possible
@@ -101,8 +105,8 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
     """A product with something transposed, through scaling, masking and names."""
     if depth == 0:
         return False
-    if isinstance(node, ast.Call) and last_name(node.func) == "einsum" and any(dotted(part).startswith("self.") for part in node.args):
-        return False  # with a parameter, it is a layer
+    if isinstance(node, ast.Call) and last_name(node.func) == "einsum" and not _crosses(file, node):
+        return False
     if _is_product(node):
         return any(_is_transposed(part) for part in within(node))
     if isinstance(node, ast.BinOp):
@@ -112,6 +116,18 @@ def _is_scores(file: File, node: ast.expr, depth: int) -> bool:
     name = dotted(node)
     bindings = file.names.lookup(node, name) if name else []
     return any(binding.value is not None and _is_scores(file, binding.value, depth - 1) for binding in bindings[:4])
+
+
+def _crosses(file: File, call: ast.Call) -> bool:
+    """Whether an equation gives a score of each query with each key: not where a query has keys of its own, ``b n d, b n k d -> b n k``."""
+    if any(dotted(part).startswith("self.") for part in call.args):
+        return False  # with a parameter, it is a layer
+    written = next((each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)), "")
+    inputs, _, output = written.partition("->")
+    by_words = file.names.qualified(call.func).startswith("einops.")
+    sides = [set(side.split() if by_words else side) - set(" .") for side in inputs.split(",")]
+    kept = set(output.split() if by_words else output)
+    return not output or all(any((one - other) & kept for other in sides if other is not one) for one in sides)
 
 
 def _is_transposed(node: ast.AST) -> bool:

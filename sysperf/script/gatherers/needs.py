@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from sysperf.script.file import File
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import dotted, item_key, last_name
 from sysperf.script.semantics.kinds import FROM_ARRAYS, MADE_ON_CPU
 from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
@@ -28,6 +28,8 @@ _SIZED = frozenset(("range", "trange", "topk", "kthvalue", "narrow", "zeros", "o
 _HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
 """Packages that compute on CPUs what PyTorch has no function for."""
 _COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
+_STEP = lazy(r"_*(global_|state_|opt_)?step(_t|_tensor|_count)?")
+"""What an optimizer counts its steps in, on the CPU unless it is asked to be captured."""
 _BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
 """Names of what keeps samples."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
@@ -71,8 +73,10 @@ def copied_in(file: File, node: ast.expr) -> ast.AST | None:
 
 
 def _counts(node: ast.expr) -> bool:
-    """``self.steps.item()``: a number that the host adds up, kept in a tensor to be saved."""
+    """``self.steps.item()``, ``state["step"].item()``: a number that the host adds up, kept in a tensor to be saved."""
     owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if isinstance(owner, ast.Subscript | ast.Name):
+        return bool(_STEP.fullmatch(item_key(owner) if isinstance(owner, ast.Subscript) else owner.id))
     return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
 
 

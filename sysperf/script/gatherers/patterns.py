@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
-from sysperf.script.gatherers import attention, masks
+from sysperf.script.gatherers import attention, masks, needs
 from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.semantics.binding import Binding
 from sysperf.script.semantics.kinds import TENSORS
@@ -36,6 +36,7 @@ def _elements(file: File) -> Iterator[Pattern]:
         if (
             element is not None
             and element not in told
+            and not needs.is_written(file, element)
             and not _recurs(loop, counter)
             and not _may_be_none(file, element)
             and not _goes_through_layers(loop, counter)
@@ -63,7 +64,7 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     bound = list(_bound(file, part.value))
     if (
         last_name(part.value).endswith("list")
-        or any(value is not None and _makes_list(value) for value in bound)
+        or any(value is not None and (_makes_list(value) or _leaves_device(value)) for value in bound)
         or any(value.kind == "array" for value in values)
     ):
         return False
@@ -93,10 +94,7 @@ def _bound(file: File, node: ast.expr) -> Iterator[ast.expr | None]:
 
 def _said_to_be(binding: Binding) -> ast.expr | None:
     """An empty list for a parameter that an annotation calls one."""
-    function, index = binding.parameter or (None, -1)
-    arguments = [*function.args.posonlyargs, *function.args.args] if function is not None else []
-    annotation = arguments[index].annotation if index >= 0 else None
-    words = [last_name(part) for part in within(annotation)] if annotation is not None else []
+    words = [last_name(part) for part in within(binding.annotation)] if binding.annotation is not None else []
     return ast.List([]) if {"list", "List", "Sequence", "tuple", "Tuple"} & set(words) else None
 
 
@@ -126,6 +124,15 @@ def _makes_list(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return _makes_list(node.left) or _makes_list(node.right)
     return isinstance(node, ast.List | ast.ListComp | ast.Tuple)
+
+
+def _leaves_device(node: ast.expr) -> bool:
+    """``image.detach().cpu()``, ``image.cpu().clamp(0, 1)``: what lies in the host's memory costs no kernels."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "cpu":
+            return True
+        node = node.func.value
+    return False
 
 
 def _goes_through_layers(loop: ast.For, counter: str) -> bool:

@@ -72,7 +72,8 @@ def _evaluated_between_steps(file: File) -> Iterator[ast.Call]:
         calls = [part for part in parts if isinstance(part, ast.Call)]
         trains = any(last_name(call.func) in ("backward", "grad") for call in calls)
         if not trains and not any(part in file.loops.evaluations for part in parts):
-            yield from [call for call in calls if file.loops.is_model(call) and not _is_part(file, switch, call)][:1]
+            models = [call for call in calls if file.loops.is_model(call) and not _is_part(file, switch, call)]
+            yield from [call for call in models[:1] if not file.loops.where(call).guarded]  # one pass, now and then, costs little
 
 
 def _is_part(file: File, switch: ast.Expr, called: ast.Call) -> bool:

@@ -12,12 +12,14 @@ class Binding(NamedTuple):
     """One place that gives a name a value: an expression, an element of it (`element`), or a part of what it unpacks to.
 
     `path` leads to the part from the outside inwards: ``i, (x, y) = …`` gives x by (1, 0).
+    `annotation` is what a function says of its parameter.
     """
 
     value: ast.expr | None
     path: tuple[int, ...] = ()
     element: bool = False
     parameter: tuple[Function, int] | None = None
+    annotation: ast.expr | None = None
 
 
 def whole(binding: Binding) -> ast.expr | None:

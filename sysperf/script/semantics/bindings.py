@@ -71,9 +71,11 @@ class Bindings:
             self.functions.setdefault(function.name, []).append(function)
             arguments = [*function.args.posonlyargs, *function.args.args]
             for index, given in enumerate(arguments):
-                self._bind(function, given.arg, Binding(None, parameter=(function, index)))
-            for given in (*function.args.kwonlyargs, *filter(None, (function.args.kwarg,))):
-                self._bind(function, given.arg, Binding(None, parameter=(function, -1)))
+                self._bind(function, given.arg, Binding(None, parameter=(function, index), annotation=given.annotation))
+            for given in function.args.kwonlyargs:
+                self._bind(function, given.arg, Binding(None, parameter=(function, -1), annotation=given.annotation))
+            if (rest := function.args.kwarg) is not None:
+                self._bind(function, rest.arg, Binding(None, parameter=(function, -1)))
 
     def _read_assignments(self) -> None:
         for statement in self._tree.of(ast.Assign):

@@ -159,9 +159,9 @@ def absent(test: ast.expr) -> str:
     return dotted(test.comparators[0]) if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) else ""
 
 
-def fills(statement: ast.If, container: str) -> bool:
-    """Whether a condition puts into a container what was not there: ``made[key] = …``."""
-    targets = (target for part in statement.body if isinstance(part, ast.Assign) for target in part.targets)
+def puts(statement: ast.stmt, container: str) -> bool:
+    """Whether a statement puts something into a container: ``made[key] = …``, ``one = made[key] = …``."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
     return any(isinstance(target, ast.Subscript) and dotted(target.value) == container for target in targets)
 
 

@@ -6,7 +6,7 @@ import ast
 from typing import NamedTuple
 
 from sysperf.script.nodes import dotted, last_name
-from sysperf.script.semantics.conditions import Conditions, absent, fills, missing
+from sysperf.script.semantics.conditions import Conditions, absent, missing, puts
 from sysperf.script.semantics.evaluations import Evaluations
 from sysperf.script.semantics.names import Names
 from sysperf.script.semantics.steps import CALLBACK_HOOKS, MAX_DEPTH, STEP_HOOKS
@@ -159,10 +159,10 @@ class Loops(Evaluations):
         ``if self.made is None: self.made = …``, ``if not self.size or self.size != size: self.set(size)``.
         """
         tests = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
-        if any(fills(statement, container) for test in tests if (container := absent(test))):
+        if any(puts(part, container) for test in tests if (container := absent(test)) for part in statement.body):
             return True
         asked = [name for name in map(missing, tests) if name]
-        if any(fills(statement, kept) for name in asked for kept in self._looked_up_in(statement, name)):
+        if any(puts(part, kept) for name in asked for kept in self._looked_up_in(statement, name) for part in statement.body):
             return True
         owned = {name for name in asked if name.startswith("self.")}
         if not owned:
@@ -179,17 +179,34 @@ class Loops(Evaluations):
         gets = [call.func for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "get"]
         return [dotted(get.value) for get in gets if dotted(get.value)]
 
+    def _gives_kept(self, choice: ast.If, later: list[ast.stmt]) -> bool:
+        """Whether a condition gives back what was kept, and what comes later keeps it: once for each key.
+
+        ``if key in known: return known[key]``, ``made = known.get(key)`` and ``if made is not None: return made``.
+        """
+        test = choice.test
+        place = test.comparators[0] if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) else None
+        names = [name for name, there in asked(test, otherwise=False) if there]
+        containers = [dotted(place)] if place is not None else [kept for name in names for kept in self._looked_up_in(choice, name)]
+        stored = [part for statement in later for part in within(statement) if isinstance(part, ast.Assign)] if containers else []
+        return any(puts(statement, container) for statement in stored for container in containers if container)
+
     def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
         """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""
         if not isinstance(child, ast.stmt) or isinstance(parent, ast.Module | ast.ClassDef):
             return False
         if child not in self._left:
-            for block in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
+            blocks: list[list[ast.stmt]] = [list(getattr(parent, name, ())) for name in ("body", "orelse", "finalbody")]
+            for block in blocks:
                 left = False
                 last = max((number for number, statement in enumerate(block) if statement in self._training), default=-1)
                 for number, statement in enumerate(block):
                     self._left[statement] = left = left and number > last  # what is left with the step is part of it
-                    left = left or (isinstance(statement, ast.If) and _leaves(statement) and self.conditions.seldom(statement.test, True))
+                    left = left or (
+                        isinstance(statement, ast.If)
+                        and _leaves(statement)
+                        and (self.conditions.seldom(statement.test, True) or self._gives_kept(statement, block[number + 1 :]))
+                    )
         return self._left.get(child, False)
 
 

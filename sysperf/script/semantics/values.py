@@ -151,7 +151,7 @@ class Values(Results):
             given = self._used(self._names.arguments(binding.parameter))
             known = [value for expression in given for value in self.of(expression, depth - 1)]
             known = known or [value for kinds in self._names.outside.given(*binding.parameter) for value in self._told(kinds)]
-            return known or self._declared(*binding.parameter) or self._of_namesake(*binding.parameter)
+            return known or self._declared(*binding.parameter, binding.annotation) or self._of_namesake(*binding.parameter)
         if binding.value is None:
             return ()
         if binding.element:
@@ -165,11 +165,11 @@ class Values(Results):
         used = [each for each in given if not any(_is_shown(parent) for parent in self._tree.ancestors(each))]
         return used or given
 
-    def _declared(self, function: Function, index: int) -> list[Value]:
+    def _declared(self, function: Function, index: int, annotation: ast.expr | None) -> list[Value]:
         """What a function says of a parameter itself, as the `forward` of a model or by an annotation."""
         owner = self._tree.parents.get(function)
         kind = self.base_of(owner) if isinstance(owner, ast.ClassDef) else ""
-        return of_forward(kind, function, index) or annotated(self._names, function, index)
+        return of_forward(kind, function, index) or annotated(self._names, annotation)
 
     def _of_namesake(self, function: Function, index: int) -> tuple[Value, ...]:
         """A loader that another function of the file makes under the name of a parameter that no call of the file gives."""
