@@ -121,7 +121,7 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"sysperf {__version__}\n")
         return Exit.CLEAN
     if command == "help" and arguments[1:]:
-        return _help(arguments[1])
+        return _help(*arguments[1:3])
     if command in ("-h", "--help", "help"):
         sys.stdout.write(HELP.format(commands="\n".join(_grouped(described()))))
         return Exit.CLEAN
@@ -154,10 +154,10 @@ def described() -> dict[str, str]:
     return {name: _head(_source(name)) for name in commands()}
 
 
-def _help(topic: str) -> int:
-    """Print the help of a command, or the page of docs that a message names."""
+def _help(topic: str, action: str = "") -> int:
+    """Print the help of a command or of its action, or the page of docs that a message names."""
     if not topic.startswith("docs/"):
-        return _run([topic, "--help"])
+        return _run([topic, *_with_help(topic, action), "--help"])
     from sysperf import paths  # noqa: PLC0415 - for this form only
 
     folder = paths.shipped("docs")
@@ -169,6 +169,17 @@ def _help(topic: str) -> int:
     with open(f"{folder}/{page}", encoding="utf-8") as file:
         sys.stdout.write(file.read())
     return Exit.CLEAN
+
+
+def _with_help(command: str, action: str) -> list[str]:
+    """The action, where the command has one of this name: what follows `wrap` would be a program to start."""
+    if not action or not _is_command(command):
+        return []
+    startup.import_msgspec()
+    startup.import_argparse()
+    from sysperf.cli import _options  # noqa: PLC0415 - as all commands
+
+    return [action] if _options.parser(command)[0].has_action(action) else []
 
 
 def _grouped(texts: dict[str, str]) -> Iterator[str]:

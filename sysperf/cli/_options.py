@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 Run = Callable[[argparse.Namespace], int]
 
 
-def parser(command: str) -> tuple[argparse.ArgumentParser, Run]:
+def parser(command: str) -> tuple[_Parser, Run]:
     """The parser of one command and the function that runs it."""
     module = importlib.import_module(f"sysperf.cli.{command}")
     built = _Parser(prog=f"sysperf {command}", description=module.__doc__, formatter_class=formatter)
     module.add_arguments(built)
     return built, module.run
+
+
+UNRECOGNIZED = "unrecognized arguments: "
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,15 +58,28 @@ class _Parser(argparse.ArgumentParser):
             self.error(str(error))
         if many:
             self.error("this command writes one report: give --format and --output once")
+        if rest:  # argparse has the command complain of what its action does not know
+            self.error(f"{UNRECOGNIZED}{' '.join(rest)}")
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         from sysperf.evaluate.schema import suggest  # noqa: PLC0415 - errors only
 
-        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
+        unknown = message.removeprefix(UNRECOGNIZED).partition(" ")[0]
         known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
         close = suggest(unknown[2:].partition("=")[0], known, "--") if unknown.startswith("--") else ""
-        raise UsageError(f"{message}{close}", f"`{self.prog} --help` lists its options")
+        raise UsageError(f"{message}{close}{self._choices_of(message)}", f"`{self.prog} --help` lists its options")
+
+    def _choices_of(self, message: str) -> str:
+        """What can be chosen for the argument that a complaint ends with, such as an action that was left out."""
+        for action in self._actions:
+            if action.choices and not action.option_strings and message.endswith(f"are required: {action.metavar or action.dest}"):
+                return f" ({', '.join(str(choice) for choice in action.choices)})"
+        return ""
+
+    def has_action(self, name: str) -> bool:
+        """Whether the command has this action, with a help of its own."""
+        return any(isinstance(action, argparse._SubParsersAction) and name in action.choices for action in self._actions)  # noqa: SLF001 - argparse has no other list
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:

@@ -102,6 +102,10 @@ def test_each_command_explains_itself(command: str) -> None:
         (["plan", "--set", "vm.swappiness@sda=1"], "vm.swappiness=1"),
         (["rules", "lst"], "hint: `sysperf rules --help`"),
         (["undo", "latest"], "hint: `sysperf undo --help`"),
+        (["fleet", "audit", "--bogus"], "hint: `sysperf fleet audit --help` lists its options"),
+        (["fleet", "audit", "--hostz", "n1"], "did you mean `--hosts`?"),
+        (["rules"], "required: action (list, show, check, test)\n"),
+        (["help", "nothing-like-it", "host"], "no command `nothing-like-it`"),
     ],
 )
 def test_what_goes_wrong_is_said_with_the_next_step(arguments: list[str], says: str) -> None:
@@ -113,6 +117,18 @@ def test_what_goes_wrong_is_said_with_the_next_step(arguments: list[str], says: 
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "usage"),
+    [("bench host", "sysperf bench host "), ("bench nope", "sysperf bench "), ("wrap env", "sysperf wrap "), ("rules", "sysperf rules ")],
+)
+def test_help_explains_an_action(topic: str, usage: str) -> None:
+    """A word that is none of the command's actions is no program to start."""
+    done = sysperf("help", *topic.split())
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: {usage}[")
 
 
 @pytest.mark.parametrize(

@@ -394,3 +394,13 @@ def test_a_rule_of_running_programs_that_binds_is_tried_by_wrap(rule: str, does:
 
     assert found == does
     assert not does or trying.variants((tried,), ("true",))[1].argv[-3:] == (does[0], "--", "true")
+
+
+def test_a_script_that_cannot_be_started_is_told_how(tmp_path: Path) -> None:
+    """Whoever forgets `python` is told so, as by `wrap`."""
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with pytest.raises(SysperfError, match="Permission denied") as caught:
+        measuring.measure(Variant("plain", (str(script),)), SPEED, 5.0)
+
+    assert caught.value.hint == f"a script is run as: python {script}"

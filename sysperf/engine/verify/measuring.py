@@ -147,7 +147,8 @@ def check(variant: Variant, finished: Finished, limit_s: float) -> None:
     """Raise RunFailed for a run whose time says nothing."""
     command = neutral(shlex.join(variant.argv), 300)
     if finished.error:
-        raise RunFailed(f"{variant.name}: {neutral(finished.error, 300)}", f"the command is: {command}")
+        as_script = f"a script is run as: python {command}" if variant.argv[0].endswith(".py") and os.path.isfile(variant.argv[0]) else ""
+        raise RunFailed(f"{variant.name}: {neutral(finished.error, 300)}", as_script or f"the command is: {command}")
     if finished.match and finished.match.took_too_long:
         raise RunFailed(
             f"the pattern takes more than {MAX_SEARCH_CPU_S:g} s on what {variant.name} printed: {neutral(finished.match.text)}",

@@ -77,10 +77,8 @@ def remarks(result: Ceilings) -> list[str]:
             unknown.setdefault(ceiling.basis, []).append(ceiling.what)
     out += [neutral(f"no figure of the hardware for {', '.join(names)}: {why}", 600) for why, names in unknown.items()]
     by = "; ".join(f"{name} {version}" for name, version in result.about.items())
-    return [
-        *out,
-        f"{result.runs} short runs of each in random order, their median and from the lowest to the highest; by {neutral(by, 300)}",
-    ]
+    how = f"{result.runs} short runs of each in random order, their median and from the lowest to the highest"
+    return [*out, f"{how}; by {neutral(by, 300)}" if by else how]
 
 
 def _tables(result: Ceilings, compared: Sequence[Compared]) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
