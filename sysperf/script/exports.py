@@ -33,7 +33,7 @@ _OFTEN = frozenset(("step", "evaluation", "forward", "sample", "epoch"))
 _TOLD = frozenset(
     (
         "loader", "loaders", "batch", "loss", "tensor", "output", "detached", "number", "array", "host", "model", "lightning", "criterion",
-        "optimizer", "scaler", "dataset", "iterable-dataset", "memory-dataset", "hf-dataset", "accelerator",
+        "optimizer", "parameters", "scaler", "dataset", "iterable-dataset", "memory-dataset", "hf-dataset", "accelerator",
     )
 )  # fmt: skip
 """Kinds that mean the same in every file."""

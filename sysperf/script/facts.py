@@ -59,9 +59,7 @@ class Sync(Site, kw_only=True):
     of: Annotated[str | None, fact("loss, output, batch, tensor, or parameter (of a model: also its gradient, or a buffer)")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None
     needed: Annotated[bool | None, fact("null: ranks agree on the value, or an input is checked by it; else false")] = None
-    needless: Annotated[
-        bool | None, fact("a result of an evaluation leaves the device row by row, only to be compared, or as one number")
-    ] = None
+    needless: Annotated[bool | None, fact("a result of an evaluation leaves the device row by row, or only for a number")] = None
     paced: Annotated[bool | None, fact("its loop, or the function that makes its step, acts in an environment each time")] = None
 
 
@@ -87,7 +85,7 @@ class Accumulation(Site, kw_only=True):
 
 
 class Optimizer(Site, kw_only=True):
-    """An optimizer of torch.optim."""
+    """An optimizer of torch.optim, or of a library without kernels of its own."""
 
     what: str | None = None
     fused: Annotated[str | None, fact("the argument as text; empty: not given")] = None

@@ -166,7 +166,7 @@ class Program:
             return 0
         if call.often == "forward" or (links.outlined and call.often not in ("step", "evaluation")):
             return FORWARD
-        return WORD if any(known.kind in TENSORS for known in given) else RELAY
+        return WORD if any(known.kind in (*TENSORS, "parameters") for known in given) else RELAY
 
     def _does_more(self, known: Known) -> bool:
         """Whether something would be said of a method of an object that is given, or of a function."""

@@ -71,6 +71,24 @@ def report(value, outputs):
 """
 
 
+def test_parameters_that_another_file_reads(tmp_path: Path) -> None:
+    """A sum of the gradients' norms becomes a number there, in each step."""
+    helpers = """\
+        import math, torch
+        def norm_of(parameters):
+            total = 0
+            for p in parameters:
+                total += p.grad.norm() ** 2
+            return math.sqrt(total)
+        def size_of(parameters):
+            return math.sqrt(sum(p.numel() for p in parameters))
+        """
+    step = "helpers.norm_of(net.parameters()); helpers.size_of(net.parameters())"
+    assert [hit[2] for hit in hits(tmp_path, pkg__helpers=helpers, train=training(step)) if hit[0].endswith("helpers.py")] == [
+        "sync.per-step"
+    ]
+
+
 def test_what_a_function_of_another_file_reads_in_each_step(tmp_path: Path) -> None:
     """It is told where it is read, although that file does not even name PyTorch."""
     found = hits(tmp_path, train=training("helpers.report(loss, output)"), pkg__helpers=READS)

@@ -35,3 +35,20 @@ def test_a_loss_needs_no_elements_to_be_chosen(code: str, confidence: str) -> No
     """A weighted sum is the same without a wait; who needs the elements themselves has to wait."""
     found = [each.confidence for each in judged(STEPS.format(code)).hypotheses if each.rule == "sync.boolean-index"]
     assert found == ([confidence] if confidence else [])
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("mask = y.to(device)", True),
+        ("mask = y.to(device)[:, 1]", True),
+        ("mask = y", False),
+        ("mask = y.to(device).cpu()", False),
+    ],
+)
+def test_a_mask_on_the_device_chooses_what_lies_there(made: str, shown: bool) -> None:
+    """Of what it chooses among nothing else is known."""
+    code = f"{made}\n        extra = F.nll_loss(table[mask == 1], other)"
+    text = f"import torch\ndevice = torch.device('cuda')\n{STEPS.format(code)}"
+    found = [each.confidence for each in judged(text).hypotheses if each.rule == "sync.boolean-index"]
+    assert found == (["medium"] if shown else [])

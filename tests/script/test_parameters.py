@@ -210,3 +210,19 @@ class Own(torch.optim.Optimizer):
         return {read}
 """
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("transformers.AdamW(model.parameters(), lr=1e-5)", True),
+        ("transformers.optimization.AdamW(model.parameters())", True),
+        ("torch.optim.AdamW(model.parameters(), lr=1e-5)", False),
+        ("transformers.Adafactor(model.parameters())", False),
+        ("transformers.AdamW([temperature])", False),
+    ],
+)
+def test_an_optimizer_of_a_library_that_goes_through_the_parameters(made: str, shown: bool) -> None:
+    """It is Adam without kernels for all of them."""
+    text = f"import torch, transformers\nmodel.cuda()\noptimizer = {made}\n"
+    assert ("optimizer.unfused" in sure(text)) == shown

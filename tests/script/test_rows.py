@@ -1,4 +1,4 @@
-"""Results that leave the device one row after the other, or only to be compared, and evaluations that go over samples."""
+"""Results that leave the device one row after the other, or only for a number, and evaluations that go over samples."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def evaluate(model, loader, device):
             {body}
     return right, kept
 """
+MEASURES = """
+import numpy as np
+from sklearn import metrics
+def scored(output, target, other=None):
+    labels = np.argmax(output, axis=1).flatten()
+    return metrics.accuracy_score(target, labels)
+def shown(output, target):
+    print(output)
+    return metrics.accuracy_score(target, output)
+"""
+"""Metrics of a library, and functions around them."""
 OVER = """
 import torch
 {decorator}
@@ -71,11 +82,29 @@ def test_rows_are_copied_as_a_whole(body: str, shown: bool) -> None:
         ("p = output.argmax(1).cpu()\n            right += (p == y).sum()\n            kept.append(p)", False),
         ("p = output.argmax(1).cpu()\n            kept.append(p == y)", False),
         ("p = output.argmax(1).cpu()\n            right += f1_score(y, p)", False),
+        ("p, q = output.argmax(1).cpu().numpy(), y.numpy()\n            right += metrics.f1_score(q, p)", True),
+        ("right += metrics.roc_auc_score(y_true=y, y_score=output[:, 1].cpu())", True),
+        ("p = output.cpu().numpy()\n            right += scored(p, y)", True),
+        ("p = output.cpu().numpy()\n            right += shown(p, y)", False),
+        ("p = output.cpu().numpy()\n            right += scored(y, other=p)", False),
+        ("kept = np.concatenate([kept, output.cpu().numpy()])\n    right = metrics.f1_score(kept, y)", False),
+        ("p = output.argmax(1).cpu()\n    right = metrics.f1_score(y, p)", False),
+        ("right += metrics.f1_score(y, p)\n            p = output.argmax(1).cpu()", False),
+        ("p = next(drawn)\n            use(p)\n            p = output.argmax(1).cpu()\n            right += metrics.f1_score(y, p)", True),
+        ("kept.extend(output.argmax(1).cpu().numpy())\n    right = metrics.f1_score(y, kept)", False),
     ],
 )
-def test_what_is_only_compared_can_be_compared_on_the_device(body: str, shown: bool) -> None:
-    """A count is summed up there; what is kept, or given to a function of the host, has to leave it."""
-    assert ("sync.per-step" in sure(EVALUATES.format(body=body))) == shown
+def test_what_is_only_measured_can_be_measured_on_the_device_or_at_the_end(body: str, shown: bool) -> None:
+    """A count is summed up there, and a metric of a library needs no batch before the last; what is kept has to leave it."""
+    assert ("sync.per-step" in sure(MEASURES + EVALUATES.format(body=body))) == shown
+
+
+def test_a_loss_beside_what_is_only_measured() -> None:
+    """It waits by itself, as the copies beside it need not be; beside results that are kept it does not."""
+    measured, kept = "right += (output.argmax(1).cpu() == y).sum()", "kept.append(output.cpu())"
+    loss = "\n            total += criterion(output, y.cuda()).item()"
+    assert len(hits(EVALUATES.format(body=measured + loss))["sync.per-step"]) == 2
+    assert "sync.per-step" not in sure(EVALUATES.format(body=kept + loss))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
+from sysperf.script.gatherers.tensors import moved_tensor, tensor_of
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import within
 from sysperf.startup import lazy
@@ -20,7 +21,7 @@ def patterns(file: File) -> Iterator[Pattern]:
     """``x[x > 0]``: the host must wait for how many elements that are. One mask of a function is one place, where a sum follows if any."""
     found: dict[tuple[ast.AST | None, str], tuple[ast.Subscript, bool | None]] = {}
     for node in file.tree.of(ast.Subscript):
-        if not isinstance(node.ctx, ast.Load) or not file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
+        if not isinstance(node.ctx, ast.Load) or not _lies_on_device(file, node):
             continue
         masks = isinstance(node.slice, ast.Compare) or any(isinstance(value.origin, ast.Compare) for value in file.values.of(node.slice))
         if not masks and not _is_named_mask(node.slice):
@@ -36,6 +37,14 @@ def patterns(file: File) -> Iterator[Pattern]:
         if (statement := file.tree.statement_of(node)) not in told:
             yield Pattern(**file.site(node), what="boolean-index", reduced=reduced)
         told.add(statement)
+
+
+def _lies_on_device(file: File, node: ast.Subscript) -> bool:
+    """Whether a tensor is indexed, or by a mask of one that was copied to a device: it chooses among what lies there, too."""
+    if file.values.is_a(node.value, "batch", "output", "tensor", "loss"):
+        return True
+    sides = (node.slice.left, *node.slice.comparators) if isinstance(node.slice, ast.Compare) else ()
+    return any(moved_tensor(file, side, sure=tensor_of(file, side) != "batch") for side in sides)
 
 
 def _mask_of(node: ast.expr) -> str:

@@ -12,6 +12,7 @@ from sysperf.script.gatherers.branches import asked
 from sysperf.script.gatherers.tensors import CHAINED, TENSORS, is_drawn, is_reduced, moved_tensor, tensor_of, values_of
 from sysperf.script.gatherers.transfers import is_copied_back, target
 from sysperf.script.nodes import dotted, last_name
+from sysperf.script.semantics.kinds import AS_NUMBERS
 from sysperf.script.syntax import within
 
 _HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("Bool", "Byte", "Int", "Long", "Float", "Double", "Half", "Short"))
@@ -20,15 +21,14 @@ _READS = ("item", "cpu", "numpy", "tolist")
 _COPIES = ("cpu", "numpy", "tolist")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
 _ASKS_NUMBER = ("math.isnan", "math.isinf", "math.isfinite")
-_AS_NUMBERS = ("math.sqrt", "math.exp", "math.log", "math.log2", "math.log10", "math.log1p", "math.pow", "math.tanh")
-"""Functions of Python that take a number, and make one of a tensor."""
 _CONVERSIONS = ("float", "int", "bool", "print")
 
 
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
     found = [*_converted(file), *_shown(file), *_kept_on_host(file), *asked(file)]
-    copying = {needs.copied_in(file, node) for node, how, of in found if how in _COPIES and of in ("output", "tensor")} - {None}
+    copies = (node for node, how, of in found if how in _COPIES and of in ("output", "tensor") and not _is_needless(file, node, how))
+    copying = {needs.copied_in(file, node) for node in copies} - {None}
     for node, how, of in found:
         written = of != "loss" and how in _COPIES and needs.is_written(file, node)
         where = file.loops.where(node)
@@ -40,9 +40,9 @@ def syncs(file: File) -> Iterator[Sync]:
 
 
 def _is_needless(file: File, node: ast.expr, how: str) -> bool:
-    """Whether a result of an evaluation leaves the device row by row, only to be compared, or as a number that is computed of it."""
+    """Whether a result of an evaluation leaves the device row by row, or only for a number that is computed of it."""
     number = how in ("float", "int") and isinstance(node, ast.Call) and is_reduced(node.args[0])
-    return number or rows.is_row(file, node) or (how in _COPIES and rows.is_only_compared(file, node))
+    return number or rows.is_row(file, node) or (how in _COPIES and rows.is_only_measured(file, node))
 
 
 def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
@@ -55,7 +55,7 @@ def _converted(file: File) -> Iterator[tuple[ast.expr, str, str]]:
             host = isinstance(call.func.value, ast.Call) and file.names.qualified(call.func.value.func) == "torch.from_numpy"
             if not host and file.names.qualified(call.args[0]) in _HOST_TYPES and (of := moved_tensor(file, call.func.value)):
                 yield call, "type", of
-        elif (name := file.names.qualified(call.func)) in (*_ASKS_NUMBER, *_AS_NUMBERS):
+        elif (name := file.names.qualified(call.func)) in (*_ASKS_NUMBER, *AS_NUMBERS):
             asked = name in _ASKS_NUMBER and not isinstance(file.tree.parents.get(call), ast.Assign)  # which a condition tells
             if call.args and not asked and (of := moved_tensor(file, call.args[0], sure=True) or _summed(file, call.args[0])):
                 yield call, "float", of

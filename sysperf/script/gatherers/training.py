@@ -24,6 +24,8 @@ _DIFFERENTIATES = lazy(
 _RUNS_WITHOUT = lazy(r"(on_)?(validation|test|predict)_(model_eval|step(_end)?|((epoch|batch)_)?(start|end))")
 """Hooks around which Lightning turns gradients off."""
 MAX_DEPTH = 3
+_BY_PARAMETER = lazy(r"(transformers|pytorch_transformers|pytorch_pretrained_bert)(\.optimization)?\.(AdamW|BertAdam|OpenAIAdam)")
+"""Optimizers of libraries that go through the parameters one by one, as Adam."""
 
 
 def step_loops(file: File) -> Iterator[StepLoop]:
@@ -238,10 +240,11 @@ def _every_nth(file: File, node: ast.AST, loop: Loop) -> bool:
 
 
 def optimizers(file: File) -> Iterator[Optimizer]:
-    """The optimizers of torch.optim."""
+    """The optimizers of torch.optim, and those of other libraries that have no kernels of their own."""
     for call in file.tree.of(ast.Call):
         name = file.names.qualified(call.func)
-        if name.startswith("torch.optim.") and name.count(".") == 2 and name.rpartition(".")[2][:1].isupper() and not _few_parameters(call):
+        own = name.startswith("torch.optim.") and name.count(".") == 2 and name.rpartition(".")[2][:1].isupper()
+        if (own or _BY_PARAMETER.fullmatch(name)) and not _few_parameters(call):
             open_ended = any(given.arg is None for given in call.keywords)
             fused, foreach = (file.text(keyword(call, key)) for key in ("fused", "foreach"))
             yield Optimizer(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sysperf.script.facts import Script
 from sysperf.script.file import File
 from sysperf.script.nodes import last_name
-from sysperf.script.semantics.kinds import LOADERS
+from sysperf.script.semantics.kinds import AS_NUMBERS, LOADERS
 from sysperf.script.syntax import Function, Tree
 
 WORD, RELAY, FACT, FORWARD = 1, 2, 3, 4
@@ -35,6 +35,7 @@ _WORDS = frozenset(
         "append",
     )
 )
+_OF_MATH = frozenset(name.rpartition(".")[2] for name in AS_NUMBERS)
 _OF_FORWARD = ("torch.tensor", "torch.nonzero", ".nonzero", "torch.masked_select", ".masked_select", "torch.unique", "torch.argwhere")
 
 
@@ -95,7 +96,12 @@ def _facts(script: Script) -> Iterator[tuple[int, int]]:
 
 def _words(file: File) -> Iterator[tuple[int, int]]:
     """The lines with words that say something where a value is a tensor."""
-    yield from ((call.lineno, WORD) for call in file.tree.of(ast.Call) if last_name(call.func) in _WORDS)
+    calls = ((call, last_name(call.func)) for call in file.tree.of(ast.Call))
+    yield from ((call.lineno, WORD) for call, name in calls if name in _WORDS or (name in _OF_MATH and _is_math(file, call)))
     yield from ((index.lineno, WORD) for index in file.tree.of(ast.Subscript) if isinstance(index.slice, ast.Compare))
     yield from ((test.lineno, WORD) for test in file.tree.of(ast.Compare) if isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE))
     yield from ((shown.lineno, WORD) for shown in file.tree.of(ast.FormattedValue))
+
+
+def _is_math(file: File, call: ast.Call) -> bool:
+    return file.names.qualified(call.func) in AS_NUMBERS

@@ -74,6 +74,8 @@ MADE_ON_CPU = frozenset(
 """What makes a tensor in the host's memory, unless a device is given."""
 ARRAYS = lazy(r"(\w+_)?([XY]|y)(_?\w+)?|x_(train|test|val)\w*")
 """Names of features and targets that lie in memory, as arrays or tensors."""
+AS_NUMBERS = ("math.sqrt", "math.exp", "math.log", "math.log2", "math.log10", "math.log1p", "math.pow", "math.tanh")
+"""Functions of Python that take a number, and make one of a tensor."""
 JOINS = frozenset(("torch.cat", "torch.concat", "torch.stack", "torch.hstack", "torch.vstack"))
 """What makes one tensor of several, which lies where they do."""
 LOSS_CALLS = lazy(r"torch\.nn\.functional\.\w*(loss|cross_entropy|kl_div)\w*|torch\.nn\.\w+Loss")
