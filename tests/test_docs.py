@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 from pathlib import Path
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 RULE = re.compile(r"(?<![\w./-])[a-z]+\.[a-z0-9]+(?:-[a-z0-9]+)+(?![\w./-])")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+OPTION = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*|-[a-zA-Z](?![\w-]))")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -39,6 +40,7 @@ def test_each_rule_in_the_help_exists() -> None:
         assert named <= known, (command, named - known)
 
 
+@functools.cache
 def options(command: str) -> set[str]:
     """All options of a command, its subcommands' included."""
 
@@ -52,25 +54,37 @@ def options(command: str) -> set[str]:
     return of(_options.parser(command)[0]) | {"--debug"}
 
 
+def not_to_be_typed(line: str) -> str:
+    """A command or an option of sysperf in a line that there is not; "" where all exist."""
+    for command, rest in re.findall(r"(?:^|[\s/(=])sysperf(?: ([a-z]+))( [^#|&;)]*)?", line.partition("  #")[0]):
+        if command == "help":  # of a command, or a page
+            continue
+        if command not in commands():
+            return f"`sysperf {command}`"
+        if unknown := set(OPTION.findall(rest.partition(" -- ")[0])) - options(command):
+            return f"`sysperf {command}`: {', '.join(unknown)}"
+    return ""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_command_and_option_exists(page: Path) -> None:
     """Every line of a code block, and every command between backticks, that starts with sysperf."""
     blocks = [line for _, block in BLOCK.findall(page.read_text()) for line in block.replace("\\\n", " ").splitlines()]
     prose = re.findall(r"`((?:sudo )?sysperf [^`]+)`", BLOCK.sub("", page.read_text()))
     for line in (*blocks, *prose):
-        for called in re.findall(r"(?:^|[\s/(=])sysperf(?: ([a-z]+))( [^#|&;)]*)?", line.partition("  #")[0]):
-            command, rest = called
-            if command == "help":  # of a command, or a page
-                continue
-            if command not in commands():
-                assert f"`sysperf {command}`" in LATER_COMMANDS, line
-                continue
-            typed = set(OPTION.findall(rest.partition(" -- ")[0]))
-            assert typed <= options(command), (line, typed - options(command))
+        assert not not_to_be_typed(line), line
 
 
-LATER_COMMANDS: frozenset[str] = frozenset()
-"""Those of which docs/dashboard.md says that they come later."""
+def test_each_command_that_the_program_advises_exists() -> None:
+    """Between backticks in messages, hints, rules and comments; what it fills in stands in braces."""
+    sources = [*(ROOT / "sysperf").glob("**/*.py"), *(ROOT / "plugins").glob("**/*.py"), *(ROOT / "rules").glob("**/*.toml")]
+    wrong = {
+        f"{path.relative_to(ROOT)}: {advised}"
+        for path in sources
+        for advised in re.findall(r"`((?:sudo )?sysperf [^`\n]+)`", path.read_text())
+        if not_to_be_typed(advised)
+    }
+    assert not wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

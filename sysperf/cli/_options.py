@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sysperf import paths
-from sysperf.host import Host, files
+from sysperf.host import Host, files, interpreters
 from sysperf.model.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def host(args: argparse.Namespace, *, record: bool = False) -> Host:
     """The machine that the options name."""
     if args.deep and sys.stderr.isatty():
         sys.stderr.write("sysperf: reading deeply, this takes some seconds …\n")
-    pythons = tuple(os.path.abspath(path) for path in args.python)
-    if missing := next((path for path in args.python if args.root == "/" and not os.path.exists(path)), None):
+    pythons = tuple(interpreters.place(given) for given in args.python)
+    if missing := next((given for given in args.python if args.root == "/" and not os.path.exists(interpreters.place(given))), None):
         raise UsageError(f"--python {missing}: no such file or folder", "name an interpreter, or the folder of its environment")
     return Host(args.root, deep=args.deep, pythons=pythons, record=record)
 

@@ -17,7 +17,7 @@ import shutil
 import sys
 
 from sysperf.cli import _options
-from sysperf.host import Host
+from sysperf.host import Host, interpreters
 from sysperf.launch import interpreter, kernelspec
 from sysperf.model.errors import Exit, UsageError
 from sysperf.model.text import neutral
@@ -58,8 +58,8 @@ def _told(args: argparse.Namespace, what: str, path: str) -> int:
 
 
 def _of_python(args: argparse.Namespace) -> dict[str, object]:
-    python = args.python or shutil.which("python3") or shutil.which("python")
-    if not python or not os.access(python, os.X_OK):
+    python = interpreters.program(args.python) if args.python else shutil.which("python3") or shutil.which("python")
+    if not python or not os.path.isfile(python) or not os.access(python, os.X_OK):
         raise UsageError(f"{python or 'python'}: no such interpreter", "name one with --python")
     python = os.path.abspath(python)  # not resolved: a virtual environment is known by the path of its link
     folders = list(interpreter.sites(Host(), python, os.environ))

@@ -169,7 +169,7 @@ def _merged(gathered: Gathered, weigh: Weigh, golden: str) -> tuple[Merge, Polic
 
 def read_policy(path: str) -> Policy:
     """What `sysperf fleet golden` wrote. Raises UsageError."""
-    hint = "write one with `sysperf fleet golden RECORDS -o FILE`, or give `majority` or `node:NAME`"
+    hint = "write one with `sysperf fleet golden RECORDS --output FILE`, or give `majority` or `node:NAME`"
     try:
         raw = tomli.loads(read_named(path, MAX_POLICY_BYTES).decode())
         return convert({"schema": raw.get("schema"), "classes": raw.get("class", [])}, Policy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from sysperf.host import interpreters
 from sysperf.model.errors import UsageError
 
 
@@ -32,8 +33,7 @@ def _without_ranks(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def with_python(environment: str, argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command under another interpreter: its own `python` is replaced, a script is given to it. Raises UsageError."""
-    path = os.path.abspath(os.path.expanduser(environment))
-    python = f"{path}/bin/python" if os.path.isdir(path) else path
+    python = interpreters.program(environment)
     if not os.access(python, os.X_OK):
         raise UsageError(f"--env {environment}: {python} is no program", "name an interpreter, or the folder of its environment")
     return (python, *(argv[1:] if re.fullmatch(r"python[0-9.]*", os.path.basename(argv[0])) else argv))

@@ -7,7 +7,7 @@ import os
 from sysperf import verify
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine import reading
-from sysperf.host import Host
+from sysperf.host import Host, interpreters
 from sysperf.model.comparison import Metric
 from sysperf.model.errors import UsageError
 from sysperf.model.experiment import EXPERIMENTS
@@ -44,12 +44,9 @@ def of_experiment(experiment: str) -> str:
 def interpreter(python: str = "") -> str:
     """Return the interpreter that is named, else one that has torch: the active one first. Raises UsageError."""
     if python:
-        path = os.path.abspath(os.path.expanduser(python))
-        return f"{path}/bin/python" if os.path.isdir(path) else path
+        return interpreters.program(python)
     torch = MachineFacts(reading.snapshot(Host(), ("torch",)).areas).torch
     with_torch = [install for install in (torch.installs if torch else ()) if install.interpreter and install.version]
     if not with_torch:
-        raise UsageError(
-            "no command, and no interpreter with torch was found for a built-in program", "name one with --python, or give a command"
-        )
+        raise UsageError("no interpreter with torch was found, which a built-in program needs", "name one with --python")
     return str(max(with_torch, key=lambda install: install.active).interpreter)
