@@ -282,6 +282,9 @@ class Stacks(Record, kw_only=True):
         float, activity("backward passes through models whose weights no optimizer has, by their part of forward passes")
     ] = 0.0
     singles: Annotated[float, activity("a line of a loop calls a model for one row, and gives it nothing of the rows before")] = 0.0
+    layers: Annotated[float, activity("a line calls the layers of a list one by one, and gives none what another one made")] = 0.0
+    row_gradients: Annotated[float, activity("a backward pass through a graph that is kept for the next row's, in a loop over rows")] = 0.0
+    searching: Annotated[float, activity("a line looks for something in a list, or takes it out of the middle of a deque")] = 0.0
     own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0
     image_decode: Annotated[
         float,
@@ -308,9 +311,16 @@ class Stacks(Record, kw_only=True):
         str | None,
         fact(
             "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, weights, data, outputs, loss"
-            " (script/cures), or pieces, where it loops over them; empty: none; null: there is no statement"
+            " (script/cures); empty: none; null: there is no statement"
         ),
     ] = None
+    loop: Annotated[
+        tuple[str, ...],
+        fact(
+            "how the loop of the program that takes most works: pieces, where it is most of that statement; parameters, layers, gradients,"
+            " apart, chain (script/cures/rounds)"
+        ),
+    ] = ()  # fmt: skip
     configuring: Annotated[
         float,
         activity(

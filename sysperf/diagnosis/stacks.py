@@ -73,20 +73,36 @@ def describe(
     largest = statements.hottest(main, kinds_of, rules, _heads(main, rules, loop_of))
     if (hot := statements.named(main, largest, rules, loop_of, tells)) is not None:
         counts["statement"], counts["statement_own"] = hot.seen, hot.own
-        lines |= {"statement": Counter({hot.statement: hot.seen}), "within": hot.within}
+        lines |= {
+            "statement": Counter({hot.statement: hot.seen}),
+            "within": hot.within,
+            **({"pieces": hot.within} if hot.in_pieces else {}),
+        }
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
-    single = statements.Work(main, rules).singles(statements.MIN_PROVEN * total, tells)
-    counts["singles"] = max(single.values(), default=0)
-    lines |= {kind: found for kind, found in (("unoptimized", of_others), ("singles", single)) if found}
+    work, least = statements.Work(main, rules), statements.MIN_PROVEN * total
+    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers")}
+    of_source["searching"] = statements.searching(main, rules, least, tells)
+    of_source["row_gradients"] = statements.row_gradients(main, rules, least, tells)
+    counts.update({kind: max(found.values(), default=0) for kind, found in of_source.items()})
+    lines |= {kind: found for kind, found in (("unoptimized", of_others), *of_source.items()) if found}
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
     if at_work := _users_of(others, rules):
         lines["other_threads"] = at_work
     threads = len({sample.tid for sample in others})
     return Stacks(
-        samples=total, **shares, other_threads=threads, cure=hot.cure if hot is not None else None, lines=_hottest(lines, total, read_line)
-    )
+        samples=total, **shares, other_threads=threads, cure=hot.cure if hot is not None else None, loop=_loop(lines, hot, tells),
+        lines=_hottest(lines, total, read_line),
+    )  # fmt: skip
+
+
+def _loop(lines: dict[str, Counter[Frame]], hot: statements.Hot | None, tells: statements.Tells) -> tuple[str, ...]:
+    """How the loop works in which most of the time is spent that is spent in loops."""
+    pieces = ("pieces",) if hot is not None and hot.in_pieces else ()
+    largest = [lines[kind].most_common(1)[0] for kind in ("looping", "row_gradients") if kind in lines]
+    at = max(largest, key=lambda one: one[1])[0] if largest else hot.statement if hot is not None and hot.in_pieces else None
+    return (*pieces, *(tells.loop(at) if at is not None else ()))
 
 
 def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> list[set[str]]:

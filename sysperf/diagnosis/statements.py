@@ -50,6 +50,8 @@ class Hot(NamedTuple):
     within: Counter[Frame]
     cure: str = ""
     """The kind of cure that its source proves."""
+    in_pieces: bool = False
+    """Whether most of them are in loops within it."""
 
 
 Seen = tuple[Sample, Sequence[Frame]]
@@ -62,6 +64,10 @@ class Tells(NamedTuple):
     line: Callable[[Frame], str] = lambda _: ""
     call: Callable[[Frame], str] = lambda _: ""
     part: Callable[[Frame, str], str] = lambda *_: ""
+    loop: Callable[[Frame], tuple[str, ...]] = lambda _: ()
+    """How the loop around it works."""
+    searches: Callable[[Frame], bool] = lambda _: False
+    """Whether it looks for something in a list."""
 
 
 NOTHING = Tells()
@@ -132,10 +138,10 @@ class Work:
             within[users[0]] += sample.count
         return Hot(frame, count, own, within, cure)
 
-    def singles(self, least: float, tells: Tells) -> Counter[Frame]:
-        """Count the samples of forward passes in the lines that call a model for one row at a time."""
+    def calls(self, cure: str, least: float, tells: Tells) -> Counter[Frame]:
+        """Count the samples of forward passes in the lines that call models in a way with this cure."""
         counts = Counter({frame: _count(seen) for frame, seen in self._calls.items()}).most_common(MAX_ASKED)
-        return Counter({frame: count for frame, count in counts if count >= least and tells.call(frame) == "singles"})
+        return Counter({frame: count for frame, count in counts if count >= least and tells.call(frame) == cure})
 
     def _parts(self, frame: Frame, least: float, tells: Tells) -> list[tuple[Frame, int, str, list[Seen]]]:
         """The function that a line calls for most of its time, where its source proves a cure of that part."""
@@ -195,7 +201,7 @@ def named(
     if hot is None:
         return None
     cure = tells.line(hot.statement)
-    return hot._replace(cure="pieces" if cure != "loss" and work.in_pieces(hot, loop_of) else cure)
+    return hot._replace(cure=cure, in_pieces=cure != "loss" and work.in_pieces(hot, loop_of))
 
 
 def _for_all_samples(tells: Tells, frame: Frame) -> str:
@@ -205,6 +211,26 @@ def _for_all_samples(tells: Tells, frame: Frame) -> str:
 
 def _count(seen: Iterable[Seen]) -> int:
     return sum(sample.count for sample, _ in seen)
+
+
+def row_gradients(samples: Sequence[Sample], rules: Rules, least: float, tells: Tells) -> Counter[Frame]:
+    """Count the samples of backward passes in the lines of a loop that makes the gradients of one row at a time."""
+    users = ((sample, rules.user_frame(sample.frames)) for sample in samples if rules.phase(sample.frames) == "backward")
+    lines: Counter[Frame] = Counter()
+    for sample, user in users:
+        if user is not None:
+            lines[user] += sample.count
+    return Counter({frame: count for frame, count in lines.most_common(MAX_ASKED) if count >= least and "gradients" in tells.loop(frame)})
+
+
+def searching(samples: Sequence[Sample], rules: Rules, least: float, tells: Tells) -> Counter[Frame]:
+    """Count the samples in each line that looks for something in a list itself, or has Python's `random` take it out of a deque."""
+    lines: Counter[Frame] = Counter()
+    for sample in samples:
+        user = rules.user_frame(sample.frames)
+        if user is not None and all(frame.file.endswith("/random.py") for frame in below_user(sample.frames, rules)):
+            lines[user] += sample.count
+    return Counter({frame: count for frame, count in lines.most_common(MAX_ASKED) if count >= least and tells.searches(frame)})
 
 
 def unoptimized(samples: Sequence[Sample], rules: Rules, is_unoptimized: Callable[[Frame], bool]) -> Counter[Frame]:

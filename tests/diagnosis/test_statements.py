@@ -171,7 +171,49 @@ def test_a_statement_of_pieces() -> None:
     source = "def pick(a):\n    while a:\n        b = iou(a)\n\nx = pick(model(y))\nloss.backward()\n"
     frames = (at("pick", 3), at("<module>", 5))
 
-    assert seen(source, frames, frames, (CALL, at("<module>", 5)), (BACKWARD, at("<module>", 6))).cure == "pieces"
+    assert seen(source, frames, frames, (CALL, at("<module>", 5)), (BACKWARD, at("<module>", 6))).loop == ("pieces",)
+
+
+def test_how_a_loop_works_is_asked_of_its_largest_line() -> None:
+    source = "for a in steps:\n    y = model(a)\n    for t in tables:\n        t.mul_(2)\n    y.backward()\n"
+    frames = [(at("<module>", 4),)] * 2 + [(CALL, at("<module>", 2)), (BACKWARD, at("<module>", 5))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+    loop = ("apart",)
+
+    described = stacks.describe(
+        taken, RULES, lambda one: source.splitlines()[(one.line or 1) - 1].strip(), loop_of=lambda one: range(3, 5) if (one.line or 0) in (3, 4) else range(1, 6),
+        tells=Tells(loop=lambda one: loop if one.line == 4 else ()),
+    )  # fmt: skip
+
+    assert described is not None
+    assert (described.looping, described.loop) == (0.5, ("pieces", *loop))
+
+
+def test_a_line_that_searches_a_list_and_one_that_draws_of_a_deque() -> None:
+    """What they call in Python is another line's time."""
+    stdlib = Frame("sample", "/usr/lib/python3.11/random.py", 430)
+    frames = [
+        (at("encode", 8), at("<module>", 2)),
+        (stdlib, at("take", 9), at("<module>", 2)),
+        (at("other", 3), at("encode", 8)),
+        (CALL, at("<module>", 2)),
+    ]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(searches=lambda one: one.line in (8, 9)))
+
+    assert described is not None
+    assert described.searching == 0.25
+
+
+def test_layers_that_are_called_one_by_one() -> None:
+    frames = [(CALL, at("forward", 9), CALL, at("<module>", 2)), (BACKWARD, at("<module>", 5))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "layers" if one.line == 9 else ""))
+
+    assert described is not None
+    assert (described.layers, described.singles) == (0.5, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -434,3 +476,13 @@ def test_a_backward_pass_counts_by_the_part_of_a_model_that_nobody_updates() -> 
     assert described is not None
     assert described.unoptimized == pytest.approx(4 / 15)
     assert [line.line for line in described.lines if line.what == "unoptimized"] == [5]
+
+
+def test_gradients_of_one_row_after_the_other() -> None:
+    frames = [(BACKWARD, at("step", 17), at("<module>", 2))] * 3 + [(CALL, at("step", 15), at("<module>", 2))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(loop=lambda one: ("gradients", "chain") if one.line == 17 else ()))
+
+    assert described is not None
+    assert (described.row_gradients, described.loop) == (0.75, ("gradients", "chain"))

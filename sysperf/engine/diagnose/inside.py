@@ -54,7 +54,7 @@ MAX_WRITING_S = 13.0
 ANALYSIS_S = 2.0
 """What is left for reading a trace."""
 RULES = Rules(phases.phase, phases.user_frame)
-Told = TypeVar("Told", bool, str)
+Told = TypeVar("Told", bool, str, tuple[str, ...])
 
 
 class Inside:
@@ -85,7 +85,8 @@ class Inside:
             is_unoptimized=partial(self._on_line, owner, calls_unoptimized),
             tells=Tells(
                 line=partial(self._on_line, owner, cures.cure), call=partial(self._on_line, owner, cures.of_call),
-                part=partial(self._on_part, owner),
+                part=partial(self._on_part, owner), loop=partial(self._on_line, owner, cures.of_loop),
+                searches=partial(self._on_line, owner, cures.searches_list),
             ),
         )  # fmt: skip
 

@@ -4,6 +4,7 @@
 `grows`      it goes through all of what the loop makes longer: each step costs more than the one before.
 `discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
 `singles`    it calls a model for one row at a time, of which none needs what was made of another.
+`layers`     it calls layers of a list one by one, of which none is given what another one made.
 `reported`   only prints and logs use what it makes.
 `weights`    it depends on the weights alone, and no loss is made of it: it need not be done in each step.
 `data`       it depends on data alone: other processes can make it while the model computes.
@@ -17,7 +18,7 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script.cures import apart, discards, flows, grows, needless, reports, singles, stays
+from sysperf.script.cures import apart, discards, flows, grows, lookups, needless, reports, rounds, singles, stays
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.cures.keys import shares
@@ -79,9 +80,31 @@ def of_call(text: str, line: int) -> str:
             return "discarded"
         if grows.goes_through(source, statement, of_model=True):
             return "grows"
-        return "singles" if (graph := _graph(source)) and singles.one_row_at_a_time(source, graph, statement) else ""
+        if (graph := _graph(source)) and singles.one_row_at_a_time(source, graph, statement):
+            return "singles"
+        return "layers" if rounds.calls_layers(source, statement) else ""
     except RecursionError:
         return ""
+
+
+def of_loop(text: str, line: int) -> tuple[str, ...]:
+    """How the loop around a line, or in it, works (`rounds`)."""
+    if (source := _source(text)) is None or (statement := _statement(source, line)) is None:
+        return ()
+    try:
+        return rounds.ways(source, graph, statement) if (graph := _graph(source)) else ()
+    except RecursionError:
+        return ()
+
+
+def searches_list(text: str, line: int) -> bool:
+    """Whether a line looks for something in a list, element by element."""
+    if (source := _source(text)) is None or (statement := _statement(source, line)) is None:
+        return False
+    try:
+        return lookups.searches(source, statement)
+    except RecursionError:
+        return False
 
 
 def _kind(source: Depends, statement: ast.stmt, text: str, line: int) -> str:  # noqa: PLR0911 - one answer for each kind

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sysperf.script.cures import flows
 from sysperf.script.cures.definitions import called
-from sysperf.script.cures.depends import Depends
+from sysperf.script.cures.depends import SIZES, Depends
 from sysperf.script.cures.keys import LOSS, MODEL, SEED, WEIGHTS, Key
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
@@ -85,11 +85,14 @@ class _Work:
         return all(self._is_apart(node) for node in self._nodes)
 
     def _take(self, part: ast.AST) -> None:
-        for node in ast.walk(part):
+        waiting = [part]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Attribute) and node.attr in SIZES:
+                continue  # it is known without the model
             self._nodes.append(node)
-            for function in self._called(node):
-                if function not in self._functions:
-                    self._functions.append(function)
+            waiting += ast.iter_child_nodes(node)
+            self._functions += [one for one in self._called(node) if one not in self._functions]
 
     def _called(self, node: ast.AST) -> Sequence[Function]:
         """The functions that a node calls: by name, as a property, as an operator of an object."""

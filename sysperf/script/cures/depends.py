@@ -25,7 +25,7 @@ MAX_ASKED = 6_000
 MAX_LOOKED = 100_000
 """Places where names are changed that are looked at for one answer."""
 MAX_DEPTH = 24
-_SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
+SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
 RANDOM = lazy(
     r"rand|shuffle|permut|^integers$|^r?sample$|choice|multinomial|bernoulli|poisson|^normal_?$|uniform|dropout|exponential_|time|perf_counter|^now$|uuid"
 )
@@ -75,7 +75,7 @@ class Depends(Definitions):
         return NOTHING.union(*(self._of(part, depth + 1) for part in parts))
 
     def _of_attribute(self, part: ast.Attribute, depth: int) -> On:
-        if part.attr in _SIZES:
+        if part.attr in SIZES:
             return NOTHING
         if part.attr in LEARNED or part.attr in OF_WEIGHTS:
             return frozenset((WEIGHTS,))
@@ -210,8 +210,17 @@ class Depends(Definitions):
         self._loop = before
         return found
 
+    def is_length(self, part: ast.AST) -> bool:
+        """Whether a part is the length of something that nobody makes longer: a size, as a tensor's shape is."""
+        if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name) or part.func.id != "len" or len(part.args) != 1:
+            return False
+        of = part.args[0]
+        return isinstance(of, ast.Name) and not self.definitions(part.func) and not self.changed(of.id)
+
     def _of_call(self, call: ast.Call, depth: int) -> On:  # noqa: PLR0911 - one answer for each way to call
         name = called(call)
+        if self.is_length(call):
+            return NOTHING
         if self.makes_layer(call):
             return frozenset((EFFECT,))  # of random weights
         arguments = self._of_all((*call.args, *(word.value for word in call.keywords)), depth)
@@ -222,7 +231,7 @@ class Depends(Definitions):
             return arguments | chance | self._of_function(call.func, depth)
         if not isinstance(call.func, ast.Attribute):
             return arguments | {UNKNOWN}
-        if name in _SIZES:
+        if name in SIZES:
             return NOTHING
         if name in OF_WEIGHTS:
             return frozenset((WEIGHTS,))

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from sysperf.script.cures import needless
 from sysperf.script.cures.apart import MAKERS, is_hidden
 from sysperf.script.cures.definitions import OF_WEIGHTS, Definition, called
-from sysperf.script.cures.depends import RANDOM, Depends, TooTangled
+from sysperf.script.cures.depends import RANDOM, SIZES, Depends, TooTangled
 from sysperf.script.cures.keys import COMBINES, functions_by_name, shares
 from sysperf.script.nodes import root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
 MAX_ASKED = 6_000
-_SIZES = frozenset(("shape", "size", "device", "dtype", "ndim", "dim", "numel"))
 _PASSES = lazy(r"(?:iter|open|map|filter|zip|enumerate|reversed|count|cycle|chain|islice|repeat|tee|scandir|memmap|ndarray|share_memory_)$")
 """What these give is used up by reading it, or others write into it."""
 _DRAWS = lazy(
@@ -92,7 +91,7 @@ class _Stays:
         found, waiting = [], [part]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.Attribute) and node.attr in _SIZES:
+            if (isinstance(node, ast.Attribute) and node.attr in SIZES) or self.source.is_length(node):
                 continue
             found.append(node)
             waiting += ast.iter_child_nodes(node)
@@ -256,7 +255,7 @@ class _Stays:
         return isinstance(parent, _READING)
 
     def _is_read_attribute(self, parent: ast.Attribute) -> bool:  # noqa: PLR0911 - one answer for each kind of attribute
-        if parent.attr in _SIZES:
+        if parent.attr in SIZES:
             return True
         if not isinstance(parent.ctx, ast.Load):
             return False

@@ -1,0 +1,73 @@
+"""Lines that look for something in a list."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.script import cures
+
+TEXT = """\
+import random, torch
+from collections import deque
+words = ["<pad>"] + [f"w{{n}}" for n in range(9999)]
+few = ["a", "b", "c"]
+places = {{word: place for place, word in enumerate(words)}}
+stops = set(words[:99])
+seen = []
+def remember(word): seen.append(word)
+class Memory:
+    def __init__(self, size, labels):
+        self.rows, self.kept, self.labels = deque(maxlen=size), [], labels
+        self.table = torch.zeros(9)
+    def push(self, row): self.kept.append(row)
+    def take(self, word, place, text):
+        {line}
+memory = Memory(9, sorted(places))
+"""
+
+
+def searches(line: str) -> bool:
+    text = TEXT.format(line=line)
+    lines = text.splitlines()
+    return any(cures.searches_list(text, 1 + lines.index(f"        {one.strip()}")) for one in line.splitlines() if "return 1" not in one)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "return words.index(word)",
+        "return [words.index(one) for one in text.split()]",
+        "if word in words:\n            return 1",
+        "return [one for one in text if one not in seen]",
+        "return random.sample(self.rows, 9)",
+        "return [self.rows[n] for n in place]",
+        "self.kept.remove(word)",
+        "return word in self.labels",
+        "lines = text.splitlines()\n        return [one in lines for one in place]",
+    ],
+)
+def test_what_goes_through_a_list(line: str) -> None:
+    assert searches(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "return places[word]",
+        "return word in places",
+        "return word in stops",
+        "return word in few",
+        "return word in ('a', 'b')",
+        "return word in text",
+        "return text.index(word)",
+        "return word in unknown",
+        "return self.rows[-1]",
+        "return self.kept[place]",
+        "return random.sample(self.kept, 9)",
+        "return self.table.index(word)",
+        "for one in words: print(one)",
+    ],
+)
+def test_what_finds_it_at_once_or_may(line: str) -> None:
+    """A set, a dictionary, a string, a few words, an element of a list by its place; what nobody knows."""
+    assert not searches(line)

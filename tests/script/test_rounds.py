@@ -1,0 +1,142 @@
+"""How a loop works: what it goes through, and whether a round needs what one before has made."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.script import cures
+
+TEXT = """\
+import copy, torch, numpy as np
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Linear(9, 1) for _ in range(99)])
+        self.trunk = nn.Linear(9, 9)
+    def forward(self, x, parts=()):
+        x = self.trunk(x)
+        found = []
+        {forward}
+        return torch.cat(found, 1)
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+mean = {{name: value.clone() for name, value in net.state_dict().items()}}
+params = list(net.parameters())
+def after(rows, table, boxes, out):
+    {after}
+for x, y in loader:
+    out = net(x)
+    loss = out.sum()
+    loss.backward(retain_graph=True)
+    opt.step()
+    after(x, y, y, out)
+"""
+
+
+def lines(body: str, depth: int) -> str:
+    return body.replace("\n", "\n" + " " * depth)
+
+
+def ways(body: str) -> tuple[str, ...]:
+    text = TEXT.format(after=lines(body, 4), forward="pass")
+    return cures.of_loop(text, 1 + text.splitlines().index(f"    {body.splitlines()[0]}"))
+
+
+def layers(body: str, line: str) -> str:
+    text = TEXT.format(forward=lines(body, 8), after="pass")
+    return cures.of_call(text, 1 + [one.strip() for one in text.splitlines()].index(line))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(9):\n    table[i] = rows[i] * 2",
+        "for i in range(9):\n    table[i] = table[i] * 2",
+        "for i, row in enumerate(rows):\n    total = row.sum()\n    table[i, 0] = total",
+        "for i in range(9):\n    for j in range(9):\n        table[i, j] = (rows[i] * boxes[j]).sum()",
+        "for row in rows:\n    total += row.sum()",
+        "for row in rows:\n    total = total + row.sum()",
+        "for row in rows:\n    if row.sum() > best:\n        best = row.sum()",
+        "for row in rows:\n    best = max(best, row.sum())",
+        "for row in rows:\n    kept.append(row.sum())",
+        "kept = [row.sum() for row in rows]",
+        "for row in rows:\n    if row.sum() > 0:\n        sign = 1\n    else:\n        sign = -1\n    kept.append(sign * row)",
+    ],
+)
+def test_rounds_that_need_nothing_of_each_other(body: str) -> None:
+    assert ways(body) == ("apart",)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(1, 9):\n    table[i] = table[i - 1] * 0.9 + rows[i]",
+        "for row in rows:\n    state = state * 0.9 + row",
+        "for row in rows:\n    kept.append(last)\n    last = row",
+        "for i in range(9):\n    c = int(rows[i])\n    table[c] = table[c] * 0.9 + boxes[i]",
+        "for i in range(9):\n    table[i] = table.sum() + rows[i]",
+        "for row in rows:\n    if row.sum() > 0:\n        sign = 1\n    kept.append(sign * row)",
+        "for row in rows:\n    total += row.sum()\n    kept.append(total)",
+        "for row in rows:\n    mean.rate = mean.rate + row",
+        "for row in rows:\n    for a, b in enumerate(boxes):\n        best = a\n    kept.append(best)",
+        "for row in rows:\n    heap.push(row)\n    kept.append(heap.pop())",
+        "for row in rows:\n    kept.append(state := state + row)",
+    ],
+)
+def test_rounds_that_need_the_one_before(body: str) -> None:
+    assert ways(body) == ("chain",)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for name, p in net.named_parameters():\n    mean[name] = mean[name] * 0.9 + p.detach() * 0.1",
+        "for name in mean:\n    mean[name] = mean[name] * 0.9 + rows",
+        "for p in params:\n    p.grad.mul_(0.5)",
+        "for p, q in zip(params, boxes):\n    q.add_(p)",
+    ],
+)
+def test_what_goes_through_the_tensors_of_a_model(body: str) -> None:
+    assert ways(body) == ("parameters", "apart")
+
+
+def test_gradients_of_one_row_at_a_time() -> None:
+    """In one graph; a loop of parts of a batch, each with a graph of its own, is none."""
+    assert "gradients" in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=True))")
+    assert "gradients" not in ways("for part in rows.chunk(4):\n    net(part).sum().backward()")
+    assert "gradients" not in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=False))")
+
+
+def test_a_loop_of_steps_is_asked_nothing() -> None:
+    """Nor is a line outside of any loop."""
+    text = TEXT.format(after="pass", forward="pass")
+
+    assert cures.of_loop(text, 1 + text.splitlines().index("    out = net(x)")) == ()
+    assert cures.of_loop(text, 1 + text.splitlines().index("net = Net()")) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("for head in self.heads:\n    found.append(head(x))", "found.append(head(x))"),
+        ("found = [head(x) for head in self.heads]", "found = [head(x) for head in self.heads]"),
+        ("for i, head in enumerate(self.heads):\n    found.append(head(x[:, i]))", "found.append(head(x[:, i]))"),
+        ("for i in range(99):\n    found.append(self.heads[i](x))", "found.append(self.heads[i](x))"),
+    ],
+)
+def test_layers_beside_each_other(body: str, line: str) -> None:
+    assert layers(body, line) == "layers"
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("for head in self.heads:\n    x = head(x)", "x = head(x)"),
+        ("for head in self.heads:\n    x = x + head(x)\n    found.append(x)", "x = x + head(x)"),
+        ("for part in parts:\n    found.append(self.trunk(part))", "found.append(self.trunk(part))"),
+        ("found.append(self.trunk(x))", "found.append(self.trunk(x))"),
+    ],
+)
+def test_layers_on_top_of_each_other_and_one_layer(body: str, line: str) -> None:
+    assert layers(body, line) != "layers"
