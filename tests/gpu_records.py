@@ -312,6 +312,7 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     for place, driver in enumerate(machine.get("held_by", [])):
         folder = next(path for path in links if path.endswith(f"{bus_id(place)}/driver"))
         links |= {folder: f"../../../../bus/pci/drivers/{driver}"} if driver else {}
+        links |= {f"/sys/bus/pci/drivers/{driver}/{bus_id(place)}": f"../../../../devices/{bus_id(place)}"} if driver else {}
         if not driver:
             del links[folder]
     content |= driver_files(str(machine.get("module", version))) | {

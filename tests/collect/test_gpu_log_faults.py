@@ -14,7 +14,7 @@ from sysperf.collect.gpu import log_faults
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.log_faults import Fault
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
-from sysperf.collect.gpu.other_sentences import OTHERS
+from sysperf.collect.gpu.other_sentences import OTHERS, TEGRA
 from sysperf.evaluate.rule_files import read_file
 
 AT = "2026-11-20T12:00:00,000001+00:00 "
@@ -589,7 +589,7 @@ def test_each_kind_has_advice_or_a_rule_of_its_own() -> None:
     """A kind that no rule knows would be read and never said."""
     tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
-    kinds = {*NVIDIA, *OTHERS, *log_faults.ALL}
+    kinds = {*NVIDIA, *OTHERS, *TEGRA, *log_faults.ALL}
     assert kinds - set(log_faults.GOES_ON) == tables["fault_advice"].keys()
 
 
@@ -704,3 +704,75 @@ def test_a_gpu_that_is_kept_for_guests_and_does_not_wake_is_lost() -> None:
     assert of_bus(line) == ["lost"]
     assert of_bus(line.replace(PLACE, "0000:02:00.0")) == [], "another device"
     assert of_bus(f"vfio-pci {PLACE}: resetting", f"vfio-pci {PLACE}: reset done") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: GPU0 kfspFrobulate_GB202: Failed to frobulate the secure partition",
+        "NVRM GPU0 kceFrob_IMPL: Timed out waiting for the engine",
+        "NVRM: failed to allocate vmap() page descriptor table!",
+        "nvidia-uvm: uvm_frob.c:12 uvm_frob[pid:5] error 0x1f",
+        "nvlogAllocBuffer nowrap failed",
+        "nvgpu: 17000000.gpu             nvgpu_frob_rpc_execute:727  [ERR]  no room in queue",
+    ],
+)
+def test_a_failure_in_words_of_no_table_is_told_as_unknown(line: str) -> None:
+    (fault,) = read(f"host kernel: {line}")
+
+    assert (fault.kind, fault.name, fault.count) == ("unknown", "a GPU", 1)
+
+
+def test_what_is_not_known_is_not_told_beside_what_is() -> None:
+    """Drivers write many lines about one fault."""
+    unknown = "host kernel: NVRM: GPU0 kfspFrobulate_GB202: Failed to frobulate the secure partition"
+    known = "host kernel: NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2168)"
+    log = read_log(f"{AT}{unknown}\n{AT}host kernel: NVRM: Xid (PCI:0000:01:00): 31, pid=5, name=python, MMU Fault\n")
+
+    assert [fault.kind for fault in read(unknown, known)] == ["start"]
+    assert log.faults == ()
+    assert [(fault.kind, fault.count) for fault in read(unknown, unknown, unknown)] == [("unknown", 3)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  610.57.04  Release Build  (root@archiso)",
+        "NVRM: kbifInitLtr_GB202: LTR is disabled in the hierarchy",
+        "NVRM: GPU0 PlatformRequestHandler failed to get target temp from SBIOS @ platform_request_handler_ctrl.c:2174",
+        "NVRM: GPU0 failed to get platform power mode from SBIOS @ platform_request_handler_ctrl.c:2117",
+        "NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: PRH failed to update thermal limit! @ platform_request_handler.c:855",
+        "NVRM: GPU0 pfmreqhndlrCallACPI: Unable to retrieve PFM_REQ_HNDLR_PSHAREPARAMS, rc = 59",
+        "NVRM: testIfDsmSubFunctionEnabled: GPS ACPI DSM called before _acpiDsmSupportedFuncCacheInit subfunction = 11.",
+        "NVRM: refcntRequestReference_IMPL: Failed to enter state 1 (current state: 0, status: 0x00000056)",
+        "NVRM: _fabricNotifyEvent: Unable to notify ImexSessionApi",
+        "NVRM: GPU at 0000:01:00.0 has software scheduler DISABLED with policy BEST_EFFORT.",
+        "NVRM objClInitPcieChipset: *** Chipset Setup Function Error!",
+        "NVRM cpuidInfoAMD: Unrecognized AMD processor in cpuidInfoAMD",
+        "NVRM: memdescPrintMemdesc: memdesc allocated Aperture SYSTEM MEMORY starting at 0x158e00000 and of size 0x1cfa000",
+        "NVRM: rm_power_source_change_event: Failed to handle Power Source change event, status=0x62",
+        "NVRM: rpcRmApiControl_GSP: GspRmControl failed: hClient=0xc1d00003; hObject=0x5c000005; cmd=0x20801348; status=0x56",
+        "nvidia-gpu 0000:01:00.3: i2c timeout error e0000000",
+        "nvidia-modeset: ERROR: GPU:0: Unable to read EDID for display device DP-0",
+        "[drm:nv_drm_master_set [nvidia_drm]] *ERROR* [nvidia-drm] [GPU ID 0x00000500] Failed to grab modeset ownership",
+        "nvgpu: 17000000.gpu          nvgpu_nvhost_syncpt_init:122  [INFO]  syncpt_unit_base 60000000 syncpt_unit_size 4000000 size 10000",
+        "nvgpu: 17000000.gpu                nvgpu_cic_mon_init:75   [ERR]  Err inj callback registration failed: -22",
+        "nvidia_uvm: module uses symbols nvUvmInterfaceDisableAccessCntr from proprietary module nvidia, inheriting taint.",
+    ],
+)
+def test_what_stands_in_logs_of_sound_machines_is_not_unknown(line: str) -> None:
+    """These are of machines that work: desktops, laptops, GB10, GB200, Jetsons and hosts of virtual GPUs in public reports."""
+    assert read(f"host kernel: {line}") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nvgpu: 17000000.gpu nvgpu_acr_bootstrap_hs_acr: ACR bootstrap failed",
+        "nvgpu: 17000000.gpu nvgpu_finalize_poweron: Failed initialization for: g->ops.acr.acr_construct_execute",
+        "nvgpu: 17000000.gpu flcn-1: HS ucode boot failed, err 1b",
+        "nvgpu: 17000000.gpu nvgpu_pmu_lsfm_bootstrap_ls_falcon:128  [ERR]  LSF Load failed",
+    ],
+)
+def test_a_gpu_of_a_jetson_that_does_not_start_is_told(line: str) -> None:
+    assert [fault.kind for fault in read(f"orin kernel: {line}")] == ["soc-start"]

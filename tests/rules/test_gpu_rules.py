@@ -110,6 +110,7 @@ def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
         "gpu.xid-recent", "gpu.xid-nvlink", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.reset-in-log", "gpu.sxid", "gpu.sxid-nonfatal",
         "gpu.page-fault-in-log", "gpu.iommu-fault", "gpu.client-mismatch", "gpu.memory-full-in-log",
         "gpu.bus-error-in-log", "gpu.impaired-in-log", "gpu.peermem-failed", "gpu.driver-crashed", "gpu.library-crashed", "gpu.parameter-unknown",
+        "gpu.unknown-error-in-log",
     }  # fmt: skip
     assert all(gap.reason == "only read with --deep" for outcome in report.outcomes for gap in outcome.unknown)
 

@@ -114,7 +114,7 @@ def _add(found: dict[tuple[str, int], Xid], kind: str, match: re.Match[str]) -> 
         return
     severity, cause = _SEVERITY.search(rest), _CAUSE.search(rest)
     fatal = None if severity is None else severity[1].lower() == "fatal"
-    text = neutral(rest[_end_of_process(rest) :].strip(" ,"), MAX_TEXT)
+    text = neutral(rest[_end_of_process(rest) :].strip(" ,").rstrip("."), MAX_TEXT)
     xid = Xid(
         f"{kind} {code} on {bus_id}", code, bus_id, before.count + 1 if before else 1, neutral(match[1], 40), text, fatal,
         int(cause[1]) if cause else None, _detail(code, rest) if kind == "Xid" else None,

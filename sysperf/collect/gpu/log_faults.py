@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
 from sysperf.collect.gpu.other_sentences import GAUDI, OTHERS, TEGRA
+from sysperf.collect.gpu.unknown_lines import UNKNOWN, says_failure
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -25,7 +26,7 @@ MAX_TEXT = 200
 GOES_ON = (
     *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
     *("throttled", "queues", "slow-interrupt", "page-list", "late", "pinning", "screen"),
-    *("mapping", "library", "parameter"),
+    *("mapping", "library", "parameter", UNKNOWN),
 )
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
@@ -60,6 +61,7 @@ MARKS = (
     "pcieport",
     "vfio-pci ",
     "Cannot map memory",
+    "nvlogAllocBuffer",
     "Fence fallback",
     "gim error",
     "gim warning",
@@ -71,9 +73,10 @@ MARKS = (
 
 _AT = r"^(\S{1,40}) .{0,120}?"
 _OF_NVIDIA = lazy(
-    _AT + r"\b((?:(?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: \]]|Cannot map memory).{1,300})"
+    _AT + r"\b((?:(?:NVRM|nvidia(?:[-_](?:modeset|uvm|drm|peermem|fs|nvlink|nvswitch[0-9]{0,3}))?)[: \]]|Cannot map memory"
+    r"|nvlogAllocBuffer).{1,300})"
 )
-"""``NVRM: …``, ``nvidia 0000:01:00.0: …``, ``[drm:nv_drm_atomic_commit [nvidia_drm]] *ERROR* …``; one sentence comes without a name."""
+"""``NVRM: …``, ``nvidia 0000:01:00.0: …``, ``[drm:nv_drm_atomic_commit [nvidia_drm]] *ERROR* …``; two sentences come without a name."""
 _OF_OTHERS = lazy(
     _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915|kfd2kgd)[: ]|gim (?:error|warning)\b"
     r"|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
@@ -107,7 +110,8 @@ class Fault(Record):
     name: Annotated[str, fact("the GPU where the line names it; else the library or the parameter", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
     kind: Annotated[
-        str, fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *ALL, 'bus', 'crash', 'library')))}", "run:dmesg")
+        str,
+        fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *ALL, 'bus', 'crash', 'library', UNKNOWN)))}", "run:dmesg"),
     ] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
@@ -135,6 +139,8 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
             bus_id = _place(match[2])
             kind = str(said.lastgroup).replace("_", "-")
             return Fault(bus_id or (text if kind == "parameter" else "a GPU"), text, kind, bus_id, 1, neutral(match[1], 40))
+    if (match := _OF_NVIDIA.match(line) or _OF_TEGRA.match(line)) and says_failure(match[2]):
+        return Fault("a GPU", neutral(_NAME.sub("", match[2]).strip(), MAX_TEXT), UNKNOWN, None, 1, neutral(match[1], 40))
     return None
 
 
@@ -164,8 +170,13 @@ def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
 
 
 def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fault, ...]:
-    """Leave out what an Xid says, too, what names no GPU beside one that does, and what follows from another line."""
+    """Leave out what another line says better.
+
+    That is what an Xid says, too, what names no GPU beside one that does, what follows from another line, and what is not known
+    beside what is.
+    """
     xids, faults = set(xids), _placed(tuple(faults))
+    faults = tuple(fault for fault in faults if fault.kind != UNKNOWN or (len(faults) == 1 and not xids))
     fallen = {bus_id for bus_id, code in xids if code == FALLEN}
     gone = {*fallen, *(fault.bus_id for fault in faults if fault.kind == "lost")}
     silent = {*gone, *(bus_id for bus_id, code in xids if code in FIRMWARE)}

@@ -2,7 +2,8 @@
 
 Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c of newer ones
         drivers/accel/habanalabs of 6.12
-NVIDIA  drivers/gpu/nvgpu/os/linux/linux-channel.c, whose numbers are those of Xids
+NVIDIA  drivers/gpu/nvgpu/os/linux/linux-channel.c, whose numbers are those of Xids; its start as
+        https://github.com/NVIDIA-AI-IOT/jetson-ai-lab/issues/427 and https://github.com/balena-os/balena-jetson-orin/issues/464 have it
 """
 
 OTHERS = {
@@ -114,6 +115,8 @@ GAUDI = {
     "hung": r"reset required due to|Timeout while waiting for device to reset|H/W queue [0-9]{1,3} test failed|Job timeout",
 }
 TEGRA = {
+    "soc-start": r"Failed initialization for: |ACR bootstrap failed|HS (?:ACR failed|ucode boot failed)|ucode patch wpr info failed"
+    r"|LSF Load failed|Unable to recover GR falcon",
     "program": r"error notifier set to (?:12|13|25|31|32|80) for ch|\bmmu fault on engine",
     "hung": r"error notifier set to (?:8|24) for ch|semaphore acquire timeout",
 }
