@@ -32,8 +32,6 @@ from sysperf.model.errors import Exit, UsageError
 from sysperf.model.rule import SEVERITIES
 from sysperf.report import formats
 
-_OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="a trace, or one of each rank")
@@ -67,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args)
     progress = Progress()
     try:
-        formats = {one.format for one in _options.reports(args)}
-        result = engine.analyze(args.traces, ruleset, progress, every_gain="json" in formats)
+        every_gain = any(one.format == "json" for one in _options.reports(args))
+        result = engine.analyze(args.traces, ruleset, progress, every_gain=every_gain)
     finally:
         progress.close()
     if args.annotate:
@@ -88,8 +86,10 @@ def _keep(args: argparse.Namespace) -> None:
 
 def render(args: argparse.Namespace, result: engine.Result) -> str:
     """The analysis in the format that is asked for."""
-    if args.format in _OF_AUDIT:
-        return formats.render(result.report, args.format)
+    if args.format == "text":
+        from sysperf.report.profiling import analysis  # noqa: PLC0415 - for this format only
+
+        return analysis.render(result.analysis, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
     if args.format == "json":
         from sysperf import __version__  # noqa: PLC0415 - for this format only
         from sysperf.report.formats import as_json  # noqa: PLC0415 - as above
@@ -101,9 +101,7 @@ def render(args: argparse.Namespace, result: engine.Result) -> str:
         from sysperf.trace.output.drawing import draw  # noqa: PLC0415 - as above
 
         return timeline.render(result.analysis, draw(*engine.subjects(result, args.traces)))
-    from sysperf.report.profiling import analysis  # noqa: PLC0415 - for this format only
-
-    return analysis.render(result.analysis, color=_options.wants_color(args), width=_options.width(), verbose=args.verbose)
+    return formats.render(result.report, args.format)
 
 
 def _annotate(args: argparse.Namespace, result: engine.Result) -> None:

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from sysperf.cli import main
+from sysperf.report.formats import FORMATS
 from sysperf.report.profiling import difference as trace_difference
 from sysperf.trace import account, read
 from sysperf.trace.accounting.account import Accounting
@@ -27,7 +28,7 @@ SCREEN = 45
 ROOT = HERE.parent.parent
 
 
-OF_AUDIT = ("sarif", "junit", "github", "markdown", "prometheus")
+OF_AUDIT = tuple(form for form in FORMATS if form not in ("text", "json", "html"))
 
 
 @pytest.fixture(name="reports", scope="module")
@@ -45,6 +46,12 @@ def make_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["analyze", *arguments]) == 0
     return capsys.readouterr().out
+
+
+def test_each_format_is_one_of_its_own(reports: dict[str, str]) -> None:
+    """None that is offered is answered by the text for people; `concise` has a line a finding."""
+    assert len({*reports.values()}) == len(FORMATS)
+    assert all(line.startswith(("warning: ", "info: ", "hint: ")) for line in reports["concise"].splitlines())
 
 
 def test_text_fits_a_screen_and_says_what_bounds_the_program(reports: dict[str, str]) -> None:
