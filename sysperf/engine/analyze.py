@@ -21,7 +21,6 @@ from sysperf.model.rule import SEVERITIES
 from sysperf.model.snapshot import Area, Snapshot
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.job_verdict import of_job
-from sysperf.trace.accounting.verdict import MIN_BUSY_PCT
 from sysperf.trace.facts import Prediction, Rank, Trace
 from sysperf.trace.intervals import Intervals
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis
@@ -30,7 +29,7 @@ from sysperf.trace.output.words import of_runtime
 from sysperf.trace.rank_summary import RankSummary, summarize
 from sysperf.trace.ranks import job, waits
 from sysperf.trace.reading.readers import read
-from sysperf.trace.replay.fixes import BY_NAME, GONE, STRAGGLER, of_straggler, together, together_cpu
+from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
 
 MAX_RANKS = 4_096
 Progress = Callable[[str, float], None]
@@ -177,7 +176,7 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     snapshot = Snapshot(taken_at=now(), root=trace.ranks[0].file if trace.ranks else "", areas={"trace": Area(trace)})
     judged = judge(ruleset, snapshot, ("trace",))
     if accounting is not None:
-        trace = _held_up(_with_gains_of(judged.answers, trace, accounting), accounting)
+        trace = _with_gains_of(judged.answers, trace, accounting)
     found = sorted((_complete(answer, trace, ruleset) for answer in judged.answers), key=_order)
     if trace.verdict == "healthy" and (named := _most_serious(found)):
         trace = msgspec.structs.replace(trace, verdict="compute-bound", why=f"{trace.why}, and {named}")
@@ -187,35 +186,6 @@ def judged(trace: Trace, ruleset: Ruleset, accounting: Accounting | None = None)
     unknown = tuple(sorted({finding.rule for finding in outcomes if finding.state == "unknown"}))
     analysis = Analysis(trace=trace, findings=findings, together=_together(found, accounting), unknown=unknown)
     return Result(analysis, report, accounting)
-
-
-_HOLDING = {"comm-bound": "collectives", "copy-bound": "copies"}
-"""What a program seems to be bound by, in words."""
-MIN_HELD_PCT = 10.0
-"""What gains less when it is gone does not bound a program."""
-MIN_OTHERWISE_BUSY_PCT = 50.0
-"""A device that hardly does anything else is bound by it all the same."""
-
-
-def _held_up(trace: Trace, accounting: Accounting) -> Trace:
-    """The trace with the verdict that its device is busy, where a replay without what it seems to be bound by takes as long.
-
-    Copies may run alone while the host would be no sooner with the next launches, and collectives beside a host that computes.
-    What has a stream of its own, and takes longer than all else, bounds a program whose fix gains nothing.
-    """
-    (only,) = trace.ranks
-    words = _HOLDING.get(trace.verdict, "")
-    figures, busy = only.figures, only.figures.gpu_busy_pct_mean or 0.0
-    alone = (figures.nccl_exposed_pct if words == "collectives" else figures.copy_exposed_pct) or 0.0
-    are_back = words == "copies" and 2 * (figures.d2h_exposed_pct or 0.0) >= (figures.copy_exposed_pct or 0.0)
-    if not words or not only.replay.usable or busy < MIN_BUSY_PCT or busy - alone < MIN_OTHERWISE_BUSY_PCT or are_back:
-        return trace
-    gained = accounting.replayer().gain([(GONE[words], GONE[words])])[1]
-    if gained >= MIN_HELD_PCT:
-        return trace
-    why = f"the device is busy {busy:.0f} % of the time, and without {words} that run alone it would gain {gained:.0f} %, by replay"
-    told = msgspec.structs.replace(only, verdict="compute-bound", why=why)
-    return msgspec.structs.replace(trace, ranks=(told,), verdict=told.verdict, why=why)
 
 
 def _most_serious(found: Sequence[Answer]) -> str:

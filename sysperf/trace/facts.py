@@ -53,6 +53,13 @@ class Prediction(Record, kw_only=True):
         return percent_interval(self.low, self.high)
 
 
+class Held(Record, kw_only=True):
+    """What a replay gains without all that one verdict blames."""
+
+    verdict: str
+    gain: Annotated[float, fact("percent of the step")]
+
+
 class Replay(Record, kw_only=True):
     """How well the step can be replayed, and what replays without a cause give."""
 
@@ -60,6 +67,10 @@ class Replay(Record, kw_only=True):
     usable: bool = False
     why: Annotated[str, fact("why no prediction is made")] = ""
     predictions: tuple[Prediction, ...] = ()
+    held: Annotated[
+        tuple[Held, ...],
+        fact("where copies or collectives that run alone seem to bound the program: what it gains without them, and without other causes"),
+    ] = ()
 
 
 class Rank(Record, kw_only=True):

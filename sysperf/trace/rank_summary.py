@@ -46,6 +46,7 @@ class RankSummary(NamedTuple):
 
     rank: int | None
     window_ns: int
+    """The time that these collectives and kernels are a part of: the window, or longer where the device does its work later."""
     collectives: list[Entry]
     """In the order of their starts."""
     kernels: dict[str, tuple[int, int]]
@@ -68,14 +69,16 @@ def summarize(accounting: Accounting) -> RankSummary:
     time = accounting.times[0]
     computing = [index for index in time.kernel_indices if not nccl(rows.name[index])]
     others = union(rows.spans_of(computing + time.graph_indices))
-    for index in members(time, time.kernel_indices):
+    chosen = members(time, time.kernel_indices)
+    begin, end = min((rows.start[index] for index in chosen), default=0), max((rows.end[index] for index in chosen), default=0)
+    for index in chosen:
         name, span = texts[rows.name[index]], rows.span(index)
         if nccl(rows.name[index]):
             collectives.append(Entry(_key(accounting, index, name), *span, subtract([span], intersect(others, [span]))))
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
-    return RankSummary(timeline.rank, host.window.duration, collectives, kernels, accounting.iterations(host)[1])
+    return RankSummary(timeline.rank, max(host.window.duration, end - begin), collectives, kernels, accounting.iterations(host)[1])
 
 
 def _on_cpu(host: HostTime) -> list[Entry]:

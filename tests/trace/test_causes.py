@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -162,6 +163,61 @@ def test_what_has_a_stream_of_its_own_and_takes_longest_bounds_a_program(tmp_pat
         machine.synchronize()
 
     assert analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.verdict == verdict
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_copies_beside_a_host_that_is_slower_do_not_bound_a_program(tmp_path: Path, loads: bool) -> None:
+    """They run alone longer than the device waits for the host, which takes longer than the device for all of its work."""
+
+    def step(machine: Machine) -> None:
+        machine.load(6 * MS) if loads else machine.think(6 * MS)
+        machine.copy(2 * MS)
+        for _ in range(24):
+            machine.kernel(100, cost=10)
+        machine.range("Optimizer.step#SGD.step", machine.now - 100)
+
+    trace = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace
+
+    assert trace.ranks[0].figures.h2d_exposed_pct == pytest.approx(33, abs=3)
+    assert trace.verdict == ("input-bound" if loads else "host-bound")
+    assert "without that a replay gains" in trace.why
+
+
+def test_what_a_host_does_at_the_end_of_a_step_stays_in_it_where_a_cut_file_lost_the_next_ones(tmp_path: Path) -> None:
+    """Behind the last step that is whole the recording did not end: the file has more of them, without what their devices did."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            machine.kernel(100)
+        machine.synchronize()
+        machine.think(4 * MS)
+
+    machine = steps(Machine(), 5, step)
+    machine.events.sort(key=lambda event: event["cat"] == "kernel")  # as Kineto writes them
+    text = json.dumps(machine.trace())
+    cut = [index for index in range(len(text)) if text.startswith('{"ph": "X", "cat": "kernel"', index)][45]
+    (rank,) = analyze([str(written(tmp_path, text[:cut]))], rules()).analysis.trace.ranks
+
+    assert rank.steps.count == 1
+    assert rank.verdict != "healthy"
+    assert rank.figures.gpu_busy_pct_mean == pytest.approx(33, abs=3)
+
+
+def test_copies_of_the_next_batches_do_not_begin_the_steps_of_a_device(tmp_path: Path) -> None:
+    """On a stream of their own they run when the host asks for them, steps before the kernels that need them."""
+
+    def step(machine: Machine) -> None:
+        copied = machine.copy(40, stream=20)
+        machine.free[7] = max(machine.free.get(7, 0.0), copied)
+        for _ in range(8):
+            machine.kernel(400)
+        machine.kernel(3 * MS, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 6, step)).analysis.trace.ranks
+
+    assert rank.window_rule == "device_steps"
+    assert rank.steps.median_ms == pytest.approx(6.2, abs=0.1)
+    assert rank.figures.nccl_exposed_pct == pytest.approx(48, abs=1)
 
 
 def test_graphs_gain_where_kernels_are_shorter_than_their_launches(tmp_path: Path) -> None:
@@ -734,6 +790,26 @@ def test_a_straggler_is_named_without_clocks_that_agree(tmp_path: Path) -> None:
     assert skew.lost_pct == pytest.approx(46, abs=3)
     assert "T33" in detected(result)
     assert skew.slow_rank == 2
+
+
+def test_ranks_wait_no_longer_than_their_devices_work(tmp_path: Path) -> None:
+    """Hosts that are ahead launch steps of 9 ms of which devices do a third later, and these wait 6 of 14 ms."""
+    files = []
+    for rank in range(3):
+
+        def step(machine: Machine, late: bool = rank == 0) -> None:
+            machine.think(14 * MS if late else 9 * MS)
+            for _ in range(20):
+                machine.kernel(100 if late else 300)
+            machine.kernel(300 if late else 8 * MS, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+
+        machine = steps(Machine(), 8, step)
+        files.append(written(tmp_path, machine.trace(distributedInfo={"rank": rank, "world_size": 3}), f"rank{rank}.json"))
+    trace = analyze(files, rules()).analysis.trace
+
+    assert trace.skew.late == (0,)
+    assert trace.skew.lost_pct == pytest.approx(100 * 7.7 / 14, abs=3)
+    assert all(row.share_pct <= 100 for rank in trace.ranks for row in rank.collectives.kinds)
 
 
 def ranks(folder: Path, late: Callable[[int, int], float], number: int = 4, *, each: int = 1, steps: int = 8) -> Result:

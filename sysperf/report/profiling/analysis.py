@@ -10,14 +10,8 @@ from sysperf.report.formats.as_text import MARKS
 from sysperf.report.profiling import tables
 from sysperf.report.terminal import Ink, Page, clip, pad, table
 from sysperf.report.words import count
-from sysperf.trace.accounting.verdict import (
-    MIN_BUSY_PCT,
-    MIN_CPU_OPERATORS,
-    MIN_EXPOSED_PCT,
-    MIN_KERNELS,
-    MIN_UNLAUNCHED_PCT,
-    unexplained_pct,
-)
+from sysperf.trace.accounting.causes import MIN_BUSY_PCT, MIN_EXPOSED_PCT
+from sysperf.trace.accounting.verdict import MIN_CPU_OPERATORS, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 from sysperf.trace.facts import Rank
 from sysperf.trace.host_facts import Cpu, Site
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sysperf.model.text import neutral, size
-from sysperf.trace.accounting.verdict import MIN_EXPOSED_PCT, longest_own_pct
+from sysperf.trace.accounting.causes import MIN_EXPOSED_PCT, longest_own_pct
 from sysperf.trace.facts import Rank, Skew, Trace
 from sysperf.trace.host_facts import Site
 from sysperf.trace.output.analysis import Analysis

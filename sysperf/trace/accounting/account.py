@@ -10,7 +10,7 @@ from heapq import nlargest
 import msgspec
 
 from sysperf.trace import kernels as by_name
-from sysperf.trace.accounting import busy, coverage, cpu, host_work, iterations, modules, polling, sites, verdict, work
+from sysperf.trace.accounting import busy, causes, coverage, cpu, host_work, iterations, modules, polling, sites, verdict, work
 from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
 from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.nesting import Threads
@@ -22,7 +22,7 @@ from sysperf.trace.device_facts import DeviceFacts, Figures, GapFacts, Memory
 from sysperf.trace.facts import Rank
 from sysperf.trace.host_facts import HostWork, Site, Steps
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
-from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu
+from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu, without
 from sysperf.trace.timeline import KERNELS, Timeline
 
 MAX_GAPS = 50
@@ -95,7 +95,8 @@ class Accounting:
         """Return these facts, with the gains of these fixes, where time in which the device did nothing is known."""
         if self._costs is None or not coverage.has_idle(self.unrecorded):
             return rank
-        return msgspec.structs.replace(rank, replay=predict(self.replayer(), self._costs, fixes))
+        found = predict(self.replayer(), self._costs, fixes)
+        return msgspec.structs.replace(rank, replay=msgspec.structs.replace(found, held=rank.replay.held))
 
     def _within(self, rank: Rank, host: HostTime, with_gains: bool) -> Rank:
         """The facts about the window."""
@@ -181,6 +182,9 @@ class Accounting:
         return self._replayer
 
     def _with_verdict(self, rank: Rank) -> Rank:
+        if rank.replay.usable and (words := causes.contested(rank)):
+            replay = msgspec.structs.replace(rank.replay, held=without(self.replayer(), words))
+            rank = msgspec.structs.replace(rank, replay=replay)
         word, why = verdict.of_rank(rank)
         return msgspec.structs.replace(rank, verdict=word, why=why)
 
@@ -215,9 +219,9 @@ class Accounting:
     def _steps(self, host: HostTime, did: HostWork, figured: Figures) -> Steps:
         by, spans = self.iterations(host)
         described = iterations.describe(by, spans)
-        if (did.capture_pct or 0.0) >= verdict.MIN_EXPOSED_PCT:
+        if (did.capture_pct or 0.0) >= causes.MIN_EXPOSED_PCT:
             return msgspec.structs.replace(described, steady=False)
-        if self.times and (did.first_compile_pct or 0.0) >= max(verdict.MIN_EXPOSED_PCT, host.share(host.compiling_again)):
+        if self.times and (did.first_compile_pct or 0.0) >= max(causes.MIN_EXPOSED_PCT, host.share(host.compiling_again)):
             return msgspec.structs.replace(described, steady=False)
         if not described.by and verdict.is_one_pass(did, figured):
             return msgspec.structs.replace(described, steady=True)

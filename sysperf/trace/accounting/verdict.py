@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sysperf.trace.accounting import causes as causes_of
+from sysperf.trace.accounting.causes import MIN_BUSY_PCT, MIN_EXPOSED_PCT
 from sysperf.trace.accounting.window import DEVICE_STEPS, GPU_EXTENT
 from sysperf.trace.declared import LAUNCHES
 from sysperf.trace.device_facts import Figures
@@ -9,8 +11,6 @@ from sysperf.trace.facts import Rank, Trust
 from sysperf.trace.host_facts import Cpu, HostWork
 from sysperf.trace.timeline import KERNELS, SECOND
 
-MIN_EXPOSED_PCT = 15.0
-MIN_BUSY_PCT = 80.0
 HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
 MIN_CPU_OPERATORS = 50
 MIN_KERNELS = 30
@@ -99,13 +99,32 @@ def _missing(trust: Trust) -> str:
 
 def _of_device(rank: Rank) -> Verdict:
     figures = rank.figures
-    causes = {**_own_causes(rank), "comm-bound": figures.nccl_exposed_pct or 0.0}
-    verdict = max(causes, key=causes.__getitem__)
-    share, busy = causes[verdict], _least_busy(figures)
+    causes = causes_of.of_device(rank)
+    most = max(causes, key=causes.__getitem__)
+    rival, busy = causes_of.rival_of(rank, most), causes_of.least_busy(figures)
+    verdict = rival or most
+    share = causes[verdict]
     if unknown := _unknown(rank, verdict, share, busy):
         return _cannot(unknown)
+    if rival:
+        return _rivals(rank, most, rival, share)
+    if idle := causes_of.holds_nothing_up(rank, verdict, busy):
+        return "compute-bound", idle
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
+    return _busy_or_idle(rank, busy)
+
+
+def _rivals(rank: Rank, most: str, rival: str, share: float) -> Verdict:
+    """The verdict of what costs less time than what runs alone, and gains more by replays."""
+    gains, (word, why) = causes_of.held(rank), _cause(rank, rival, share)
+    by_replay = f"without that a replay gains {gains[rival]:.0f} %, without {causes_of.ALONE[most]} {gains[most]:.0f} %"
+    return word, why if word == "cannot-tell" else f"{why}; {by_replay}"
+
+
+def _busy_or_idle(rank: Rank, busy: float) -> Verdict:
+    """The verdict where no cause has enough of the time."""
+    figures = rank.figures
     between = figures.idle_between_pct or 0.0
     if busy + between >= MIN_BUSY_PCT:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
@@ -117,24 +136,6 @@ def _of_device(rank: Rank) -> Verdict:
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
         return _cannot(f"{idle}, and the file does not say what launched its operations")
     return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
-
-
-def _own_causes(rank: Rank) -> dict[str, float]:
-    """What a device waits for that is not another rank, in percent of the time."""
-    figures = rank.figures
-    return {
-        "input-bound": rank.loader_recurring_pct or 0.0,
-        "host-bound": (figures.host_starved_pct or 0.0) + (figures.host_late_pct or 0.0),
-        "sync-bound": figures.blocked_pct or 0.0,
-        "copy-bound": (figures.h2d_exposed_pct or 0.0) + (figures.d2h_exposed_pct or 0.0),
-    }
-
-
-def longest_own_pct(rank: Rank) -> float:
-    """Return, in percent of its time, what a rank loses by the one of its own causes that has most."""
-    if rank.cpu is not None and not rank.has_device:
-        return max(rank.loader_recurring_pct or 0.0, rank.cpu.python_recurring_pct + rank.cpu.gc_pct + rank.cpu.compile_recurring_pct)
-    return max(_own_causes(rank).values())
 
 
 def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
@@ -154,11 +155,6 @@ def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
 def _is_short(rank: Rank, busy: float) -> bool:
     """Whether a device did too little in a window without steps: few kernels, unless these took long."""
     return (rank.figures.kernels or 0) < MIN_KERNELS and busy / 100 * (rank.window_ms or 0.0) < MIN_BUSY_MS
-
-
-def _least_busy(figures: Figures) -> float:
-    """How busy the device is, or at least is: copies that are not in the file come on top of its kernels."""
-    return (figures.kernel_busy_pct if figures.gpu_busy_pct_mean is None else figures.gpu_busy_pct_mean) or 0.0
 
 
 def unexplained_pct(figures: Figures) -> float:

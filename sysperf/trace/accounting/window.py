@@ -13,7 +13,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import losses
 from sysperf.trace.intervals import Interval, Intervals, clip, median, overlap, union
 from sysperf.trace.kernels import ByName
-from sysperf.trace.timeline import OPERATOR, Timeline
+from sysperf.trace.timeline import GRAPH, KERNEL, OPERATOR, Timeline
 
 DEVICE_STEPS = "device_steps"
 GPU_EXTENT = "gpu_extent"
@@ -130,7 +130,9 @@ def primary(timeline: Timeline) -> Window | None:
     marked, loads = (_kept(spans, timeline.cut) for spans in (_recorded_steps(timeline), loader_calls(timeline).spans))
     window = _of_steps(_without_first(losses.whole(timeline, marked), marked))
     asked = list(itertools.pairwise(start for start, _ in loads))
-    return _without_tail(window, timeline) if window else _of_loader(losses.whole(timeline, asked[1:])) or extent(timeline)
+    if window is not None:  # behind other steps there is no end of the recording, whether or not the file has their operations
+        return window if marked[-1][0] >= window.end else _without_tail(window, timeline)
+    return _of_loader(losses.whole(timeline, asked[1:])) or extent(timeline)
 
 
 def on_device(window: Window, timeline: Timeline, launched: Sequence[int | None]) -> Window:
@@ -143,27 +145,40 @@ def device_steps(spans: Sequence[Interval], timeline: Timeline, launched: Sequen
     """Return when devices do what the host launches in these steps; empty where they do most of it while the steps last.
 
     A host that waits for nothing is done with all its steps while the device is at the first one: then the host's marks
-    say nothing of the device's time. A step of the devices lasts from its first operation to that of the next one; a single step,
-    of which there is no next one, from the host's start until the devices are done.
+    say nothing of the device's time. A step of the devices lasts from its first operation to that of the next one, on the stream that
+    computes most: copies on a stream of their own run when the host asks for them. A single step, of which there is no next one, lasts
+    from the host's start until the devices are done.
     """
     if not spans:
         return []
     rows, (low, high) = timeline.operations, (spans[0][0], spans[-1][1])
     if not any(at is not None and low <= at < high < end for at, end in zip(launched, rows.end, strict=True)):
         return []
-    starts = [start for start, _ in spans]
+    starts, leading = [start for start, _ in spans], _leading_stream(timeline)
     first, last, behind, within = dict[int, int](), high, 0, 0
-    for at, start, end in zip(launched, rows.start, rows.end, strict=True):
+    for at, start, end, stream in zip(launched, rows.start, rows.end, zip(rows.device, rows.stream, strict=True), strict=True):
         if at is not None and low <= at < high and end >= start:
+            last = max(last, end)
+            if leading not in (None, stream):
+                continue
             place = bisect_right(starts, at) - 1
             first[place] = min(start, first.get(place, start))
-            last = max(last, end)
             behind += end - max(start, min(end, high))
             within += min(end, high) - min(start, high)
     begun = [first[place] for place in sorted(first)]
     if behind <= within or begun != sorted(begun):
         return []
     return list(itertools.pairwise(begun)) or [(low, last)]
+
+
+def _leading_stream(timeline: Timeline) -> tuple[int, int] | None:
+    """The device and stream whose kernels compute most; None where no kernel computes."""
+    rows, took = timeline.operations, Counter[tuple[int, int]]()
+    exchanging = ByName(timeline.names, by_name.is_collective, lower=True)
+    for start, end, kind, name, device, stream in zip(rows.start, rows.end, rows.kind, rows.name, rows.device, rows.stream, strict=True):
+        if kind in (KERNEL, GRAPH) and end > start and not exchanging(name):
+            took[device, stream] += end - start
+    return max(took, key=took.__getitem__, default=None)
 
 
 def _kept(steps_in_order: list[Interval], cut: int | None) -> list[Interval]:

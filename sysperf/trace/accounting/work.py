@@ -180,13 +180,14 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
 def _kinds(time: DeviceTime, ours: list[int]) -> tuple[ExchangeRow, ...]:
     """Collectives by kind and size. Without a description, the kernel's name tells the kind."""
     timeline, rows = time.timeline, time.timeline.operations
-    took: dict[tuple[str, int, int], list[int]] = {}
+    alike: dict[tuple[str, int, int], list[int]] = {}
     for index in ours:
         detail = rows.detail[index]
         known = timeline.collectives[detail] if detail >= 0 else None
         name = known.name if known else by_name.short(timeline.names.texts[rows.name[index]])
         key = name, known.bytes if known else -1, (known.ranks if known else 0) or timeline.world_size or 0
-        took.setdefault(key, []).append(rows.end[index] - rows.start[index])
+        alike.setdefault(key, []).append(index)
+    took = {key: [rows.end[index] - rows.start[index] for index in indices] for key, indices in alike.items()}
     chosen = sorted(took.items(), key=lambda item: -sum(item[1]))[:MAX_KINDS]
     return tuple(
         ExchangeRow(
@@ -196,7 +197,7 @@ def _kinds(time: DeviceTime, ours: list[int]) -> tuple[ExchangeRow, ...]:
             median_ms=median(each) / 1e6,
             shortest_ms=min(each) / 1e6,
             bus_gb_per_s=bus_bandwidth(name, size, ranks, min(each)),
-            share_pct=100 * sum(each) / time.window.duration,
+            share_pct=time.share(time.covered(alike[name, size, ranks])),
         )
         for (name, size, ranks), each in chosen
     )

@@ -13,7 +13,7 @@ from sysperf.model.finding import Gain
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime, Launches
 from sysperf.trace.accounting.window import Window
 from sysperf.trace.device_facts import KERNEL_KINDS, Figures, Work
-from sysperf.trace.facts import INTERRUPTIONS, Prediction, Replay, Skew
+from sysperf.trace.facts import INTERRUPTIONS, Held, Prediction, Replay, Skew
 from sysperf.trace.host_facts import Cpu, Hole, HostWork
 from sysperf.trace.intervals import union
 from sysperf.trace.replay import UNCHANGED, Edit, Prepared
@@ -129,10 +129,13 @@ FIXES = (
     *(_of_kind(name, flag) for name, flag in nodes.OF_KINDS.items()),
 )  # fmt: skip
 GONE = {
-    "collectives": Edit(speed=((nodes.NCCL, 0.0),)),
-    "copies": Edit(no_waits=_COPYING, speed=((nodes.H2D, 0.0),)),
+    "input-bound": Edit(loader="gone"),
+    "host-bound": Edit(short_host=0.1, long_host=0.0),
+    "sync-bound": Edit(no_waits=_WAITS),
+    "comm-bound": Edit(speed=((nodes.NCCL, 0.0),)),
+    "copy-bound": Edit(no_waits=_COPYING, speed=((nodes.H2D, 0.0),)),
 }
-"""What is there to see whether it holds a program up: it takes no time, and the host does not wait in copies."""
+"""By the verdict, what is taken away to see whether it bounds a program: it takes no time, and nothing waits for it."""
 BY_NAME = {fix.name: fix for fix in FIXES}
 
 
@@ -205,6 +208,11 @@ def predict(replayer: Replayer, costs: Costs, wanted: Collection[str] = BY_NAME)
             low, high = replayer.gain([(fix.cautious, fix.full)])
             predictions.append(Prediction(fix=fix.name, low=fix.sure * min(low, cost), high=min(high, cost), assumes=fix.assumes))
     return Replay(error_pct=error, usable=True, predictions=tuple(predictions))
+
+
+def without(replayer: Replayer, verdicts: Iterable[str]) -> tuple[Held, ...]:
+    """What a replay gains at most without each of the things that these verdicts blame."""
+    return tuple(Held(verdict=word, gain=replayer.gain([(GONE[word], GONE[word])])[1]) for word in verdicts)
 
 
 STRAGGLER = "straggler"
