@@ -136,7 +136,9 @@ class Work(Record, kw_only=True):
     misaligned_pct: Annotated[float | None, fact("the kernels' time in 16-bit products with a dimension that is no multiple of 8")] = None
     misaligned: Annotated[tuple[str, ...], fact("those of them that take most")] = ()
     graph_share: Annotated[float | None, fact("kernels that a CUDA graph launched")] = None
-    tflops: Annotated[float | None, fact("floating-point operations of matmuls by their shapes, per second of the window, in 1e12")] = None
+    tflops: Annotated[
+        float | None, fact("operations of products, convolutions and attention by shapes, in 1e12 per second of the window; null: untold")
+    ] = None
     mfu_pct: Annotated[float | None, fact("the same as a share of the device's dense 16-bit peak")] = None
 
 

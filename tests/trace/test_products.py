@@ -127,6 +127,45 @@ def test_attention_whose_extent_is_not_told_is_unknown(text: str) -> None:
     assert product("aten::_flash_attention_forward", text) == Product()
 
 
+@pytest.mark.parametrize(("window", "is_known"), [("-1", True), ("", True), ("64", False)])
+def test_flash_attention_of_8_bits_has_its_window_behind_its_scales(window: str, is_known: bool) -> None:
+    """PyTorch's schema has three scales more, and nothing in a file tells but the types."""
+    shapes = [[2, 128, 8, 64]] * 3 + [[]] * 15
+    values = [*([""] * 5), "128", "128", "0.", "True", "False", "", "", "", "0.125", window, "0", "", ""]
+    text = said(shapes, values, ["c10::Float8_e4m3fn"] * 3)
+
+    assert bool(product("aten::_flash_attention_forward", text).flop) == is_known
+
+
+def products(machine: Machine, untold: int) -> None:
+    """Twelve products of 100 TFLOP/s, and so many beside them that a graph launches."""
+    args: dict[str, Any] = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
+    us = 2 * 4096**3 / 100e12 * 1e6
+    for number in range(12):
+        start = machine.now
+        machine.kernel(us)
+        machine.event("cpu_op", "aten::mm", start, machine.now - start, **args)
+        if number < untold:
+            machine.graph(us)
+    machine.synchronize()
+
+
+@pytest.mark.parametrize(("untold", "tflops"), [(0, 100.0), (12, None)])
+def test_operations_count_where_their_kernels_run_and_most_are_told(tmp_path: Path, untold: int, tflops: float | None) -> None:
+    """A host that is ahead has no time in which a device's products could be counted, and graphs do not say what they multiply."""
+
+    def step(machine: Machine) -> None:
+        products(machine, untold)
+
+    def ahead(machine: Machine) -> None:
+        machine.synchronize = lambda *_: 0.0  # type: ignore[method-assign]
+        products(machine, untold)
+
+    for body in (step, ahead):
+        (rank,) = analyzed(tmp_path, steps(Machine(), 6, body)).analysis.trace.ranks
+        assert rank.work.tflops == (None if tflops is None else pytest.approx(tflops, rel=0.05))
+
+
 def test_a_truth_value_is_no_kind_of_mask() -> None:
     """In old versions of PyTorch, what stands there says whether sums are kept."""
     old = said([[2, 128, 8, 64]] * 3 + [[]] * 10, [*([""] * 6), "128", "0.", "0", "True", "", "", ""])
@@ -203,6 +242,10 @@ def test_convolutions_have_their_share_of_the_peak(tmp_path: Path) -> None:
         ("NVIDIA A100-SXM4-80GB", 312, 2039),
         ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None, None),
         ("NVIDIA RTX A1000", None, None),
+        ("Tesla V100-PCIE-32GB", 112.0, 900.0),
+        ("Tesla V100-SXM2-16GB", 125.0, 900.0),
+        ("Tesla V100S-PCIE-32GB", 130.0, 1134.0),
+        ("Tesla V100-FHHL-16GB", None, None),
         ("NVIDIA RTX A4000", None, None),
         ("NVIDIA GB200", 2500, 8000),
         ("NVIDIA GH200 480GB", 989, 4000),

@@ -106,11 +106,10 @@ class Accounting:
             hole, hole_sites = sites.holes(timeline, times, self.threads)
         else:
             on_cpu, hole, hole_sites = cpu.describe(host, self.threads)
-        named = work.named(timeline)
         figured = self.figures()
         did = host_work.describe(host if self.host_window in (None, window) else HostTime(timeline, self.host_window), times)
         used = busy.uses(times[0], self.threads) if times else []
-        worked = work.describe(times[0], named, used) if times else rank.work
+        worked = work.describe(times[0], used) if times else rank.work
         costs = Costs(figured, did, worked, hole)
         self._costs = None if on_cpu else costs
         lengths = sorted((end - start) / 1e6 for start, end in window.steps)

@@ -56,6 +56,8 @@ _CAUSAL, _MASKS = {"True": 2, "False": 1}, {"1": 2, "2": 2, "0": 1}
 _WINDOWS = {"aten::_flash_attention_forward": 11, "aten::_flash_attention_backward": 15, "aten::_efficient_attention_forward": 13,
             "aten::_efficient_attention_backward": 18}  # fmt: skip
 """Where the length stands at which a sliding window ends."""
+_WINDOW_OF_QUANTIZED = 14
+"""Of flash attention of 8 bits, whose scales stand before it."""
 BACKWARD_PRODUCTS = 2.5
 """Five products, one of them the scores again, where the forward pass has two."""
 MAX_COUNT = 1 << 63
@@ -141,7 +143,8 @@ def _backward(inputs: Inputs) -> Product:
 def _attention(name: str, at: _Attention, inputs: Inputs) -> Product:
     """Scores and their product with the values; nothing of sequences of several lengths, of windows, and of queries that only end alike."""
     query, key, value = (_sizes(inputs.shapes[at.query + place]) for place in range(3))
-    sequence, window = 3 - at.heads, _WINDOWS.get(name)
+    is_quantized = name == "aten::_flash_attention_forward" and "float8" in str(inputs.types[0]).lower()
+    sequence, window = 3 - at.heads, _WINDOW_OF_QUANTIZED if is_quantized else _WINDOWS.get(name)
     less = (_MASKS if "efficient" in name else _CAUSAL)[str(inputs.values[at.causal])]
     several = at.lengths >= 0 and inputs.shapes[at.lengths]
     if len(query) != 4 or several or (window is not None and inputs.values[window : window + 1] not in ([], [""], ["-1"])):

@@ -15,7 +15,6 @@ from sysperf.trace.accounting.window import optimizer_steps
 from sysperf.trace.device_facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
 from sysperf.trace.intervals import Interval, median, union
 from sysperf.trace.peaks import dense_16bit
-from sysperf.trace.timeline import OPERATOR, PRODUCTS, Timeline
 
 SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
@@ -24,10 +23,11 @@ MIN_WAVE = 0.5
 """Blocks for each multiprocessor. Persistent kernels leave some multiprocessors to collectives."""
 MAX_NAMED = 3
 MAX_KINDS = 12
-_CONVOLUTIONS = ("aten::cudnn_convolution", "aten::convolution_backward", "aten::miopen_convolution")
+MIN_TOLD = 0.9
+"""Of the time of kernels that multiply: their operators' shapes tell the operations."""
 
 
-def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list[Use]) -> Work:
+def describe(time: DeviceTime, used: list[Use]) -> Work:
     """The kinds of work of one device, and of these uses of its operators."""
     rows, signatures = time.timeline.operations, time.timeline.signatures
     ours = time.members
@@ -64,7 +64,7 @@ def describe(time: DeviceTime, ranges_of: Callable[[str], list[int]], used: list
         graph_share=100 * sum(rows.graph[index] for index in ours) / len(ours),
         **{name: share(kind.is_one) for name, kind in KERNEL_KINDS.items()},  # type: ignore[arg-type]  # all of them are shares
     )
-    return joined(found, _products(time, ranges_of), _misaligned(time, used))
+    return joined(found, _products(time, used), _misaligned(time, used))
 
 
 def _longest(time: DeviceTime, indices: list[int]) -> tuple[str, ...]:
@@ -127,26 +127,23 @@ def _misaligned(time: DeviceTime, used: list[Use]) -> Work:
     return Work(misaligned_pct=100 * ns / whole, misaligned=tuple(names[:MAX_NAMED]))
 
 
-def _products(time: DeviceTime, ranges_of: Callable[[str], list[int]]) -> Work:
-    """FLOP of matrix products by their shapes. Unknown where there are convolutions too, which reach other shares of the peak."""
-    timeline, rows = time.timeline, time.timeline.ranges
-    low, high = time.window.span
-    if not timeline.with_shapes or any(ranges_of(name) for name in _CONVOLUTIONS):
+def _products(time: DeviceTime, used: list[Use]) -> Work:
+    """FLOP of products, convolutions and attention by the shapes of the operators that launched their kernels, in the time of the window.
+
+    Unknown where shapes do not tell what most of such kernels compute, as those of graphs and of other libraries.
+    """
+    texts = time.timeline.names.texts
+    flop, told, whole = 0, 0, 0
+    for use in used:
+        one = product(use.name, time.timeline.shapes[use.detail]).flop if use.detail >= 0 else 0
+        multiplying = sum(ns for kernel, ns in use.kernels.items() if by_name.is_matmul(texts[kernel].lower()))
+        flop += one * len(use.calls)
+        told += multiplying if one else 0
+        whole += multiplying
+    if not flop or told < MIN_TOLD * whole:
         return Work()
-    total, seen = 0, 0
-    parsed: dict[tuple[str, int], int] = {}
-    for name in sorted(PRODUCTS):
-        for index in ranges_of(name):
-            if low <= rows.start[index] < high and rows.kind[index] == OPERATOR and rows.detail[index] >= 0:
-                key = name, rows.detail[index]
-                if key not in parsed:
-                    parsed[key] = product(name, timeline.shapes[key[1]]).flop
-                seen += 1
-                total += parsed[key]
-    if not seen or not total:
-        return Work()
-    tflops = total / (time.window.duration / 1e9) / 1e12
-    device = timeline.devices.get(time.device)
+    tflops = flop / (time.window.duration / 1e9) / 1e12
+    device = time.timeline.devices.get(time.device)
     peak = dense_16bit(device.name if device else None)
     return Work(tflops=tflops, mfu_pct=100 * tflops / peak if peak else None)
 
@@ -218,8 +215,3 @@ def bus_bandwidth(name: str, size: int, ranks: int, ns: int) -> float | None:
     }
     factor = next((factor for kind, factor in factors.items() if kind in lowered), None)
     return size * factor / ns if factor is not None else None
-
-
-def named(timeline: Timeline) -> Callable[[str], list[int]]:
-    """A look-up of ranges by their exact name."""
-    return lambda text: timeline.ranges_named(lambda name: name == text, python=True)
