@@ -7,6 +7,7 @@ Only this package prints. stdout is the report; everything else goes to stderr.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,7 @@ def entry() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_what_is_closed()
+    _print_utf8()
     startup.without_garbage()
     arguments = sys.argv[1:] if argv is None else argv
     debug, arguments = _without_debug(arguments)
@@ -106,6 +108,12 @@ def _open_what_is_closed() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as we run
+
+
+def _print_utf8() -> None:
+    """Reports are UTF-8 in every locale; so is the rest of stdout. stderr writes what its own encoding lacks as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:

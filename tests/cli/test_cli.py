@@ -131,6 +131,17 @@ def test_help_explains_an_action(topic: str, usage: str) -> None:
     assert done.stdout.startswith(f"usage: {usage}[")
 
 
+@pytest.mark.parametrize("words", ["help docs/wrap.md", "verify --help", "wrap --help", "audit --help", "--help"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_help_is_printed_in_every_locale(words: str, encoding: str) -> None:
+    """As UTF-8, which reports are everywhere."""
+    argv = [sys.executable, "-m", "sysperf", *words.split()]
+    done = subprocess.run(argv, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False, timeout=300)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode("utf-8")
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
