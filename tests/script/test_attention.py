@@ -51,3 +51,25 @@ def test_each_query_is_compared_with_each_key(source: str, scores: str, shown: b
     """A node with neighbours of its own has scores as small as its keys are."""
     text = f"import torch\nfrom {source} import einsum\ndef attend(q, k, v, product):\n    scores = einsum({scores!r}, q, k)\n    return torch.einsum(product, scores.softmax(dim=-1), v)\n"
     assert ("attention.unfused" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("between", "shown"),
+    [
+        ("attn = self.dropout(attn)", True),
+        ("attn = self.attn_drop(attn.to(v.dtype))", True),
+        ("attn = attn.type_as(v)", True),
+        ("attn = self.quantize(attn)", False),
+        ("attn = sharpen(attn)", False),
+    ],
+)
+def test_what_else_is_done_to_weights_has_no_fused_kernel(between: str, shown: bool) -> None:
+    """A fused kernel drops some of them, and does nothing else."""
+    text = f"""import torch
+class Attention(torch.nn.Module):
+    def forward(self, q, k, v):
+        attn = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+        {between}
+        return attn @ v
+"""
+    assert ("attention.unfused" in hits(text)) == shown

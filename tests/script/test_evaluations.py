@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sysperf.model.finding import Finding
-from tests.script.scripts import hits, judged
+from tests.script.scripts import hits, judged, sure
 
 EVALUATES = """
 import torch
@@ -420,3 +420,41 @@ def test_an_evaluation_may_need_gradients(within: str, forward: str, shown: bool
         return right
     """
     assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("context", "shown"),
+    [("tqdm(loader)", True), ("open(path)", True), ("validation(self)", False), ("modes.evaluating(self.model)", False)],
+)
+def test_what_changes_a_model_in_a_with_may_turn_gradients_off(context: str, shown: bool) -> None:
+    """A `with` of another file is given the trainer, or the model."""
+    text = f"""
+        import torch
+        class Trainer:
+            def __init__(self):
+                self.model = torch.nn.Linear(3, 3)
+            def fit(self, loader):
+                self.model.eval()
+                with {context}:
+                    for x, y in loader:
+                        right = (self.model(x.cuda()).argmax(1) == y.cuda()).sum()
+    """
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("condition", "shown"), [("pass", False), ("if other:", True)])
+def test_a_label_may_leave_the_device_beside_the_results(condition: str, shown: bool) -> None:
+    """Where a condition lets both be copied, the label waits for nothing more."""
+    text = f"""
+        import torch
+        @torch.no_grad()
+        def evaluate(model, loader, wanted, other):
+            for x, y in loader:
+                x, y = x.cuda(), y.cuda()
+                if wanted:
+                    kept.append(model(x).cpu())
+                    {condition if condition == "pass" else ""}
+                {condition if condition != "pass" else ""}
+                    kept.append(y.cpu())
+    """
+    assert ("sync.per-step" in sure(text)) == shown

@@ -112,3 +112,28 @@ def test_a_closure_of_an_optimizer_is_part_of_its_step() -> None:
             torch.cuda.empty_cache()
     """
     assert hits(text)["sync.explicit"] == [9]
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("torch.optim.LBFGS([point])", False),
+        ("self.optimizer_class(model.parameters(), lr=1.0)", False),
+        ("self.optimizers()", True),
+        ("chosen", True),
+    ],
+)
+def test_a_round_with_an_optimizer_of_its_own_is_a_whole_fit(made: str, shown: bool) -> None:
+    """From another start, or of another part: what is read after it is read once a fit."""
+    text = f"""
+        import torch
+        def search(self, model, starts, x, chosen):
+            for start in starts:
+                point = start.clone().cuda()
+                optimizer = {made}
+                loss = model(x.cuda(), point).mean()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+    """
+    assert ("sync.per-step" in hits(text)) == shown

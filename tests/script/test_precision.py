@@ -811,3 +811,52 @@ def test_weights_that_go_to_numpy_are_those_of_a_program_for_cpus(moves: str, sh
     text = f"import torch\n{moves}class Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.zeros(8))\n"
     text += "    def forward(self, x):\n        return outside(x, self.weight.detach().cpu().numpy())\n"
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("torch.tensor(cloud(names[:-3])).to(x.device)", False),
+        ("torch.Tensor(rows.numpy()).to(x.device)", False),
+        ("torch.tensor(rows.astype(int)).to(x.device)", False),
+        ("torch.tensor(len(names)).to(x.device)", True),
+        ("torch.tensor(math.sqrt(width)).to(x.device)", True),
+        ("torch.tensor(weights_of(3)).to(x.device)", True),
+        ("torch.tensor(self.table(x)).to(x.device)", True),
+    ],
+)
+def test_what_a_function_makes_of_data_comes_from_the_host(made: str, shown: bool) -> None:
+    """A tensor of numbers and sizes may be made where it is used; one of data must be copied there."""
+    text = f"import math\nimport torch\nclass Net(torch.nn.Module):\n    def forward(self, x, names, rows, width):\n        return x * {made}\n"
+    assert ("transfer.tensor-made-on-cpu" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("between", "shown"),
+    [("", True), ("second = model(y).to('cpu', non_blocking=True)", True), ("second = model(y).to('cpu')", False), ("z = y.sum()", True)],
+)
+def test_a_copy_that_waits_waits_for_those_before_it(between: str, shown: bool) -> None:
+    """They are made one after the other."""
+    text = f"import torch\ndef split(model, x, y):\n    model.cuda()\n    first = model(x.cuda()).to('cpu', non_blocking=True)\n    {between}\n    return first.tolist()\n"
+    assert ("transfer.back-unsynchronised" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "goes", "shown"),
+    [
+        ("DataLoader(train_set, batch_size=8)", "network.fit(loader)", True),
+        ("DataLoader(train_set, batch_size=8, shuffle=False)", "network.fit(loader)", False),
+        ("DataLoader(X, batch_size=8)", "network.fit(loader)", False),
+    ],
+)
+def test_a_training_set_may_be_gone_through_to_learn_of_it(made: str, goes: str, shown: bool) -> None:
+    """In order, and once; features that a caller gives lie in memory."""
+    text = f"{LOADER}def describe(network, X, train_set):\n    network.cuda()\n    loader = {made}\n    return {goes}\n"
+    assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("around", "shown"), [("if True:", False), ("for _ in range(3):", True)])
+def test_one_batch_is_copied_once(around: str, shown: bool) -> None:
+    """The whole of a data set, for instance."""
+    text = f"{LOADER}def whole(rows):\n    loader = DataLoader(Rows(rows), batch_size=len(rows), num_workers=2)\n    {around}\n        x, y = next(iter(loader))\n        x = x.cuda()\n    return x\n"
+    assert ("dataloader.pin-memory-off" in sure(text)) == shown

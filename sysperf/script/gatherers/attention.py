@@ -17,6 +17,11 @@ _COMPARED = lazy(r"(?i)test_\w+|(\w*_)?(ref|reference|naive|eager|slow)(_\w*)?")
 _TRIANGLES = frozenset(("tril", "triu", "generate_square_subsequent_mask"))
 _NOT_OVER_KEYS = ("0", "1", "-2", "-3")
 """Axes of a softmax that are not the last one: keys compete for nothing there."""
+_KEEPS = lazy(
+    r"(?i)\w*(drop|dp)\w*|identity|(to|type|type_as|float|half|bfloat16|contiguous|clone|view|reshape|flatten|unflatten|(un)?squeeze"
+    r"|rearrange|repeat|expand|masked_fill_?|nan_to_num|where|transpose|permute|softmax)"
+)
+"""What may be done to weights on their way into the product: dropout, and other shapes and types."""
 MAX_DEPTH = 5
 
 
@@ -66,6 +71,8 @@ def _is_multiplied_once(file: File, call: ast.Call, function: Function) -> bool:
             and not _is_product(later.value)
         ):
             used = {dotted(part) for part in within(later.value) if isinstance(part, ast.Name | ast.Attribute)}
+            if used & names and not _KEEPS.fullmatch(last_name(later.value.func)):
+                return False  # what is done to them is not known
             names |= {dotted(target) for target in later.targets if used & names} - {""}
     if any(
         isinstance(part, ast.Assign) and dotted(part.value) in names and dotted(part.targets[0]).startswith("self.")

@@ -15,13 +15,14 @@ from sysperf.script.nodes import arguments, dotted, keyword, last_name
 from sysperf.script.semantics.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA, is_in_memory
 from sysperf.script.semantics.links import Use
 from sysperf.script.semantics.value import device_text
-from sysperf.script.syntax import Loop, within
+from sysperf.script.syntax import Function, Loop, within
 from sysperf.startup import lazy
 
 _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
+_FEATURES = lazy(r"(\w+_)?X(_\w+)?")
 MAX_DEPTH = 4
 """Names that a data set is followed through."""
 _HOOKS = frozenset(("train_dataloader", "val_dataloader", "get_train_dataloader", "get_eval_dataloader"))
@@ -51,6 +52,8 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
     seen = bool(loops) or trainer or other.seen
     handed = [] if seen else _handed_over(file, call)
     trains = trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call)
+    if not seen and _is_taken_once(file, call):
+        trains = False
     drawn = False if trains is False and call in moved else None  # a batch of an evaluation now and then
     copied = (
         trainer
@@ -76,6 +79,20 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
         if seen
         else bool(handed) or _gathered(file, call) or _validates(file, call) or drawn,
     )
+
+
+def _is_taken_once(file: File, made: ast.Call) -> bool:
+    """Whether all that is taken of a loader is its first batch, once: ``x, y = next(iter(loader))``."""
+    calls = [call for call in file.tree.of(ast.Call) if last_name(call.func) == "next" and call.args]
+    begun = [(call, call.args[0]) for call in calls if isinstance(call.args[0], ast.Call) and last_name(call.args[0].func) == "iter"]
+    taken = [call for call, new in begun if new.args and any(value.origin is made for value in file.values.of(new.args[0]))]
+    return bool(taken) and not any(file.loops.where(call).often or _is_repeated(file, call) for call in taken)
+
+
+def _is_repeated(file: File, call: ast.Call) -> bool:
+    """Whether a loop is around a call in its function."""
+    around = (parent for parent in file.tree.ancestors(call) if isinstance(parent, ast.For | ast.AsyncFor | ast.While | Function))
+    return not isinstance(next(around, None), Function | None)
 
 
 def _puts_together(file: File, call: ast.Call) -> bool:
@@ -223,10 +240,18 @@ def _named_dataset(file: File, given: ast.expr | None, depth: int = 1) -> str:
 
 
 def _is_made_of_arrays(file: File, dataset: ast.expr) -> bool:
-    """``Data(X_train, y_train)``: all that it is given are features and targets."""
+    """``Data(X_train, y_train)``: all that it is given are features and targets; or they are what it goes through: ``DataLoader(X)``."""
+    if isinstance(dataset, ast.Name) and _FEATURES.fullmatch(dataset.id) and _is_given(file, dataset):
+        return True
     values = [binding.value for binding in file.names.lookup(dataset, dotted(dataset))] if dotted(dataset) else [dataset]
     made = [value for value in values if isinstance(value, ast.Call) and len(value.args) > 1 and not value.keywords]
     return bool(made) and len(made) == len(values) and all(ARRAYS.fullmatch(last_name(given)) for call in made for given in call.args)
+
+
+def _is_given(file: File, name: ast.Name) -> bool:
+    """Whether a name stands for what a caller gives."""
+    bound = file.names.lookup(name, name.id)
+    return bool(bound) and all(each.parameter is not None for each in bound)
 
 
 def _loops_over(file: File, call: ast.AST) -> list[ast.For | ast.AsyncFor]:
@@ -252,7 +277,9 @@ def _by_name(file: File, call: ast.Call) -> bool | None:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     function = file.tree.function_of(call)
     names = [last_name(place) for place in targets] + ([function.name] if function is not None else [])
-    names += [last_name(given) for given in (file.names.argument(call, "dataset", 0),) if given is not None]
+    in_order = file.text(file.names.argument(call, "shuffle", 2)) == "False" and keyword(call, "sampler") is None
+    if not in_order:  # a training set may be gone through in order, to learn something about it
+        names += [last_name(given) for given in (file.names.argument(call, "dataset", 0),) if given is not None]
     for name in names:
         if _TRAINS.search(name) and not _EVALUATES.search(name):
             return True

@@ -64,12 +64,19 @@ def _waits_anyway(file: File, node: ast.expr) -> bool:
     return classes == {"LBFGS"} and file.loops.where(node).often == "step"
 
 
-def copied_in(file: File, node: ast.expr) -> ast.AST | None:
-    """The evaluation in each round of which a result is copied to the host; None where a condition decides."""
+def blocks_of(file: File, node: ast.expr) -> list[tuple[ast.AST, bool]]:
+    """The branches of conditions around a node, from the inside, and the evaluation in whose rounds they stand; nothing outside of one."""
+    blocks: list[tuple[ast.AST, bool]] = []
+    child: ast.AST = node
     for parent in file.tree.ancestors(node):
-        if isinstance(parent, ast.If | ast.FunctionDef | ast.AsyncFunctionDef) or parent in file.loops.evaluations:
-            return parent if parent in file.loops.evaluations else None
-    return None
+        if isinstance(parent, ast.If):
+            blocks.append((parent, child in parent.body))
+        elif parent in file.loops.evaluations:
+            return [*blocks, (parent, True)]
+        elif isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+            break
+        child = parent
+    return []
 
 
 def _counts(node: ast.expr) -> bool:

@@ -28,11 +28,12 @@ def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
     found = [*_converted(file), *_shown(file), *_kept_on_host(file), *asked(file)]
     copies = (node for node, how, of in found if how in _COPIES and of in ("output", "tensor") and not _is_needless(file, node, how))
-    copying = {needs.copied_in(file, node) for node in copies} - {None}
+    copying = {blocks[0] for node in copies if (blocks := needs.blocks_of(file, node))}
     for node, how, of in found:
         written = of != "loss" and how in _COPIES and needs.is_written(file, node)
         where = file.loops.where(node)
-        waited = (how not in _COPIES or of in ("batch", "loss")) and where.often == "evaluation" and where.loop in copying
+        beside = (how not in _COPIES or of in ("batch", "loss")) and where.often == "evaluation" and bool(copying)
+        waited = beside and any(block in copying for block in needs.blocks_of(file, node))
         needed, paced = None if written or waited else needs.is_needed(file, node, of), needs.is_paced(file, node)
         alone = where.often == "evaluation" and not written and _is_needless(file, node, how)
         debug = _in_debug(file, node)

@@ -44,7 +44,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 by="loop",
                 no_grad=without_gradients(file, loop)
                 or _models_without(file, loop)
-                or (None if _is_called_elsewhere(file, loop) or needs_gradients(file, loop) else False),
+                or (None if _is_called_elsewhere(file, loop) or _is_in_a_mode(file, loop) or needs_gradients(file, loop) else False),
                 calls_model=bool(file.loops.model_calls(loop)),
                 accumulates=False,
             )
@@ -172,6 +172,21 @@ def _is_called_elsewhere(file: File, loop: Loop) -> bool:
     if function is None or file.names.call_sites(function):
         return False
     return not any(isinstance(part, ast.Call) and last_name(part.func) == "eval" for part in within(function))
+
+
+def _is_in_a_mode(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool:
+    """Whether a `with` of another file changes the model or the trainer there, or at a caller: ``with validation(self):``."""
+    for parent in file.tree.ancestors(node):
+        if isinstance(parent, ast.With | ast.AsyncWith) and any(_changes(file, item.context_expr) for item in parent.items):
+            return True
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+            return depth > 0 and any(_is_in_a_mode(file, site, depth - 1) for site in file.names.call_sites(parent))
+    return False
+
+
+def _changes(file: File, context: ast.expr) -> bool:
+    given = context.args if isinstance(context, ast.Call) and last_name(context.func) not in file.names.functions else []
+    return any(dotted(each) == "self" or file.values.is_a(each, "model", "lightning") for each in given)
 
 
 def _is_no_grad(file: File, node: ast.expr, depth: int = 1) -> bool:

@@ -19,13 +19,17 @@ MAX_BEFORE = 20
 """Statements of a block in which it is looked for what a name was given last."""
 _COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
 _WAITS = ("synchronize", "wait", "wait_event", "wait_stream")
-_LISTING = frozenset(("list", "tuple", "sorted", "map", "filter", "zip"))
-"""Functions that give what they are given, one by one."""
 _WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
 _DRAWS = frozenset(("normal", "uniform", "rand", "randn", "random", "random_sample", "randint", "standard_normal", "binomial", "laplace"))
 """Functions of numpy that draw numbers of a distribution."""
-_OF_ARRAYS = frozenset(("astype", "array", "asarray", "stack", "concatenate", "sample", "reshape", "copy"))
-"""Calls that give data of the host."""
+_NUMERIC = frozenset(
+    (
+        "len", "int", "float", "bool", "round", "abs", "min", "max", "sum", "range", "pow", "sqrt", "log", "log2", "log10", "exp", "ceil",
+        "floor", "cos", "sin", "tan", "size", "dim", "numel", "prod", "item", "arange", "linspace", "ones", "zeros", "full", "eye",
+        "random", "rand", "randn", "randint", "uniform", "normal", "randrange", "time", "finfo",
+    )
+)  # fmt: skip
+"""Calls that give numbers: of sizes, of what is written here, or by chance."""
 
 
 def is_to_device(file: File, call: ast.Call) -> bool:
@@ -130,7 +134,17 @@ def _is_read(file: File, copy: ast.Call) -> bool | None:
     names = {dotted(target) for target in statement.targets} if isinstance(statement, ast.Assign) and statement.value is copy else set()
     loads = [part for part in within(around) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
     uses = [part for part in loads if part.id in names and part.lineno > copy.lineno]
+    if uses and _waits_between(file, copy, min(use.lineno for use in uses)):
+        return False
     return any(_reads(file.tree.parents.get(use)) for use in (copy, *uses)) or None
+
+
+def _waits_between(file: File, copy: ast.Call, line: int) -> bool:
+    """Whether a copy to the host that waits comes after one that does not, before what that gave is looked at: it waits for both."""
+    block, place = file.tree.place_of(file.tree.statement_of(copy))
+    parts = (part for later in block[place + 1 :] if later.lineno < line for part in within(later))
+    copies = [part for part in parts if isinstance(part, ast.Call) and last_name(part.func) in ("to", "cpu")]
+    return any(target(file, part) == "cpu" and _non_blocking(file, part) is False for part in copies)
 
 
 def _reads(parent: ast.AST | None) -> bool:
@@ -160,14 +174,20 @@ def is_written(file: File, node: ast.expr) -> bool:
         sides = (node.left, node.right)
         return any(isinstance(side, ast.List) for side in sides) or all(is_written(file, side) for side in sides)
     if isinstance(node, ast.Call):
-        name = last_name(node.func)
-        return all(is_written(file, given) for given in node.args) if name in _LISTING else name not in _OF_ARRAYS
+        own = dotted(node.func).startswith("self.") or last_name(node.func) in _NUMERIC
+        return own or (_is_function(file, node.func) and all(is_written(file, given) for given in node.args))
     if isinstance(node, ast.List | ast.Tuple) and any(_is_handed_in(file, each) for each in node.elts):
         return False
     if isinstance(node, ast.Name) and _stands_for_written(file, node):
         return True
     owner = dotted(node).rpartition(".")[0]
     return isinstance(node, _WRITTEN) or owner == "self" or bool(SETTINGS.fullmatch(owner)) or file.values.kinds(node) == {"number"}
+
+
+def _is_function(file: File, called: ast.expr) -> bool:
+    """Whether what is called is a function, of a module or by its name: no method of data."""
+    module = dotted(called.value).partition(".")[0] if isinstance(called, ast.Attribute) else ""
+    return isinstance(called, ast.Name) or module in file.names.imports
 
 
 def _is_handed_in(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:

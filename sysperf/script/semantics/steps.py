@@ -51,6 +51,7 @@ _MEASURES = lazy(
     r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find)\w*"
 )
 """Functions and classes that run some steps to learn something about them."""
+_MAKES_OPTIMIZER = lazy(r"(?i:\w*optim\w*)|[A-Z]\w+")
 FEW = 10
 """A loop with fewer rounds warms something up, or tests it."""
 
@@ -77,6 +78,19 @@ class Steps:
                 self._mark_step(call, call, MAX_DEPTH)
         for outer in [loop for loop in self.steps if any(self._goes_through(loop, inner) for inner in self.steps if inner is not loop)]:
             del self.steps[outer]
+        for loop in [loop for loop in self.steps if self._begins_anew(loop)]:
+            del self.steps[loop]
+
+    def _begins_anew(self, loop: Loop) -> bool:
+        """Whether each round makes an optimizer of its own: a fit of its own then, from another start or of another part."""
+        steps = [part.func for part in within(loop) if isinstance(part, ast.Call) and last_name(part.func) == "step"]
+        stepped = {dotted(method.value) for method in steps if isinstance(method, ast.Attribute)} - {""}
+        made = [part for part in loop.body if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call) and part.value.args]
+        return any(
+            isinstance(part.value, ast.Call) and _MAKES_OPTIMIZER.fullmatch(last_name(part.value.func)) and dotted(target) in stepped
+            for part in made
+            for target in part.targets
+        )
 
     def _goes_through(self, outer: Loop, inner: Loop) -> bool:
         """Whether each round of a loop goes through a loader, and trains on it: the round is an epoch, although it makes a step, too."""
