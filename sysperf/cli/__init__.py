@@ -96,11 +96,21 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _unexpected(error: Exception) -> int:
-    """A full disk behind stdout is its owner's to mend; everything else is a bug in sysperf, in one line."""
+    """A full disk and a folder that was removed are their owner's to mend; everything else is a bug in sysperf, in one line."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would flush into it at exit, and fail again
         return _fail(f"the output could not be written: {error.strerror}", "make room, or choose another place with --output", Exit.USAGE)
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_folder():
+        return _fail("the working folder is gone", "cd to one that is there", Exit.USAGE)
     return _fail(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report what it prints", Exit.USAGE)
+
+
+def _has_folder() -> bool:
+    """Whether the working folder is there."""
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
 
 
 def _open_what_is_closed() -> None:

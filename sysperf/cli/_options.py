@@ -178,11 +178,16 @@ def note_replaced_rules(ruleset: Ruleset) -> None:
         sys.stderr.write(f"sysperf: {note}\n")
 
 
+STDOUT = "-"
+"""What `--output` calls the standard output, as elsewhere."""
+
+
 class _Asked(argparse.Action):
     """Keeps the last value, as argparse does, and in `asked` all of --format and --output in their order."""
 
     def __call__(self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, _option: str | None = None) -> None:
         value = values if self.const is None else self.const
+        value = None if (self.dest, value) == ("output", STDOUT) else value
         setattr(namespace, self.dest, value)
         namespace.asked = [*getattr(namespace, "asked", ()), (self.dest, value)]
 

@@ -267,6 +267,30 @@ def test_a_saved_report_is_judged_again(tmp_path: Path) -> None:
     assert again["tally"] == first["tally"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["lint .", "verify --max-pairs 3 -- true", "tune --minutes 1 -- true", "node record --output x.json", "capture x.tar.zst"],
+)
+def test_a_working_folder_that_is_gone_is_no_bug_of_ours(words: str, tmp_path: Path) -> None:
+    """As after `rm -rf` of a checkout in which a terminal still stands."""
+    script = f"mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m sysperf {words}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+
+    assert done.returncode == 2
+    assert "internal error" not in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_output_to_a_dash_is_stdout(tmp_path: Path) -> None:
+    """As with every tool that takes an output; beside a file, it is the other report."""
+    done = sysperf("facts", "cpu", "--json", "--output", "-", cwd=tmp_path)
+    assert json.loads(done.stdout)
+    both = sysperf("audit", "--json", "--output", "a.json", "--format", "text", "--output", "-", cwd=tmp_path)
+    assert both.stdout.startswith("sysperf ")
+    assert os.listdir(tmp_path) == ["a.json"]
+    assert "two reports go to stdout" in sysperf("audit", "--json", "--output", "-", "--format", "text", cwd=tmp_path).stderr
+
+
 def test_output_never_replaces_what_is_no_plain_file(tmp_path: Path) -> None:
     """A pipe (or /dev/null) is written to and stays what it is; a link stays a link; a file is replaced in one step."""
     pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from sysperf.model.errors import ConfigError, UsageError
+from sysperf.model.errors import ConfigError
 from sysperf.model.record import Record, convert, fact
 from sysperf.model.rule import CONFIDENCES, SEVERITIES, Confidence, FailOn
 from sysperf.script.source import Unreadable, read_bytes
@@ -26,11 +26,8 @@ class Project(Record, kw_only=True, rename="kebab"):
 
 
 def read_project() -> Project:
-    """The table of the nearest file that has one; none is an empty one. Raises ConfigError that names the file, and UsageError."""
-    try:
-        place = os.getcwd()
-    except FileNotFoundError:
-        raise UsageError("the working folder is gone", "cd to one that is there") from None
+    """The table of the nearest file that has one; none is an empty one. Raises ConfigError that names the file."""
+    place = os.getcwd()
     while True:
         path = os.path.join(place, FILE)
         if os.path.isfile(path) and (table := _table(path)) is not None:
