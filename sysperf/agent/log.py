@@ -1,11 +1,13 @@
-"""Log lines on stderr: with the priority that journald understands, plain where a person looks on.
+"""Log lines on stderr: with the priority that journald understands where it listens, plain on terminals, in files and in containers.
 
 Protocol  https://www.freedesktop.org/software/systemd/man/latest/sd-daemon.html
+          https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#%24JOURNAL_STREAM
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import TextIO
 
@@ -31,11 +33,20 @@ class Lines(logging.Formatter):
         return f"<{priority}>{text}" if self._prefixed else f"sysperf agent: {text}"
 
 
+def is_journal(stream: TextIO) -> bool:
+    """Whether systemd has connected this stream with its journal."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
 def logger(stream: TextIO | None = None) -> logging.Logger:
     """The agent's log, set up to write to stderr."""
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
-    handler.setFormatter(Lines(prefixed=not out.isatty()))
+    handler.setFormatter(Lines(prefixed=is_journal(out)))
     log = logging.getLogger(NAME)
     log.handlers[:] = [handler]
     log.setLevel(logging.INFO)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import logging
 import os
 import shutil
@@ -306,13 +305,13 @@ def test_a_rule_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_advise_says_what_to_do(tmp_path: Path) -> None:
-    """A new finding is one line for journald: priority, rule, what was observed, the fix."""
+    """A new finding is one line of the log: rule, what was observed, the fix."""
     site_rule(tmp_path, rule())
     with agent(tmp_path, "--history", "none", "--mode", "advise") as running:
         until(lambda: "site.always" in running.said())
         (line,) = [line for line in running.said().splitlines() if "site.always" in line]
 
-    assert line.startswith("<4>site.always: memory ")
+    assert line.startswith("sysperf agent: site.always: memory ")
     assert line.endswith("Fix: echo do this")
 
 
@@ -660,22 +659,19 @@ def test_apply_without_a_list_or_with_unknown_rules_is_refused() -> None:
 # ---------------------------------------------------------------------- parts
 
 
-def test_log_lines_for_journald_and_for_people() -> None:
-    """With a priority where nobody looks on, plain on a terminal; always one line without control characters."""
+def test_log_lines_for_journald_and_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a priority where systemd says that the stream is its journal, plain elsewhere; always one line without control characters."""
+    with open(tmp_path / "journal", "w+") as journal, open(tmp_path / "file", "w+") as file:
+        number = os.fstat(journal.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{number.st_dev}:{number.st_ino}")
+        for stream in (journal, file):
+            log = logger(stream)
+            log.log(NOTICE, "one\ntwo \x1b[31m")
+            log.error("bad")
+            log.debug("never")
 
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    journal, terminal = io.StringIO(), Terminal()
-    for stream in (journal, terminal):
-        log = logger(stream)
-        log.log(NOTICE, "one\ntwo \x1b[31m")
-        log.error("bad")
-        log.debug("never")
-
-    assert journal.getvalue() == "<5>one\\x0atwo \\x1b[31m\n<3>bad\n"
-    assert terminal.getvalue() == "sysperf agent: one\\x0atwo \\x1b[31m\nsysperf agent: bad\n"
+    assert (tmp_path / "journal").read_text() == "<5>one\\x0atwo \\x1b[31m\n<3>bad\n"
+    assert (tmp_path / "file").read_text() == "sysperf agent: one\\x0atwo \\x1b[31m\nsysperf agent: bad\n"
 
 
 def test_a_worker_hands_back_errors_and_outlives_them() -> None:
