@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "amd-smi-list": ("amd-smi", "list", "--json"),
     "cpuinfo": (sys.executable, "-m", "cpuinfo", "--json"),
     "dmesg": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err,warn,notice,info"),
+    "dmesg-errors": ("dmesg", "--kernel", "--nopager", "--time-format", "iso", "--level", "emerg,alert,crit,err"),
     "dmidecode-memory": ("dmidecode", "-t", "17"),
     "fabric-manager-version": ("nv-fabricmanager", "--version"),
     "kfd-open": ("dd", "if=/dev/kfd", "of=/dev/null", "count=0", "status=none"),

@@ -251,11 +251,17 @@ def test_where_the_folders_of_rocm_cannot_be_listed_its_library_is_not_said_to_b
 
 @pytest.mark.parametrize(
     ("package", "found"),
-    [("hsa-runtime-rocr4wsl-amdgpu.list", True), ("hsa-rocr.list", False), (None, None)],
-    ids=["for WSL", "for Linux", "no dpkg"],
+    [
+        ("/var/lib/dpkg/info/hsa-runtime-rocr4wsl-amdgpu.list", True),
+        ("/var/lib/dpkg/info/hsa-rocr.list", False),
+        ("/var/lib/rpm/rpmdb.sqlite", False),
+        ("/usr/lib/sysimage/rpm/rpmdb.sqlite", False),
+        (None, None),
+    ],
+    ids=["for WSL", "for Linux", "of RPM, of which AMD has none for WSL", "the same, of newer ones", "neither kind of packages"],
 )
 def test_rocms_runtime_for_wsl_is_known_by_its_package(package: str | None, found: bool | None) -> None:
-    there: Files = {f"/var/lib/dpkg/info/{package}": ""} if package else {}
+    there: Files = {package: ""} if package else {}
 
     assert collect(make_machine({**NOTHING, "/dev/dxg": "", **there}, {}, {})).rocr4wsl is found
     assert collect(make_machine({**NOTHING, **there}, {}, {})).rocr4wsl is None

@@ -34,6 +34,95 @@ def test_what_other_makers_drivers_print_is_known_by_their_sources(source: str) 
     assert found == {line: [] if kind == "sound" else [kind] for kind, lines in SENTENCES[source].items() for line in lines}
 
 
+NEW = "amdgpu 0000:03:00.0: amdgpu: failed to frobnicate queue 0x1a, ret -22"
+
+
+def unlisted(*lines: str, log: tuple[str, ...] = (), errors: bool = True) -> list[tuple[str, int]]:
+    """What is said of lines that no kind has, all of the level of errors unless the tool did not tell it."""
+    given = "".join(f"{AT}{line}\n" for line in lines)
+    faults = read_log("".join(f"{AT}{line}\n" for line in log) + given, errors=given if errors else None).faults or ()
+    return [(fault.text, fault.count) for fault in faults if fault.kind == "unknown"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        NEW,
+        "[drm:amdgpu_frobnicate [amdgpu]] *ERROR* frobnication failed",
+        "amdgpu: frobnication failed",
+        "kfd kfd: amdgpu: frobnication failed",
+        "xe 0000:dc:00.0: [drm] *ERROR* Tile0: GT0: frobnication 0x0fb failed",
+        "i915 0000:fb:00.0: [drm] *ERROR* GT0: frobnication failed",
+        "habanalabs hl0: frobnication failed",
+    ],
+)
+def test_an_error_that_no_kind_has_is_quoted(line: str) -> None:
+    ((text, count),) = unlisted(line)
+
+    assert text.endswith(line.rpartition("frobni")[2])
+    assert count == 1
+
+
+def test_each_kind_of_unknown_error_is_quoted_once_and_all_are_counted() -> None:
+    others = [f"amdgpu 0000:03:00.0: amdgpu: {word} failed" for word in ("alpha", "beta", "gamma")]
+
+    ((text, count),) = unlisted(NEW, NEW.replace("0x1a", "0x2b"), *others)
+
+    assert (text.count("failed"), "gamma" in text, count) == (3, False, 5)
+
+
+def test_an_unknown_error_is_not_said_beside_what_is_known_of_that_gpu() -> None:
+    hung = "amdgpu 0000:{}:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3"
+
+    assert unlisted(NEW, log=(hung.format("03"),)) == []
+    assert unlisted(NEW, log=("amdgpu: failed to add hardware queue to MES",)) == [], "which GPU it is is not told"
+    assert unlisted(NEW, log=("NVRM: Xid (PCI:0000:03:00): 79, GPU has fallen off the bus.",)) == []
+    assert len(unlisted(NEW, log=(hung.format("83"),))) == 1, "another GPU"
+    assert unlisted("amdgpu: frobnication failed", log=(hung.format("83"),)) == [], "it may be that one's"
+
+
+def test_without_the_level_a_line_must_call_itself_an_error() -> None:
+    assert unlisted(NEW, errors=False) == []
+    assert len(unlisted("[drm:amdgpu_frobnicate [amdgpu]] *ERROR* frobnication failed", errors=False)) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "amdgpu 0000:12:00.0: [drm] *ERROR* lttpr_caps phy_repeater_cnt is 0x0, forcing it to 0x80.",
+        "amdgpu 0000:12:00.0: [drm] *ERROR* LTTPR count is nonzero but invalid lane count reported. Assuming no LTTPR present.",
+        "[drm:retrieve_link_cap [amdgpu]] *ERROR* retrieve_link_cap: Read receiver caps dpcd data failed.",
+        "[drm:smu_v11_0_i2c_xfer.cold [amdgpu]] *ERROR* Received I2C_NAK_7B_ADDR_NOACK !!!",
+        "[drm:create_links [amdgpu]] *ERROR* DC: failed to create link!",
+        "amdgpu 0000:03:00.0: [drm] *ERROR* [CRTC:72:crtc-0] flip_done timed out",
+        "amdgpu 0000:03:00.0: [drm] *ERROR* dc_dmub_srv_log_diagnostic_data: DMCUB error - collecting diagnostic data",
+        "amdgpu 0000:03:00.0: amdgpu: SECUREDISPLAY: query securedisplay TA failed. ret 0x0",
+        "amdgpu: Overdrive is enabled, please disable it before reporting any bugs unrelated to overdrive.",
+        "[drm:amdgpu_cs_ioctl [amdgpu]] *ERROR* Failed to initialize parser -125!",
+        "[drm:amdgpu_job_submit [amdgpu]] *ERROR* Trying to push to a killed entity",
+        "amdgpu 0000:03:00.0: amdgpu: FRU: Failed to get size field",
+        "amdgpu 0000:03:00.0: amdgpu: XGMI: Failed to create device file xgmi_device_id",
+        "amdgpu 0000:03:00.0: amdgpu: Failed to disable gfxoff!",
+        "i915 0000:00:02.0: [drm] *ERROR* Zero GuC log crash dump size!",
+        "i915 0000:00:02.0: [drm] *ERROR* Fault errors on pipe B: 0x00000080",
+        "i915 0000:00:02.0: [drm] *ERROR* AUX A/DDI A/PHY A: did not complete or timeout within 10ms (status 0xad4003ff)",
+        "i915 0000:00:02.0: [drm] *ERROR* Atomic update failure on pipe A (start=18 end=19) time 120 us, min 1073, max 1079",
+        "i915 0000:00:02.0: [drm] *ERROR* DMC firmware has wrong CSS header length (1097158924 bytes)",
+        "i915 0000:00:02.0: [drm] *ERROR* TC cold unblock failed",
+        "i915 0000:00:02.0: [drm] *ERROR* Unclaimed access detected prior to suspending",
+        "xe 0000:03:00.0: [drm] *ERROR* GT1: GSC init failed with -110",
+        "xe 0000:03:00.0: [drm] *ERROR* PCODE Mailbox failed: 1 Illegal Command",
+        "amdxdna 0000:c7:00.1: [drm] *ERROR* amdxdna_drm_open: SVA bind device failed, ret -95",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  610.43.03  Release Build",
+        "NVRM: objClInitPcieChipset: *** Chipset Setup Function Error!",
+        "NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: minRequiredIsoBandwidthKBPS <= clientBwValues",
+        "nvidia-gpu 0000:01:00.3: i2c timeout error e0000000",
+    ],
+)
+def test_errors_of_sound_gpus_of_screens_and_of_other_devices_are_not_quoted(line: str) -> None:
+    assert unlisted(line) == []
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

@@ -562,3 +562,12 @@ def test_no_file_breaks_the_collector(data: st.DataObject) -> None:
     facts = collect(make_machine({**files, **changed}, links, {}))
 
     json.loads(to_json(facts))
+
+
+def test_a_kernel_without_amds_driver_for_computing_lists_no_gpu() -> None:
+    files, links = amd(RX7900)
+    bare = {path: text for path, text in files.items() if "/kfd" not in path}
+
+    listed = [collect(make_machine(given, links, {})).devices for given in (files, bare)]
+
+    assert [devices and devices[0].kfd_listed for devices in listed] == [True, False]

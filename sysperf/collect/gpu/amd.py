@@ -125,7 +125,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         uuid=neutral(unique, 60) if unique else None,
         architecture=next((name for start, name in ARCHITECTURES if (target or "").startswith(start)), None),
         target=target,
-        kfd_listed=bool(parts) if host.exists(kfd.NODES) else None,
+        kfd_listed=None if host.exists(kfd.NODES) is None else bool(parts),
         compute_units=sum(part.cus for part in parts) or None,
         vbios=_word(host, f"{folder}/vbios_version"),
         queue_firmware=_firmware(host, f"{folder}/fw_version/mes_fw_version"),

@@ -72,8 +72,12 @@ class Log(Record):
     faults: tuple[Fault, ...] | None = None
 
 
-def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], bool] = bool) -> Log:
-    """Return errors of the GPUs at these places, of NVSwitches, and other lines about GPUs that count, each once a device and kind."""
+def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], bool] = bool, errors: str | None = None) -> Log:
+    """Return errors of the GPUs at these places, of NVSwitches, and other lines about GPUs that count, each once a device and kind.
+
+    `errors` is the part of the log that has the level of errors, where the kernel's tool told it.
+    """
+    from sysperf.collect.gpu.unknown_lines import unknown  # noqa: PLC0415 - the log is read under --deep only
     from sysperf.collect.gpu.windows import unplaced  # noqa: PLC0415 - the log is read under --deep only
 
     xids: dict[tuple[str, int], Xid] = {}
@@ -86,7 +90,7 @@ def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], b
             _add(sxids, "SXid", match)
         elif (fault := log_faults.read_fault(line, places)) and counts(fault):
             log_faults.add(faults, fault)
-    for fault in filter(counts, (*crashes(log), *stories(log), *unplaced(log, places))):
+    for fault in filter(counts, (*crashes(log), *stories(log), *unplaced(log, places), *unknown(log, errors, places))):
         log_faults.add(faults, fault)
     return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 

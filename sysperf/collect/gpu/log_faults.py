@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
 from sysperf.collect.gpu.other_sentences import GAUDI, OTHERS, TEGRA
-from sysperf.collect.gpu.unknown_lines import UNKNOWN, says_failure
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -23,10 +22,12 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
+UNKNOWN = "unknown"
+"""What a driver calls an error, and no kind has: said where the log has nothing else of that GPU."""
 GOES_ON = (
     *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
     *("throttled", "queues", "slow-interrupt", "page-list", "late", "pinning", "screen"),
-    *("mapping", "library", "parameter", UNKNOWN),
+    *("mapping", "library", "parameter", "unscheduled", UNKNOWN),
 )
 """Kinds after which the GPU is still there for programs."""
 FOLLOWS = {"boot": 1, "wedged": 1, "start": 2, "probe": 3, "late": 4}
@@ -136,15 +137,13 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
     for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI), (_OF_TEGRA, TEGRA)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
             text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
-            bus_id = _place(match[2])
+            bus_id = place_in(match[2])
             kind = str(said.lastgroup).replace("_", "-")
             return Fault(bus_id or (text if kind == "parameter" else "a GPU"), text, kind, bus_id, 1, neutral(match[1], 40))
-    if (match := _OF_NVIDIA.match(line) or _OF_TEGRA.match(line)) and says_failure(match[2]):
-        return Fault("a GPU", neutral(_NAME.sub("", match[2]).strip(), MAX_TEXT), UNKNOWN, None, 1, neutral(match[1], 40))
     return None
 
 
-def _place(text: str) -> str | None:
+def place_in(text: str) -> str | None:
     """Return the PCI address in a line."""
     if of_host := _OF_HOST.search(text):
         domain, bus, device, function = of_host.groups()
@@ -176,12 +175,13 @@ def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fa
     beside what is.
     """
     xids, faults = set(xids), _placed(tuple(faults))
-    faults = tuple(fault for fault in faults if fault.kind != UNKNOWN or (len(faults) == 1 and not xids))
     fallen = {bus_id for bus_id, code in xids if code == FALLEN}
     gone = {*fallen, *(fault.bus_id for fault in faults if fault.kind == "lost")}
     silent = {*gone, *(bus_id for bus_id, code in xids if code in FIRMWARE)}
     late = {*silent, *(bus_id for bus_id, code in xids if code == RECOVERY)}
     said: dict[str, Collection[str | None]] = {"firmware": silent, "lost": fallen, "interrupt": gone, "late": late}
+    told = {*(bus_id for bus_id, _ in xids), *(fault.bus_id for fault in faults if fault.kind != UNKNOWN)}
+    faults = tuple(fault for fault in faults if fault.kind != UNKNOWN or not (told & {fault.bus_id, None} or (told and not fault.bus_id)))
     kept = [fault for fault in faults if not (where := said.get(fault.kind)) or not (fault.bus_id is None or fault.bus_id in where)]
     return tuple(fault for fault in kept if not any(_explains(cause, fault) for cause in kept))
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from sysperf.collect.gpu import drm
 from sysperf.collect.gpu.kernel_log import Log, read_log
-from sysperf.collect.gpu.log_faults import GOES_ON, OTHER_DRIVERS, Fault
+from sysperf.collect.gpu.log_faults import GOES_ON, OTHER_DRIVERS, UNKNOWN, Fault
 from sysperf.collect.gpu.places import PCI
 from sysperf.collect.gpu.records import Device
 from sysperf.collect.readers.compute_libraries import LEVEL_ZERO_GPU, installed
@@ -19,7 +19,7 @@ from sysperf.host import Host
 from sysperf.procfs.pci import addresses_in
 
 ROCM = "/opt/rocm"
-OF_GRAPHICS = ("hung", "program")
+OF_GRAPHICS = ("hung", "program", UNKNOWN)
 """Kinds of lines that matter of AMD's graphics, too, where a PyTorch for ROCm computes on them."""
 
 
@@ -34,6 +34,7 @@ def log_of(host: Host, devices: Sequence[Device], functions: Sequence[str], *, a
     log = host.run("dmesg") if host.deep else None
     if log is None:
         return Log(xids=None if nvidia else (), sxids=None if nvidia else (), faults=None if any_gpu else ())
+    errors = host.run("dmesg-errors")
     places = {*(device.bus_id or "" for device in devices), *functions} - {""}
     graphics = {card.bus_id for card in drm.cards(host) or () if card.vendor == "amd"} - places
     if host.exists(ROCM):
@@ -49,8 +50,8 @@ def log_of(host: Host, devices: Sequence[Device], functions: Sequence[str], *, a
         unnamed = fault.bus_id is None and not fault.text.startswith(OTHER_DRIVERS[1:])
         return fault.kind in OF_GRAPHICS and (unnamed or fault.bus_id in graphics) and not counts(fault)
 
-    read = read_log(log, places | ports, counts)
-    drawn = read_log(log, (), of_graphics).faults if graphics else ()
+    read = read_log(log, places | ports, counts, errors)
+    drawn = read_log(log, (), of_graphics, errors).faults if graphics else ()
     return structs.replace(read, faults=(*(read.faults or ()), *(structs.replace(fault, draws=True) for fault in drawn or ())))
 
 

@@ -98,6 +98,7 @@ OTHERS = {
     "interrupt": r"Fail(?:ed)? to (?:alloc msi vectors|enable support -|request MSI)|No supported interrupt handler",
     "throttled": r"GPU (?:is throttled|thermal throttling temperature reached), expect performance decrease",
     "queues": r"Expect reduced ROCm performance|No more (?:XGMI )?SDMA queue to allocate|Can't create new usermode queue",
+    "unscheduled": r"i915 (?!0000:00:02\.).{10,40}?(?:GuC |GUC: )submission disabled",
     "slow-interrupt": r"Fence fallback timer expired on ring",
     "page-list": r"RAS (?:header invalid|[Tt]able incorrect checksum)|Failed to (?:read|write|load|save) EEPROM table"
     r"|EEPROM failed reading",

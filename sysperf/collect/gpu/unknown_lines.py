@@ -1,19 +1,42 @@
-"""Lines in which NVIDIA's drivers say that something failed, and that no table of sentences knows.
+"""What a GPU's driver calls an error, in words that no table of sentences knows.
 
-NVRM prints its errors only, each with the name of a function; nvgpu marks them. What stands on machines that work is left out: lines about
-the firmware of the mainboard, screens and calls of programs that failed, and details behind another line.
+Reads   the kernel log, and of it the lines of the level of errors
+Linux   include/drm/drm_print.h, include/linux/kern_levels.h
+
+AMD's, Intel's and Gaudi's drivers give their errors that level. NVIDIA's gives it to nearly all: there words say that
+something failed, and nvgpu marks its errors. What stands on machines that work is left out: lines about the firmware of the
+mainboard, screens and calls of programs that failed, and details behind another line.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 
+from sysperf.collect.gpu.log_faults import MAX_TEXT, UNKNOWN, Fault, place_in, read_fault
+from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
-UNKNOWN = "unknown"
-"""The kind of such lines."""
+MAX_QUOTED = 3
+MARK = "*ERROR*"
+"""What most of these lines have where the kernel's tool did not tell the level."""
+_LINE = lazy(r"^(\S{1,40}) .{0,80}?(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915|kfd kfd|habanalabs)[: ]))(.{1,300})")
+_ELSEWHERE = lazy(
+    r"(?i)(?<![a-z])(?:crtc|connectors?|planes?|encoder|edid|dpcd|hdmi|e?dp|mst|lttpr|aux|psr|hdcp|backlight|vblank|flip|atomic|underrun"
+    r"|pipe|dmu?c?u?b?|dcn?|dce|optc|hubp|otg|ddc|i2c|hpd|hotplug|cursor|scanout|panel|pwrseq|dsc|phy|tc|cdclk|watermarks?|displays?"
+    r"|securedisplay|monitor|screen|console|fb|fbdev|framebuffer|kms|modeset|vcn|uvd|vce|jpeg|vpe|umsch|huc|gsc|pxp|isp|audio|hda|gt1)"
+    r"(?![a-z])"
+)
+"""Words of screens, films and sound, to which a second GT belongs: nothing computes there."""
+_HARMLESS = lazy(
+    r"Zero GuC log|Unclaimed access|pre-production stepping|PCODE Mailbox failed|hwconfig table|mmio request 0x4100: failure 201"
+    r"|Overdrive is enabled|PCI ROM|VFCT|initialize parser|killed entity|queue evicted|Problem resizing BAR|destroy queue"
+    r"|ring kiq_|FRU: |gfxoff|I'm very busy|create device file|(?<![Uu]n)[Cc]orrectable|CORRECTABLE|excessive init time|invalid context"
+)
+"""Lines that stand in the logs of GPUs that work, or after a program that was ended."""
+_LINE_OF_NVIDIA = lazy(r"^(\S{1,40}) .{0,120}?\b((?:NVRM:? |nvidia-uvm: |nvlogAllocBuffer |nvgpu: ).{1,300})")
 _FAILED = lazy(
-    r"^(?:NVRM:? |nvidia-uvm: |nvlogAllocBuffer ).{0,200}?\b(?:fail(?:ed|ure|s)?|errors?|unable|cannot|can't|could ?n[o']t|could not"
+    r"^(?!nvgpu|NVRM:? Xid).{0,200}?\b(?:fail(?:ed|ure|s)?|errors?|unable|cannot|can't|could ?n[o']t|could not"
     r"|timed? ?out|invalid|corrupt(?:ed|ion)?|stuck|halted|not respond(?:ing)?)\b|^nvgpu: .{0,120}?\[ERR\]",
     re.IGNORECASE,
 )
@@ -23,8 +46,38 @@ _OF_SOUND = lazy(
     r"|bad register read|init module failed|ImexSession|refcntRequestReference|VA space|EDID|[Dd]isplay|\b[Hh]eads?\b|[Mm]odeset"
     r"|PreserveVideoMemory|[Ff]alling back|[Nn]on-fatal|ignor|[Ss]uspend|[Rr]esume|hibernat|SLI\b|i2c|audio|Err inj callback"
 )
+_NVRM = lazy(r"^(?:NVRM:?|nvidia-uvm:) ")
+_PLACES = lazy(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|0x[0-9a-fA-F]{1,16}")
+_NUMBERS = lazy(r"[0-9a-f]{0,16}[0-9][0-9a-f]{0,16}")
 
 
-def says_failure(text: str) -> bool:
-    """Whether a line, from the driver's name on, says that something failed which is not told on sound machines."""
-    return _FAILED.match(text) is not None and _OF_SOUND.search(text) is None
+def unknown(log: str, errors: str | None, places: Collection[str] = ()) -> Iterator[Fault]:
+    """One entry a GPU, which quotes each kind of line once. Without the level (`errors`) the lines' own mark counts.
+
+    NVIDIA's lines count as of no GPU, so nothing is told of them beside another line.
+    """
+    found: dict[str | None, dict[str, list[str]]] = {}
+    last: dict[str | None, str] = {}
+    for line, at, text in (*_of_nvidia(log), *_of_others(log, errors)):
+        if read_fault(line, places) is None:
+            bus_id = place_in(text) if _LINE.match(line) else None
+            found.setdefault(bus_id, {}).setdefault(_NUMBERS.sub("#", text), []).append(text)
+            last[bus_id] = max(at, last.get(bus_id, at))
+    for bus_id, kinds in found.items():
+        quoted = "; ".join(lines[0] for lines in list(kinds.values())[:MAX_QUOTED])
+        yield Fault(bus_id or "a GPU", neutral(quoted, MAX_TEXT), UNKNOWN, bus_id, sum(map(len, kinds.values())), neutral(last[bus_id], 40))
+
+
+def _of_nvidia(log: str) -> Iterator[tuple[str, str, str]]:
+    """Lines that say that something failed and do not stand in logs of sound machines: the line, its time, and what it says."""
+    for line in log.splitlines():
+        if (match := _LINE_OF_NVIDIA.match(line)) and _FAILED.match(match[2]) and not _OF_SOUND.search(match[2]):
+            yield line, match[1], _NVRM.sub("", match[2]).strip().rstrip(".!")
+
+
+def _of_others(log: str, errors: str | None) -> Iterator[tuple[str, str, str]]:
+    """Lines of the level of errors: the line, its time, and what it says."""
+    for line in (log if errors is None else errors).splitlines():
+        match = _LINE.match(line) if errors is not None or MARK in line else None
+        if match and not _ELSEWHERE.search(_PLACES.sub("#", line)) and not _HARMLESS.search(line):
+            yield line, match[1], match[2].replace(f"{MARK} ", "").strip().rstrip(".!")

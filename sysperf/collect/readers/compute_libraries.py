@@ -1,7 +1,7 @@
 """Libraries of drivers in the folders of the system: which are there, and of which version. `driver` and `gpu` ask.
 
 Reads   /usr/lib*/{libcuda,libnvidia-ml,libze_loader,libze_intel_gpu}.so.1  /opt/rocm*/lib/librocdxg.so
-        /var/lib/dpkg/info/hsa-runtime-rocr4wsl-amdgpu.list
+        /var/lib/dpkg/info/hsa-runtime-rocr4wsl-amdgpu.list  /var/lib/rpm  /usr/lib/sysimage/rpm
 """
 
 from sysperf.host import Host
@@ -21,6 +21,7 @@ LIBRARY_FOLDERS = (
 PACKAGES = "/var/lib/dpkg/info"
 WSL_RUNTIME = f"{PACKAGES}/hsa-runtime-rocr4wsl-amdgpu.list"
 """What AMD's packages of ROCm before 7.2 have for WSL, of some releases."""
+RPMS = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
 """The version of NVIDIA's driver at the end of a library's name."""
 _RUNTIME = lazy(r"\.so\.1\.[0-9]{1,3}\.([0-9]{4,6})(?:\.[0-9]{1,5})?$")
@@ -74,5 +75,5 @@ def rocdxg(host: Host) -> bool | None:
 
 
 def rocr4wsl(host: Host) -> bool | None:
-    """Look for the package of ROCm's runtime for WSL; None where no packages of Debian's kind are kept."""
-    return host.exists(WSL_RUNTIME) if host.exists(PACKAGES) else None
+    """Look for the package of ROCm's runtime for WSL, which AMD has for Ubuntu alone; None where neither kind of packages is kept."""
+    return host.exists(WSL_RUNTIME) if host.exists(PACKAGES) else False if any(host.exists(folder) for folder in RPMS) else None
