@@ -54,6 +54,7 @@ def unlisted(*lines: str, log: tuple[str, ...] = (), errors: bool = True) -> lis
         "xe 0000:dc:00.0: [drm] *ERROR* Tile0: GT0: frobnication 0x0fb failed",
         "i915 0000:fb:00.0: [drm] *ERROR* GT0: frobnication failed",
         "habanalabs hl0: frobnication failed",
+        "[drm:amdgpu_frobnicate.cold] *ERROR* frobnication failed",
     ],
 )
 def test_an_error_that_no_kind_has_is_quoted(line: str) -> None:
@@ -124,6 +125,20 @@ def test_errors_of_sound_gpus_of_screens_and_of_other_devices_are_not_quoted(lin
 
 
 @pytest.mark.parametrize(
+    "second", ["                       failed to send message 136 ret is 0 ", f"{AT} failed to send message 136 ret is 0 "]
+)
+def test_what_amds_driver_says_in_the_next_line_belongs_to_it(second: str) -> None:
+    """Numbers other than 0 are answers: the power manager does not know the message."""
+    log = f"{AT}amdgpu: [powerplay] \n{second}\n"
+
+    assert [(fault.kind, fault.text) for fault in read_log(log).faults or ()] == [
+        ("firmware", "amdgpu: [powerplay] failed to send message 136 ret is 0")
+    ]
+    assert read_log(log.replace("ret is 0", "ret is 254")).faults == ()
+    assert read_log(f"{AT}amdgpu: [powerplay] \n{AT}amdgpu: [powerplay] dpm initialized\n").faults == ()
+
+
+@pytest.mark.parametrize(
     ("line", "kind"),
     [
         ("NVRM: GPU 0000:01:00.0: GPU does not have the necessary power cables connected.", "power-cable"),
@@ -135,6 +150,10 @@ def test_errors_of_sound_gpus_of_screens_and_of_other_devices_are_not_quoted(lin
         ("nvidia_uvm: disagrees about version of symbol nvUvmInterfaceRegisterGpu", "module"),
         ("amdgpu 0000:03:00.0: [drm:amdgpu_device_init.cold [amdgpu]] *ERROR* hw_init of IP block <gfx_v9_0> failed -110", "start"),
         ("[drm:amdgpu_device_fw_loading [amdgpu]] *ERROR* resume of IP block <psp> failed -62", "reset-failed"),
+        ("[drm:amdgpu_device_init.cold] *ERROR* hw_init of IP block <gfx_v9_0> failed -110", "start"),
+        ("[drm:amdgpu_device_init.cold] *ERROR* sw_init of IP block <psp> failed -2", "firmware-file"),
+        ("[drm:gfx_v8_0_sw_init.cold] *ERROR* Failed to load gfx firmware!", "firmware-file"),
+        ("[drm:psp_hw_start] *ERROR* PSP create ring failed!", "firmware-load"),
         ("xe 0000:03:00.0: [drm] Tile0: GT0: Kernel-submitted job timed out", "hung"),
         ("i915 0000:03:00.0: [drm] Resetting rcs0 for stopped heartbeat on rcs0", "hung"),
         ("NVRM: request_mem_region failed for 16M @ 0xfc000000. This can", "taken"),
@@ -285,7 +304,7 @@ def test_errors_of_sound_gpus_of_screens_and_of_other_devices_are_not_quoted(lin
         ("[drm:psp_hw_start [amdgpu]] *ERROR* PSP create ring failed!", "firmware-load"),
         ("[drm:psp_hw_init [amdgpu]] *ERROR* PSP firmware loading failed", "firmware-load"),
         ("amdgpu 0000:03:00.0: amdgpu: early_init of IP block <sdma_v6_0> failed -19", "start"),
-        ("[drm:amdgpu_device_init.cold [amdgpu]] *ERROR* sw_init of IP block <psp> failed -2", "start"),
+        ("[drm:amdgpu_device_init.cold [amdgpu]] *ERROR* sw_init of IP block <psp> failed -2", "firmware-file"),
         ("amdgpu 0000:03:00.0: [drm:amdgpu_ring_test_helper [amdgpu]] *ERROR* ring mes_kiq_3.1.0 test failed (-110)", "start"),
         ("[drm:amdgpu_ib_ring_tests [amdgpu]] *ERROR* IB test failed on gfx (-110).", "start"),
         ("amdgpu 0000:03:00.0: amdgpu: gpu post error!", "start"),

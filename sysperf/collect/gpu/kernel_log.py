@@ -29,6 +29,8 @@ _REMAPPING_FAILED = 64
 _UNITS = {"NETIR_LINK_DOWN": "NETIR_LINK_EVT", "NVLPW_CTRL": "NVLPW", "NETIR_INT": "NETIR"}
 """Names that drivers of different branches have for one unit."""
 _REST = "NVRM: installed in this system "
+_POWERPLAY = "[powerplay]"
+"""How a message of amdgpu begins whose words stand in the next line."""
 _DRIVERS = ("SXid", *log_faults.MARKS)
 
 _AT = r"^(\S{1,40}) .{0,80}?"
@@ -105,6 +107,10 @@ def _joined(log: str) -> list[str]:
         if lines and (line.startswith(" ") or (_REST in line and lines[-1].endswith(")") and "(PCI ID: " in lines[-1])):
             if "NVRM: " in line and len(lines[-1]) < MAX_LINE:
                 lines[-1] = f"{lines[-1].rstrip()} {line.partition('NVRM: ')[2].strip()}"
+            elif lines[-1].rstrip().endswith(_POWERPLAY):
+                lines[-1] = f"{lines[-1].rstrip()} {line.strip()[:MAX_LINE]}"
+        elif lines and lines[-1].rstrip().endswith(_POWERPLAY) and not any(name in line for name in _DRIVERS):
+            lines[-1] = f"{lines[-1].rstrip()} {line.partition(' ')[2].strip()[:MAX_LINE]}"
         else:
             lines.append(line if any(name in line for name in _DRIVERS) else "")
     return [line for line in lines if line]

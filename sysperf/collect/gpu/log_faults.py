@@ -22,6 +22,8 @@ from sysperf.startup import lazy
 
 MAX_ENTRIES = 256
 MAX_TEXT = 200
+MARK = "*ERROR*"
+"""What drivers of graphics write into a line that has the kernel's level of errors."""
 UNKNOWN = "unknown"
 """What a driver calls an error, and no kind has: said where the log has nothing else of that GPU."""
 GOES_ON = (
@@ -56,6 +58,7 @@ MARKS = (
     "xe ",
     "xe:",
     "[xe]",
+    "[drm:",
     "i915",
     "AMD-Vi: Event",
     "DMAR: [DMA",
@@ -79,10 +82,13 @@ _OF_NVIDIA = lazy(
 )
 """``NVRM: …``, ``nvidia 0000:01:00.0: …``, ``[drm:nv_drm_atomic_commit [nvidia_drm]] *ERROR* …``; two sentences come without a name."""
 _OF_OTHERS = lazy(
-    _AT + r"(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915|kfd2kgd)[: ]|gim (?:error|warning)\b"
-    r"|Fence (?:expiration time out i915|fallback timer)))(.{1,300})"
+    _AT
+    + r"(?:\[(?P<module>amdgpu|xe|i915)\]\]? |\[drm:(?P<built_in>amdgpu|cik|gfx|gmc|imu|mes|mmhub|psp|sdma|smu|vega|xgmi)_[\w.]{2,60}\] "
+    r"(?=\*ERROR\*)|\b(?=(?:amdgpu|xe|i915|kfd2kgd)[: ]|gim (?:error|warning)\b|Fence (?:expiration time out i915|fallback timer)))"
+    r"(?P<said>.{1,300})"
 )
-"""``amdgpu 0000:03:00.0: …``, and ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, which names no GPU."""
+"""``amdgpu 0000:03:00.0: …``, and what names no GPU: ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, without the module where it is
+a part of the kernel."""
 _OF_GAUDI = lazy(_AT + r"\b((?:habanalabs|accel) (?:hl|accel|[0-9a-f]{4}:)[0-9a-f:.]{1,12}: .{1,300})")
 _OF_TEGRA = lazy(_AT + r"\b(nvgpu: .{1,300})")
 """``nvgpu: 17000000.gpu nvgpu_set_err_notifier_locked:142 [ERR] error notifier set to 31 for ch 507``"""
@@ -135,12 +141,19 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
         bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
     for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI), (_OF_TEGRA, TEGRA)):
-        if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[2])):
-            text = neutral(_STARS.sub("", _NAME.sub("", match[2])).strip(" :").rstrip("."), MAX_TEXT)
-            bus_id = place_in(match[2])
+        if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[match.lastindex or 0])):
+            text = neutral(_STARS.sub("", _NAME.sub("", _named(match, said.string))).strip(" :").rstrip("."), MAX_TEXT)
+            bus_id = place_in(said.string)
             kind = str(said.lastgroup).replace("_", "-")
             return Fault(bus_id or (text if kind == "parameter" else "a GPU"), text, kind, bus_id, 1, neutral(match[1], 40))
     return None
+
+
+def _named(match: re.Match[str], said: str) -> str:
+    """Put the driver's name before what it says, where a function of it did not leave it there."""
+    groups = match.groupdict()
+    driver = groups.get("module") or ("amdgpu" if groups.get("built_in") else "")
+    return f"{driver}: {said.removeprefix(MARK).strip()}" if driver else said
 
 
 def place_in(text: str) -> str | None:
@@ -192,7 +205,12 @@ def _placed(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
     if len(failed) != 1:
         return faults
     (place,) = failed
-    return tuple(replace(fault, name=place, bus_id=place) if fault.kind in BEFORE_START and not fault.bus_id else fault for fault in faults)
+    told = {fault.kind for fault in faults if fault.bus_id == place}
+    return tuple(
+        replace(fault, name=place, bus_id=place) if fault.kind in BEFORE_START and not fault.bus_id else fault
+        for fault in faults
+        if fault.bus_id or fault.kind not in told
+    )
 
 
 def _explains(cause: Fault, fault: Fault) -> bool:

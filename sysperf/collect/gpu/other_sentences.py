@@ -20,7 +20,8 @@ OTHERS = {
     r"|Memory training initialization failure|[Ss]end (?:long )?training msg failed",
     "lost": r"device lost from bus|MMIO access returns 0xFFFFFFFF|MMIO unreliable|Lost access to MMIO BAR|PCIe error recovery failed",
     "region": r"pci resource is not valid|Tile without any CPU visible VRAM",
-    "start": r"Fatal error during GPU init|Device initialization failed|(?:[a-z]{2,5}_init) of IP block \S{1,40} failed"
+    "start": r"Fatal error during GPU init|Device initialization failed"
+    r"|(?!(?:early|sw)_init of IP block \S{1,40} failed -2\b)[a-z]{2,5}_init of IP block \S{1,40} failed"
     r"|LMEM not initialized by firmware|gpu post error|ring (?!kiq_)\S{1,40} test failed|IB test failed on|NOT added due to errors"
     r"|ib ring test failed|Failed to setup region|Failed to read back from memory region"
     r"|amdgpu_device_ip_(?:late_)?init failed|ACK should not assert"
@@ -48,7 +49,7 @@ OTHERS = {
     r"|Failed to (?:load|init) firmware \"?(?!\S*(?:_ta|_cap|_dmcu|isp|vcn|uvd|vce|jpeg|umsch|vpe))\S{1,60}\"?"
     r"|(?<!IP block )[Ff]ailed to (?:load|init|get|validate) "
     r"(?!.{0,12}(?:vcn|uvd|vce|jpeg|umsch|vpe|isp|dmcu|DMC|HuC|GSC))\S{1,20} firmware\b"
-    r"|amdgpu requires firmware installed|Unsupported GuC v|can't load firmware",
+    r"|(?:early|sw)_init of IP block \S{1,40} failed -2\b|amdgpu requires firmware installed|Unsupported GuC v|can't load firmware",
     "firmware-load": r"PSP (?:create ring|firmware loading|load \S{1,12}|tmr init|ring init|resume) failed|Failed to load toc"
     r"|GuC initialization failed|Enabling uc failed|\*ERROR\* (?:Tile[0-9]{1,2}: )?GT[0-9]{1,2}: load failed: status"
     r"|Failed to initialize uC|PCODE initialization timed|firmware load failed at boot time"
@@ -62,6 +63,7 @@ OTHERS = {
     r"|GuC init failed with|GuC PC (?:Start|reset) failed|SLPC (?:reset action failed|not enabled)",
     "firmware": r"PSP command fence wait failed|SMU: I'm not done with your previous command|SMU may be not in the right state"
     r"|SMU: (?:No response|response:0xFFFFFFFF)|SMU is in hanged state|No response from smu|SMU still servicing msg"
+    r"|(?:last message was failed|failed to send (?:pre )?message [0-9a-f]{1,3}) ret is 0\b"
     r"|(?<!GT1: )Timed out wait for G2H|mmio request .{1,40}: (?:no response|no reply|failure 0x|unexpected reply)"
     r"|G2H channel broken|No forward process on H2G|reached retry limit"
     r"|CTB (?:receive failed|is dead)|CT dequeue failed"

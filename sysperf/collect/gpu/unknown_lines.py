@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from sysperf.collect.gpu.log_faults import MAX_TEXT, UNKNOWN, Fault, place_in, read_fault
+from sysperf.collect.gpu.log_faults import MARK, MAX_TEXT, UNKNOWN, Fault, place_in, read_fault
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
 MAX_QUOTED = 3
-MARK = "*ERROR*"
-"""What most of these lines have where the kernel's tool did not tell the level."""
-_LINE = lazy(r"^(\S{1,40}) .{0,80}?(?:\[(?:amdgpu|xe|i915)\]\]? |\b(?=(?:amdgpu|xe|i915|kfd kfd|habanalabs)[: ]))(.{1,300})")
+_LINE = lazy(
+    r"^(\S{1,40}) .{0,80}?(?:\[(amdgpu|xe|i915)\]\]? |\[drm:(?=amdgpu_)|\b(?=(?:amdgpu|xe|i915|kfd kfd|habanalabs)[: ]))(.{1,300})"
+)
 _ELSEWHERE = lazy(
     r"(?i)(?<![a-z])(?:crtc|connectors?|planes?|encoder|edid|dpcd|hdmi|e?dp|mst|lttpr|aux|psr|hdcp|backlight|vblank|flip|atomic|underrun"
     r"|pipe|dmu?c?u?b?|dcn?|dce|optc|hubp|otg|ddc|i2c|hpd|hotplug|cursor|scanout|panel|pwrseq|dsc|phy|tc|cdclk|watermarks?|displays?"
@@ -80,4 +80,5 @@ def _of_others(log: str, errors: str | None) -> Iterator[tuple[str, str, str]]:
     for line in (log if errors is None else errors).splitlines():
         match = _LINE.match(line) if errors is not None or MARK in line else None
         if match and not _ELSEWHERE.search(_PLACES.sub("#", line)) and not _HARMLESS.search(line):
-            yield line, match[1], match[2].replace(f"{MARK} ", "").strip().rstrip(".!")
+            text = f"{match[2]}: {match[3]}" if match[2] else match[3]
+            yield line, match[1], text.replace(f"{MARK} ", "").strip().rstrip(".!")
