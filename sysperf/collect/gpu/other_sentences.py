@@ -1,6 +1,7 @@
 """What drivers of AMD's and Intel's GPUs, of Gaudi and of Jetsons write when one is ill, by kind.
 
-Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c of newer ones
+Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c,
+        amdgpu_userq.c, mes_{userqueue,v12_1}.c and amd/ras of newer ones
         drivers/accel/habanalabs of 6.12
 NVIDIA  drivers/gpu/nvgpu/os/linux/linux-channel.c, whose numbers are those of Xids; its start as
         https://github.com/NVIDIA-AI-IOT/jetson-ai-lab/issues/427 and https://github.com/balena-os/balena-jetson-orin/issues/464 have it
@@ -13,6 +14,7 @@ OTHERS = {
     "replace": r"RAS records:[0-9]{1,6} exceeds? (?:90% of )?threshold|Saved bad pages ?\(?[0-9]{1,6}\)? reaches threshold"
     r"|Replace this GPU|GPU is in BAD status",
     "memory": r"(?<! 0 )(?<! 0 new )(?:uncorrectable|deferred) hardware errors?\b|[Pp]oison (?:is consumed|consumption, )"
+    r"|(?<! 0 new )poison consumption detected"
     r"|reported (?:NON)?FATAL error|\[(?:Hardware Error|RAS)\]: (?!HEC FW).{1,80}\b[Uu]ncorrectable[- ][Ee]rror"
     r"|Uncorrectable error detected in UMC|CP (?:EDC/)?ECC ERROR|CP EDC/ECC error detected|(?:GCEA|MMHUB EA) err detected"
     r"|Mem Ecc Status: 0x|RLC \S{1,10} FED IRQ|RAS Intr triggered, device disabled|sq_intr: error.{1,120}[ _]type [03]\b"
@@ -71,7 +73,8 @@ OTHERS = {
     r"|(?:[Ee]arly |GUC: |Received )(?:GuC )?(?:[Cc]rash dump|[Ee]xception) notification",
     "hung": r"GPU reset begin|GPU reset succeeded, trying to resume|ring \S{1,40} timeout|GPU HANG|Engine reset|Timedout job"
     r"|Kernel-submitted job timed out|VM job timed out|Got hung context|GT[0-9]{1,3}: reset started|reset request timed out"
-    r"|MES(?:\([0-9]{1,2}\))? failed to respon|MES ring buffer is full|Fence expiration time out|Ring \S{1,40} reset fail"
+    r"|MES(?:\([0-9, ]{1,6}\))? (?:failed to respon|ring buffer is full)|[Ff]ailed to detect and reset"
+    r"|Fence expiration time out|Ring \S{1,40} reset fail"
     r"|failed to (?:write|read) reg[: ]\S{1,10}(?: wait reg|$)|guilty [1-9][0-9]{0,3}, banned|IP block:\S{1,20} is hung"
     r"|suspend of IP block \S{1,40} failed|Schedule (?:dis|en)able failed to respond"
     r"|Suspend fence, guc_id=.{1,12}failed to respond|Engine reset request failed|engine reset request failed"
@@ -80,7 +83,8 @@ OTHERS = {
     r"|[Qq]ueue preemption (?:time ?out|failed)|preemption failed|dequeue request time out|Resetting wave fronts"
     r"|queue id \S{1,12} at pasid \S{1,12} is reset|Queues reset on process|failed to (?:add|remove) hardware queue"
     r"|failed to (?:suspend|resume) (?:all )?gangs|failed to (?:reset|unmap) (?:legacy|hardware) queue"
-    r"|Failed to (?:evict|restore|suspend|resume) (?:process )?queues?\b|Failed to quiesce KFD|failed to execute runlist"
+    r"|Failed to (?:evict|restore|suspend|resume|remove|map|unmap|reset) (?:process |all the )?[Qq]ueues?\b"
+    r"|Failed to quiesce KFD|failed to execute runlist"
     r"|(?:Suspending|Resuming) all queues failed|fail(?:ed)? to wait on (?:gfx )?hqd deactiv|GFX Watchdog Timeout"
     r"|Timeout waiting for (?:VM flush|sem acquire in VM flush)|(?:timeout waiting|wait) for kiq fence"
     r"|[Ee]rror flushing GPU TLB|TLB flush failed for PASID"
@@ -103,7 +107,7 @@ OTHERS = {
     "unscheduled": r"i915 (?!0000:00:02\.).{10,40}?(?:GuC |GUC: )submission disabled",
     "slow-interrupt": r"Fence fallback timer expired on ring",
     "page-list": r"RAS (?:header invalid|[Tt]able incorrect checksum)|Failed to (?:read|write|load|save) EEPROM table"
-    r"|EEPROM failed reading",
+    r"|EEPROM failed reading|(?:Reading|Writing) [0-9]{1,6} EEPROM table records error|Failed to (?:add|save) ras bad page",
 }
 GAUDI = {
     "start": r"Fatal error during habanalabs device init|Failed to initialize (?:accel|hl)[0-9]{1,3}\b"

@@ -31,7 +31,8 @@ _ELSEWHERE = lazy(
 _HARMLESS = lazy(
     r"Zero GuC log|Unclaimed access|pre-production stepping|PCODE Mailbox failed|hwconfig table|mmio request 0x4100: failure 201"
     r"|Overdrive is enabled|PCI ROM|VFCT|initialize parser|killed entity|queue evicted|Problem resizing BAR|destroy queue"
-    r"|ring kiq_|FRU: |gfxoff|I'm very busy|create device file|(?<![Uu]n)[Cc]orrectable|CORRECTABLE|excessive init time|invalid context"
+    r"|ring kiq_|FRU: |gfxoff|I'm very busy|create device file|(?<![Uu]n)[Cc]orrectable|CORRECTABLE"
+    r"|excessive init time|invalid context|comm: .{1,60} pid: [0-9]"
 )
 """Lines that stand in the logs of GPUs that work, or after a program that was ended."""
 _LINE_OF_NVIDIA = lazy(r"^(\S{1,40}) .{0,120}?\b((?:NVRM:? |nvidia-uvm: |nvlogAllocBuffer |nvgpu: ).{1,300})")
