@@ -275,6 +275,16 @@ def check_output(args: argparse.Namespace) -> None:
             _into(report.output, files.check_replace)
 
 
+def agreed(question: str) -> bool:
+    """Ask whoever sits at the terminal; the end of the input (Ctrl-D) is a no."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        sys.stderr.write("\n")
+    return answer.strip().lower() in ("y", "yes")
+
+
 def rewrites_lines(stream: TextIO) -> bool:
     """Whether a line can be taken back there: a terminal that knows how."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         show(argparse.Namespace(**{**vars(args), "output": None}), requested, planned)  # a question needs its plan before the eyes
         if args.format == "json" or not sys.stdin.isatty():
             raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
-        if not _confirmed(planned):
+        if not _options.agreed(f"Change {changes.count(planned.changes)}?"):
             sys.stderr.write("sysperf: nothing was changed\n")
             return Exit.USAGE
     done = _applied(args, changer, planned)
@@ -193,12 +193,6 @@ def _recovered(changer: Changer) -> None:
     if any(recovery.is_over(transaction) for transaction in changer.journal.transactions()):
         text = changes.undone(changer.recover(), color=False, width=_options.width())
         sys.stderr.write(f"sysperf: an earlier change was interrupted or its lease has ended:\n{text}")
-
-
-def _confirmed(planned: Plan) -> bool:
-    sys.stderr.write(f"Change {changes.count(planned.changes)}? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _applied(args: argparse.Namespace, changer: Changer, planned: Plan) -> Transaction:

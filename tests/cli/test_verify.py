@@ -272,6 +272,18 @@ def test_a_setting_is_there_in_one_variant_only_and_taken_back(tmp_path: Path) -
     assert json.loads((tmp_path / "trials.jsonl").read_text())["fingerprint"]
 
 
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_a_setting_that_is_there_already_is_nothing_to_try(tmp_path: Path, yes: tuple[str, ...]) -> None:
+    """Said before anybody is asked, and before a run; it was a question about 0 settings."""
+    with subprocess.Popen(("sleep", "300")) as other:
+        done = verify(tmp_path, "--set", f"process.io_class@{other.pid}=none", *yes, "--", "touch", str(tmp_path / "ran"))
+        other.kill()
+
+    assert done.returncode == 2
+    assert "there is nothing to try: process.io_class: it is none already" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_machine_is_not_changed_without_a_yes(tmp_path: Path) -> None:
     """The plan is shown, and nothing runs and nothing is changed where nobody can be asked."""
     with subprocess.Popen(("sleep", "300")) as other:

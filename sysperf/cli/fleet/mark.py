@@ -90,9 +90,7 @@ def _reasons(args: argparse.Namespace, ruleset: Ruleset) -> dict[str, str]:
 def _confirm(args: argparse.Namespace, planned: Plan) -> None:
     if args.format == "json" or not sys.stdin.isatty():
         raise UsageError("nothing was marked: it was not confirmed", "look at the plan, then add --yes")
-    sys.stderr.write(f"{'Drain' if args.drain else 'Mark'} {count(len(planned.changes), 'node')}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not _options.agreed(f"{'Drain' if args.drain else 'Mark'} {count(len(planned.changes), 'node')}?"):
         raise UsageError("nothing was marked: it was declined", "`sysperf fleet marks` shows what is marked")
 
 

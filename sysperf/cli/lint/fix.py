@@ -92,9 +92,7 @@ def _confirmed(what: str) -> bool:
     """Whether somebody at a terminal agrees. Raises UsageError where nobody sits at one."""
     if not sys.stdin.isatty():
         raise UsageError("nothing was changed: it was not confirmed", "look at the diff, then add --yes")
-    sys.stderr.write(f"Make {what}? [y/N] ")
-    sys.stderr.flush()
-    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    agreed = _options.agreed(f"Make {what}?")
     if not agreed:
         sys.stderr.write("sysperf: nothing was changed\n")
     return agreed

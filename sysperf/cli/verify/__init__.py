@@ -37,7 +37,8 @@ from sysperf.cli.verify import all as verify_all
 from sysperf.cli.verify import output
 from sysperf.cli.verify import plan as verify_plan
 from sysperf.cli.verify import study as verify_study
-from sysperf.engine.verify import workload
+from sysperf.engine import change
+from sysperf.engine.verify import lease, workload
 from sysperf.model.errors import UsageError
 
 
@@ -101,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
     state = verify_study.begun(plan, resume=args.resume)
     if args.resume and not state.runs:
         raise UsageError("there is no interrupted study of these commands", "run it without --resume")
+    if plan.settings:
+        lease.planned_changes(change.Changer(), plan.settings)
     if plan.settings and not args.yes:
         verify_study.confirm(plan.settings)
     return output.compare(plan, state, args)

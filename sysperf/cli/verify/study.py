@@ -39,14 +39,14 @@ _T = TypeVar("_T", bound=_Sound)
 
 
 def confirm(settings: tuple[Setting, ...]) -> None:
-    """Show what would be changed during B's runs, and ask. Raises UsageError where nobody agrees."""
+    """Show what would be changed during B's runs, and ask, where that is anything. Raises UsageError where nobody agrees."""
     planned = change.Changer().plan(settings)
+    if not planned.changes:
+        return
     sys.stderr.write(changes.plan(planned, color=False, width=_options.width()))
     if not sys.stdin.isatty():
         raise UsageError("nothing was changed: it was not confirmed", "look at the plan, then add --yes")
-    sys.stderr.write(f"Change {changes.count(planned.changes)} during each run of B, and undo it after it? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not _options.agreed(f"Change {changes.count(planned.changes)} during each run of B, and undo it after it?"):
         raise UsageError("nothing was changed: it was declined", "`sysperf verify` without --fix and --set changes no settings")
 
 

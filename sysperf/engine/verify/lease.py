@@ -9,13 +9,22 @@ from collections.abc import Iterator
 
 from sysperf.engine import change
 from sysperf.fix.transaction import ENDINGS
-from sysperf.model.change import Setting
+from sysperf.model.change import Plan, Setting
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
 from sysperf.verify.run import Meanwhile
 
 LEASE_S, RENEW_S = 60.0, 20.0
 """A setting of the machine outlives sysperf by so long at most; its lease is renewed so often while the run lasts."""
+
+
+def planned_changes(changer: change.Changer, settings: tuple[Setting, ...]) -> Plan:
+    """Return what would be changed during the runs of B. Raises SysperfError where that is nothing."""
+    planned = changer.plan(settings)
+    if not planned.changes:
+        reasons = "; ".join(f"{skipped.setting.knob}: {skipped.reason}" for skipped in planned.skipped)
+        raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
+    return planned
 
 
 @contextlib.contextmanager
@@ -28,10 +37,7 @@ def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> It
     if not settings or changer is None:
         yield None
         return
-    planned = changer.plan(settings)
-    if not planned.changes:
-        reasons = "; ".join(f"{skipped.setting.knob}: {skipped.reason}" for skipped in planned.skipped)
-        raise SysperfError(f"there is nothing to try: {neutral(reasons, 600)}", "`sysperf plan` shows what would be changed")
+    planned = planned_changes(changer, settings)
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         done = changer.apply(planned, change.request("verify", lease_s=LEASE_S))
