@@ -310,8 +310,8 @@ class Stacks(Record, kw_only=True):
     cure: Annotated[
         str | None,
         fact(
-            "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, weights, data, outputs, loss"
-            " (script/cures); empty: none; null: there is no statement"
+            "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, weights, rows, data, outputs,"
+            " loss (script/cures); empty: none; null: there is no statement"
         ),
     ] = None
     loop: Annotated[

@@ -76,7 +76,7 @@ def describe(
         lines |= {
             "statement": Counter({hot.statement: hot.seen}),
             "within": hot.within,
-            **({"pieces": hot.within} if hot.in_pieces else {}),
+            **({"pieces": hot.within} if _in_pieces(hot) else {}),
         }
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
@@ -97,11 +97,18 @@ def describe(
     )  # fmt: skip
 
 
+def _in_pieces(hot: statements.Hot | None) -> bool:
+    """Whether a statement is a loop over pieces; one of which a loss is made may be the model."""
+    return hot is not None and hot.in_loops and hot.cure != "loss"
+
+
 def _loop(lines: dict[str, Counter[Frame]], hot: statements.Hot | None, tells: statements.Tells) -> tuple[str, ...]:
     """How the loop works in which most of the time is spent that is spent in loops."""
-    pieces = ("pieces",) if hot is not None and hot.in_pieces else ()
+    pieces = ("pieces",) if _in_pieces(hot) else ()
     largest = [lines[kind].most_common(1)[0] for kind in ("looping", "row_gradients") if kind in lines]
-    at = max(largest, key=lambda one: one[1])[0] if largest else hot.statement if hot is not None and hot.in_pieces else None
+    if not largest and hot is not None and hot.in_loops:
+        largest = hot.within.most_common(1)
+    at = max(largest, key=lambda one: one[1], default=(None, 0))[0]
     return (*pieces, *(tells.loop(at) if at is not None else ()))
 
 

@@ -6,7 +6,6 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from sysperf.diagnosis.reading import DEFINITION, LoopOf, ReadLine, Rules, at_line, below_user
@@ -22,7 +21,7 @@ MAX_ASKED = 12
 """Lines that are asked for."""
 MIN_OF_LARGEST = 0.7
 """Of two statements of about the same size, of which one is within the other, the better proof is taken."""
-PROVEN = ("reported", "fixed", "discarded", "grows", "weights", "data")
+PROVEN = ("reported", "fixed", "discarded", "grows", "weights", "rows", "data")
 """Kinds of cures, the surest first."""
 UNNAMED = frozenset(("other", "python", "looping", "to_host", "computed_readback"))
 """What a sample shows that says nothing of what it is for."""
@@ -50,7 +49,7 @@ class Hot(NamedTuple):
     within: Counter[Frame]
     cure: str = ""
     """The kind of cure that its source proves."""
-    in_pieces: bool = False
+    in_loops: bool = False
     """Whether most of them are in loops within it."""
 
 
@@ -64,6 +63,8 @@ class Tells(NamedTuple):
     line: Callable[[Frame], str] = lambda _: ""
     call: Callable[[Frame], str] = lambda _: ""
     part: Callable[[Frame, str], str] = lambda *_: ""
+    sample: Callable[[Frame], str] = lambda _: ""
+    """What it makes of a sample of a data set."""
     loop: Callable[[Frame], tuple[str, ...]] = lambda _: ()
     """How the loop around it works."""
     searches: Callable[[Frame], bool] = lambda _: False
@@ -119,7 +120,7 @@ class Work:
         for by_line, cure_of in (
             (self._by_line, tells.line),
             (self._calls, tells.call),
-            (self._of_samples, partial(_for_all_samples, tells)),
+            (self._of_samples, tells.sample),
         ):
             counts = Counter({frame: _count(seen) for frame, seen in by_line.items()})
             for frame, count in counts.most_common(MAX_ASKED):
@@ -154,7 +155,7 @@ class Work:
             return []
         return [(frame, _count(seen), cure, seen)]
 
-    def in_pieces(self, hot: Hot, loop_of: LoopOf) -> bool:
+    def in_loops(self, hot: Hot, loop_of: LoopOf) -> bool:
         """Whether most of a statement's samples are in loops within it."""
         at, loop = hot.statement, loop_of(hot.statement)
         if any((line.file, line.function) == (at.file, at.function) and line.line in loop for line in self._calls):
@@ -193,7 +194,7 @@ def hottest(samples: Sequence[Sample], kinds_of: Sequence[Collection[str]], rule
 def named(
     samples: Sequence[Sample], hot: Hot | None, rules: Rules, loop_of: LoopOf, tells: Tells
 ) -> Hot | None:  # fmt: skip
-    """The statement that is said: the one whose cure is proven, or the largest where that is much larger."""
+    """Find the statement that is said: the one whose cure is proven, or the largest where that is much larger."""
     work, total = Work(samples, rules), sum(sample.count for sample in samples)
     proven = work.proven(MIN_PROVEN * total, tells)
     if proven is not None and (hot is None or proven.seen >= 0.5 * hot.seen):
@@ -201,12 +202,7 @@ def named(
     if hot is None:
         return None
     cure = tells.line(hot.statement)
-    return hot._replace(cure=cure, in_pieces=cure != "loss" and work.in_pieces(hot, loop_of))
-
-
-def _for_all_samples(tells: Tells, frame: Frame) -> str:
-    """The cure of a line that makes a sample: that it depends on data alone is no news."""
-    return "fixed" if tells.line(frame) == "fixed" else ""
+    return hot._replace(cure=cure, in_loops=work.in_loops(hot, loop_of))
 
 
 def _count(seen: Iterable[Seen]) -> int:

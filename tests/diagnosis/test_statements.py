@@ -127,12 +127,12 @@ def test_a_model_that_is_called_row_by_row_is_named_by_its_line() -> None:
     assert [line.line for line in described.lines if line.what == "singles"] == [30]
 
 
-@pytest.mark.parametrize(("proven", "cure"), [("fixed", "fixed"), ("data", None)])
+@pytest.mark.parametrize(("proven", "cure"), [("fixed", "fixed"), ("rows", "rows"), ("", None)])
 def test_what_each_sample_makes_anew_is_named(proven: str, cure: str | None) -> None:
-    """A table of all data is the same for each sample; that a sample depends on data is no news."""
+    """A table of all data is the same for each sample, and what is read of a text is in each pass."""
     frames = [(at("__getitem__", 30), *FETCH, at("<module>", 9)), (BACKWARD, at("<module>", 8))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
-    tells = Tells(lambda one: proven if one.line == 30 else "")
+    tells = Tells(sample=lambda one: proven if one.line == 30 else "")
 
     described = stacks.describe(taken, RULES, lambda _: "", tells=tells)
 
@@ -486,3 +486,20 @@ def test_gradients_of_one_row_after_the_other() -> None:
 
     assert described is not None
     assert (described.row_gradients, described.loop) == (0.75, ("gradients", "chain"))
+
+
+def test_a_loop_of_which_a_loss_is_made_is_asked_how_it_works() -> None:
+    """It may be the model, and is no loop over pieces; of a loop in Python the cure is the same."""
+    source = "def mine(a):\n    for b in a:\n        c = sorted(b)\n\nx = mine(model(y))\nloss.backward()\n"
+    frames = (at("mine", 3), at("<module>", 5))
+    tells = Tells(lambda one: "loss" if one.line == 5 else "", loop=lambda one: ("apart",) if one.line == 3 else ())
+    stack = [frames, frames, (CALL, at("<module>", 5)), (BACKWARD, at("<module>", 6))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", one, 10) for one in stack))
+
+    described = stacks.describe(
+        taken, RULES, lambda one: source.splitlines()[(one.line or 1) - 1].strip(),
+        loop_of=lambda one: range(2, 4) if one.function == "mine" else range(0), tells=tells,
+    )  # fmt: skip
+
+    assert described is not None
+    assert (described.cure, described.loop) == ("loss", ("apart",))

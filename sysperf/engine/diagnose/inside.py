@@ -85,8 +85,8 @@ class Inside:
             is_unoptimized=partial(self._on_line, owner, calls_unoptimized),
             tells=Tells(
                 line=partial(self._on_line, owner, cures.cure), call=partial(self._on_line, owner, cures.of_call),
-                part=partial(self._on_part, owner), loop=partial(self._on_line, owner, cures.of_loop),
-                searches=partial(self._on_line, owner, cures.searches_list),
+                part=partial(self._on_part, owner), sample=partial(self._on_line, owner, cures.of_sample),
+                loop=partial(self._on_line, owner, cures.of_loop), searches=partial(self._on_line, owner, cures.searches_list),
             ),
         )  # fmt: skip
 

@@ -5,6 +5,7 @@
 `discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
 `singles`    it calls a model for one row at a time, of which none needs what was made of another.
 `layers`     it calls layers of a list one by one, of which none is given what another one made.
+`rows`       it makes the same of a sample in each pass, out of what is stored: all can be made once.
 `reported`   only prints and logs use what it makes.
 `weights`    it depends on the weights alone, and no loss is made of it: it need not be done in each step.
 `data`       it depends on data alone: other processes can make it while the model computes.
@@ -18,7 +19,7 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script.cures import apart, discards, flows, grows, lookups, needless, reports, rounds, singles, stays
+from sysperf.script.cures import apart, discards, each_pass, flows, grows, lookups, needless, reports, rounds, singles, stays
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.cures.keys import shares
@@ -69,6 +70,16 @@ def of_part(text: str, line: int, function: str) -> str:
     except (TooTangled, RecursionError):
         return ""
     return "fixed" if same and all(same) else ""
+
+
+def of_sample(text: str, line: int) -> str:
+    """The kind of cure that fits a line that makes a sample of a data set: that it depends on data alone is no news."""
+    if (found := cure(text, line)) == "fixed" or (source := _source(text)) is None or (statement := _statement(source, line)) is None:
+        return found if found == "fixed" else ""
+    try:
+        return "rows" if each_pass.is_the_same(source, statement) else ""
+    except (TooTangled, RecursionError):
+        return ""
 
 
 def of_call(text: str, line: int) -> str:

@@ -109,7 +109,7 @@ class Depends(Definitions):
             stays = self.modules | self.foreign | self.given | needless.BUILTINS
             return NOTHING if name.id in stays or name.id in self.functions or name.id in self.classes else frozenset((UNKNOWN,))
         home = self.scope_of(definitions[0].node)
-        own = self._comprehension_of(name)
+        own = self.comprehension_of(name)
         key = (own or home, name.id)
         if key in self._busy:  # it is made of itself
             return frozenset((DATA,))
@@ -128,7 +128,7 @@ class Depends(Definitions):
         self._known[seen_from] = found
         return found
 
-    def _comprehension_of(self, name: ast.Name) -> ast.comprehension | None:
+    def comprehension_of(self, name: ast.Name) -> ast.comprehension | None:
         """The part of a comprehension that gives a name its value: it has its own names."""
         for parent in self.tree.ancestors(name):
             if isinstance(parent, ast.stmt):

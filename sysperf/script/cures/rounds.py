@@ -170,7 +170,7 @@ def _of_one(source: Depends, statement: ast.stmt, name: str) -> bool | None:
     blocks = [block for field in ("body", "orelse", "finalbody") if (block := getattr(statement, field, []))]
     inner = {part for block in blocks for part in block}
     head = [node for part in ast.iter_child_nodes(statement) if part not in inner for node in ast.walk(part)]
-    named = [node for node in head if isinstance(node, ast.Name) and node.id == name]
+    named = [node for node in head if isinstance(node, ast.Name) and node.id == name and not _is_its_own(source, node)]
     if any(isinstance(node.ctx, ast.Load) and not _is_folded(source, node, name) for node in named):
         return True
     if any(isinstance(node.ctx, ast.Store) for node in named) and not isinstance(statement, ast.AugAssign):
@@ -179,6 +179,12 @@ def _of_one(source: Depends, statement: ast.stmt, name: str) -> bool | None:
     if any(found):
         return True
     return False if found and None not in found and (len(found) > 1 or isinstance(statement, ast.With)) else None
+
+
+def _is_its_own(source: Depends, name: ast.Name) -> bool:
+    """Whether a name is one of a comprehension or of a lambda, and none of the round."""
+    makers = (parent.args.args for parent in source.tree.ancestors(name) if isinstance(parent, ast.Lambda))
+    return source.comprehension_of(name) is not None or any(one.arg == name.id for several in makers for one in several)
 
 
 def _is_folded(source: Depends, load: ast.Name, name: str) -> bool:

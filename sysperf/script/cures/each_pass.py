@@ -1,0 +1,109 @@
+"""Whether what a line of a data set makes of a sample is the same in each pass: made of what is stored, with no chance in it."""
+
+from __future__ import annotations
+
+import ast
+
+from sysperf.script.cures import needless
+from sysperf.script.cures.apart import MAKERS, is_hidden
+from sysperf.script.cures.definitions import called
+from sysperf.script.cures.depends import RANDOM, Depends, TooTangled
+from sysperf.script.cures.keys import functions_by_name
+from sysperf.script.nodes import root_of
+from sysperf.script.syntax import Function
+from sysperf.startup import lazy
+
+MAX_ASKED = 3_000
+_OF_TIMES = frozenset(
+    ("strptime", "strftime", "timetuple", "timestamp", "fromtimestamp", "total_seconds", "weekday", "isoformat", "fromisoformat")
+)
+"""Methods of dates that read no clock."""
+_READS = lazy(r"^(?:open|load|load_\w+|read\w*|recv|input|urlopen|stat|exists|fromfile|memmap|imread)$")
+"""What reads files: how large all of it is nobody sees."""
+_DATES = frozenset(("datetime", "date", "timedelta", "calendar", "dateutil"))
+
+
+def is_the_same(source: Depends, statement: ast.stmt) -> bool:
+    """Whether a statement of a data set gives, for a sample, the same each time, by calls of functions that only compute."""
+    function = source.tree.function_of(statement)
+    if function is None or "__getitem__" not in source.functions or is_hidden(source):
+        return False
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return) and statement.value is not None:
+        return any(_is_work_of_python(source, node) for node in ast.walk(statement.value)) and _Same(source).of(statement.value)
+    return False
+
+
+def _is_work_of_python(source: Depends, node: ast.AST) -> bool:
+    """Whether Python goes through something, or a text is read; what a tensor becomes by operators may be larger than what is stored."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.ListComp | ast.DictComp | ast.SetComp | ast.GeneratorExp)
+    root = root_of(node.func)
+    name = called(node)
+    return name in source.functions or name in _OF_TIMES or (isinstance(root, ast.Name) and root.id in ("json", "re", "math", "datetime"))
+
+
+class _Same:
+    def __init__(self, source: Depends) -> None:
+        self.source = source
+        self._named = functions_by_name(source.tree)
+        self._seen: set[ast.AST] = set()
+
+    def of(self, part: ast.AST) -> bool:
+        """Whether all that a part reads and calls is the same for one sample. Raises TooTangled."""
+        for node in ast.walk(part):
+            if node in self._seen:
+                continue
+            self._seen.add(node)
+            if len(self._seen) > MAX_ASKED:
+                raise TooTangled
+            if not self._is(node):
+                return False
+        return True
+
+    def _is(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Name):
+            return not isinstance(node.ctx, ast.Load) or self._name(node)
+        return not isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal)
+
+    def _call(self, call: ast.Call) -> bool:
+        name, root = called(call), root_of(call.func)
+        if name in self._named:
+            return all(self.of(part) for function in self._named[name] for part in function.body)
+        if (RANDOM.search(name) and name not in _OF_TIMES) or _READS.match(name):
+            return False
+        if isinstance(call.func, ast.Name):
+            return name in needless.BUILTINS or name in self.source.imported
+        is_known = needless.is_pure(name) or name in _OF_TIMES
+        if isinstance(root, ast.Name) and not self.source.definitions(root):
+            return root.id in self.source.modules or (root.id in _DATES and is_known)
+        return is_known
+
+    def _attribute(self, part: ast.Attribute) -> bool:
+        """An attribute of the data set that only its constructor gives a value."""
+        if isinstance(part.ctx, ast.Store):
+            return False
+        makers = [self.source.tree.function_of(node) for node in self.source.changed(f".{part.attr}")]
+        return all(maker is not None and maker.name in MAKERS for maker in makers)
+
+    def _name(self, name: ast.Name) -> bool:
+        definitions = self.source.definitions(name)
+        if any(isinstance(one.node, ast.AugAssign) for one in definitions):
+            return False
+        at_top = [one for one in definitions if self.source.scope_of(one.node) is self.source.tree.module]
+        if at_top:
+            return not any(self.source.tree.function_of(node) for node in self.source.changed(name.id))
+        return all(
+            self._argument(one.node) if isinstance(one.node, ast.arg) else one.value is None or self.of(one.value) for one in definitions
+        )
+
+    def _argument(self, argument: ast.arg) -> bool:
+        """What a function is given by the calls in this file: all of their arguments are looked at."""
+        function = self.source.tree.function_of(argument)
+        if not isinstance(function, Function) or function.name in ("__getitem__", "__len__") or argument.arg == "self":
+            return True
+        calls = self.source.calls.get(function.name, ())
+        return bool(calls) and all(self.of(part) for call in calls for part in (*call.args, *(word.value for word in call.keywords)))
