@@ -7,18 +7,27 @@ import pytest
 from sysperf.script import cures
 
 TEXT = """\
-import json, random, time, numpy as np, torch, elsewhere
+import json, random, re, time, numpy as np, torch, elsewhere
 from datetime import datetime
 from torch.utils.data import Dataset
 table = {{"a": 1}}
+WORD = re.compile(r"[a-z]+")
 class Rows(Dataset):
     def __init__(self, texts, transform=None):
-        self.texts, self.transform, self.epoch = texts, transform, 0
+        self.texts, self.transform, self.epoch, self.seen = texts, transform, 0, []
         self.rng = np.random.default_rng(0)
     def __len__(self): return 9
     def set_epoch(self, epoch): self.epoch = epoch
     def parse(self, text, part):
         return [float(one) for one in text.split()] + [datetime.strptime(part, "%Y").year]
+    def marks(self, text):
+        found = []
+        for part in text.split():
+            found.append(part.isdigit())
+        return torch.tensor(found)
+    def count(self, text):
+        self.seen.append(text)
+        return [len(one) for one in self.seen]
     def crop(self, row):
         at = random.randint(0, 9)
         return row[at:]
@@ -43,6 +52,8 @@ def cure(line: str) -> str:
         "row = json.dumps({'text': text.lower()})",
         "row = [table[word] for word in text.split()]",
         "row = datetime.fromisoformat(text).timestamp()",
+        "row = [len(one) for one in WORD.findall(text)]",
+        "row = self.marks(text)",
     ],
 )
 def test_what_is_made_of_what_is_stored(line: str) -> None:
@@ -63,6 +74,7 @@ def test_what_is_made_of_what_is_stored(line: str) -> None:
         "row = np.sort(text) * self.epoch",
         "row = time.time()",
         "row = text",
+        "row = self.count(text)",
         "row = torch.from_numpy(self.texts[i]).float().div(255)",
     ],
 )

@@ -209,6 +209,8 @@ def own(body: str = "pass", base: str = "(object)", decorator: str = "") -> str:
         ("norms.append({'norm': net.weight.grad.norm().item()})", "print(norms)", "norms = []"),
         ("norms.append([net.weight.grad.norm().item()])", "print(norms)", "norms = []"),
         ("norms.collect(net)", "print(norms.kept)", NORMS.replace("(g.norm().item(), g.max().item())", "{'norm': g.norm().item()}")),
+        (LINE, TOLD, "import others\n" + MADE + "\ntable = others.table()\ntable['a'] = 3"),
+        ("meter.update(y, torch.topk(out, k=epoch).indices)", "print(meter.mean()); elsewhere.note(epoch)", MADE),
     ],
 )
 def test_what_reports_compute_of_it_is_only_reported(line: str, after: str, made: str) -> None:
@@ -256,6 +258,25 @@ def test_what_reports_compute_of_it_is_only_reported(line: str, after: str, made
         ),
         (LINE, "print(meter.mean()); torch.manual_seed(meter.count)", MADE, "pass"),
         (LINE, "meter.reset()", MADE, "pass"),
+        ("nets.append(net)", "print(nets)", "nets = []", "pass"),
+        ("last, rows[0] = out.argmax(1), 3", "print(last, rows)", "rows = {}; last = 1", "loss = loss * last"),
+        (
+            "meter.update(y, np.clip(out.detach().numpy(), 0, 1, out=held))",
+            TOLD,
+            MADE + "; held = np.ones((9, 9))",
+            "loss = loss * held[0][0]",
+        ),
+        (LINE, "print(meter.mean())", own("torch.use_deterministic_algorithms(True)"), "pass"),
+        (
+            LINE,
+            "print(meter.mean())",
+            MADE
+            + "\nclass Base:\n    def update(self, y, found): elsewhere.stop()\nclass Other(Base): pass\nif elsewhere.a: meter = Other()",
+            "pass",
+        ),
+        ("other.extend(out.argmax(1).tolist())", "print(other)", "class Own(elsewhere.Metric): pass\nother = Own()", "pass"),
+        ("pick().update(y, out.argmax(1))", TOLD, MADE + "\ndef pick(): return meter", "pass"),
+        ("table.get(0).update(y, out.argmax(1))", "print(table)", MADE + "; table = {0: elsewhere.Meter()}", "pass"),
         (LINE, "print(epoch); meter.reset()", MADE, "pass"),
         (LINE, "print(meter.mean()); net.p = meter.mean()", MADE, "pass"),
         (

@@ -23,6 +23,7 @@ net = Net()
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 mean = {{name: value.clone() for name, value in net.state_dict().items()}}
 params = list(net.parameters())
+def move(table, row): table[int(row)] += 1
 def after(rows, table, boxes, out):
     {after}
 for x, y in loader:
@@ -61,6 +62,8 @@ def layers(body: str, line: str) -> str:
         "for row in rows:\n    best = max(best, row.sum())",
         "for row in rows:\n    kept.append(row.sum())",
         "kept = [row.sum() for row in rows]",
+        "for n, row in enumerate(rows):\n    seen = {}\n    for a in row:\n        seen[a] = 1\n    table[n] = len(seen)",
+        "for row in rows:\n    kept.append(sorted(range(9), key=lambda j: row[j])[0])\n    for j in boxes:\n        kept.append(j)",
         "for row in rows:\n    if row.sum() > 0:\n        sign = 1\n    else:\n        sign = -1\n    kept.append(sign * row)",
     ],
 )
@@ -80,12 +83,24 @@ def test_rounds_that_need_nothing_of_each_other(body: str) -> None:
         "for row in rows:\n    total += row.sum()\n    kept.append(total)",
         "for row in rows:\n    mean.rate = mean.rate + row",
         "for row in rows:\n    for a, b in enumerate(boxes):\n        best = a\n    kept.append(best)",
-        "for row in rows:\n    heap.push(row)\n    kept.append(heap.pop())",
         "for row in rows:\n    kept.append(state := state + row)",
     ],
 )
 def test_rounds_that_need_the_one_before(body: str) -> None:
     assert ways(body) == ("chain",)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for row in rows:\n    kept.append(game.play(row))",
+        "for row in rows:\n    heap.push(row)\n    kept.append(heap.pop())",
+        "kept = [game.play(row) for row in rows]",
+        "for row in rows:\n    move(table, row)",
+    ],
+)
+def test_rounds_that_may_change_what_the_next_one_finds(body: str) -> None:
+    assert ways(body) == ()
 
 
 @pytest.mark.parametrize(
@@ -104,6 +119,7 @@ def test_what_goes_through_the_tensors_of_a_model(body: str) -> None:
 def test_gradients_of_one_row_at_a_time() -> None:
     """In one graph; a loop of parts of a batch, each with a graph of its own, is none."""
     assert "gradients" in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=True))")
+    assert "gradients" not in ways("for one in out:\n    one.sum().backward(retain_graph=True)")
     assert "gradients" not in ways("for part in rows.chunk(4):\n    net(part).sum().backward()")
     assert "gradients" not in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=False))")
 

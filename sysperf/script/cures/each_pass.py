@@ -18,6 +18,11 @@ _OF_TIMES = frozenset(
     ("strptime", "strftime", "timetuple", "timestamp", "fromtimestamp", "total_seconds", "weekday", "isoformat", "fromisoformat")
 )
 """Methods of dates that read no clock."""
+_OF_TEXTS = lazy(
+    r"^(?:find(?:all|iter)?|(?:full)?match|search|subn?|groups?|is(?:upper|lower|digit|alpha|alnum|numeric|space)|title|casefold|zfill|[lr]just"
+    r"|r?partition|translate|r?split(?:lines)?|[lr]strip|remove(?:prefix|suffix)|append|extend)$"
+)
+"""Methods of texts, patterns and lists: what is put into a list of the data set itself is seen where the list is read."""
 _READS = lazy(r"^(?:open|load|load_\w+|read\w*|recv|input|urlopen|stat|exists|fromfile|memmap|imread)$")
 """What reads files: how large all of it is nobody sees."""
 _DATES = frozenset(("datetime", "date", "timedelta", "calendar", "dateutil"))
@@ -77,7 +82,7 @@ class _Same:
             return False
         if isinstance(call.func, ast.Name):
             return name in needless.BUILTINS or name in self.source.imported
-        is_known = needless.is_pure(name) or name in _OF_TIMES
+        is_known = needless.is_pure(name) or name in _OF_TIMES or _OF_TEXTS.match(name) is not None
         if isinstance(root, ast.Name) and not self.source.definitions(root):
             return root.id in self.source.modules or (root.id in _DATES and is_known)
         return is_known
@@ -86,8 +91,16 @@ class _Same:
         """An attribute of the data set that only its constructor gives a value."""
         if isinstance(part.ctx, ast.Store):
             return False
-        makers = [self.source.tree.function_of(node) for node in self.source.changed(f".{part.attr}")]
+        makers = [self.source.tree.function_of(node) for node in self._changes(f".{part.attr}")]
         return all(maker is not None and maker.name in MAKERS for maker in makers)
+
+    def _changes(self, key: str) -> list[ast.AST]:
+        """Where something of this name may be changed; a pattern that is looked for is not."""
+        return [node for node in self.source.changed(key) if not (isinstance(node, ast.Call) and self._only_finds(called(node)))]
+
+    @staticmethod
+    def _only_finds(name: str) -> bool:
+        return _OF_TEXTS.match(name) is not None and name not in ("append", "extend")
 
     def _name(self, name: ast.Name) -> bool:
         definitions = self.source.definitions(name)
@@ -95,7 +108,7 @@ class _Same:
             return False
         at_top = [one for one in definitions if self.source.scope_of(one.node) is self.source.tree.module]
         if at_top:
-            return not any(self.source.tree.function_of(node) for node in self.source.changed(name.id))
+            return not any(self.source.tree.function_of(node) for node in self._changes(name.id))
         return all(
             self._argument(one.node) if isinstance(one.node, ast.arg) else one.value is None or self.of(one.value) for one in definitions
         )

@@ -58,12 +58,9 @@ class Flows(Keys):
                     waiting.append(key)
         return found
 
-    def is_in_weights(self, key: Key) -> bool:
-        """Whether it is what is put into a model, an optimizer or one of their weights."""
-        return isinstance(key[0], tuple) and key[0] in self._edges[WEIGHTS]
-
     def _is_in_weights(self, key: Key) -> bool:
-        return self.is_in_weights(key) and key[0] not in self._edges[MODEL]
+        """Whether it is what is put into an optimizer or a weight, and into no model."""
+        return isinstance(key[0], tuple) and key[0] in self._edges[WEIGHTS] and key[0] not in self._edges[MODEL]
 
     def _build(self) -> None:
         for (scope, name), several in self.source.by_scope.items():

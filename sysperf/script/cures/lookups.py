@@ -14,6 +14,7 @@ FEW = 8
 """Elements of a list that is written down, up to which a search is as quick as a dictionary."""
 _LISTS = frozenset(("list", "sorted", "split", "splitlines", "readlines", "tolist", "listdir"))
 Kind = Callable[[Definitions, ast.expr], bool]
+_Repeats = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _TAKES = frozenset(("sample", "choice", "choices"))
 
 
@@ -32,7 +33,9 @@ def searches(source: Definitions, statement: ast.stmt) -> bool:
 def _searches(source: Definitions, node: ast.AST) -> bool:
     if isinstance(node, ast.Compare):
         pairs = zip(node.ops, node.comparators, strict=True)
-        return any(isinstance(op, ast.In | ast.NotIn) and _is(source, part, _is_list) for op, part in pairs)
+        return any(
+            isinstance(op, ast.In | ast.NotIn) and _is_asked_often(source, part) and _is(source, part, _is_list) for op, part in pairs
+        )
     if isinstance(node, ast.Subscript):
         is_end = isinstance(node.slice, ast.Constant | ast.UnaryOp)
         return isinstance(node.ctx, ast.Load) and not is_end and _is(source, node.value, _is_deque)
@@ -41,7 +44,20 @@ def _searches(source: Definitions, node: ast.AST) -> bool:
     root = root_of(node.func)
     if called(node) in _TAKES and isinstance(root, ast.Name) and root.id == "random":
         return any(_is(source, part, _is_deque) for part in node.args[:1])
-    return called(node) in ("index", "remove") and len(node.args) == 1 and _is(source, node.func.value, _is_list)
+    of = node.func.value
+    return called(node) in ("index", "remove") and len(node.args) == 1 and _is_asked_often(source, of) and _is(source, of, _is_list)
+
+
+def _is_asked_often(source: Definitions, part: ast.expr) -> bool:
+    """Whether a list is there for more than one search: making a set of one costs as much as a search."""
+    if not isinstance(part, ast.Name):
+        return isinstance(part, ast.Attribute)
+    around = [parent for parent in source.tree.ancestors(part) if isinstance(parent, _Repeats)]
+    scope = source.scope_of(part)
+    return all(
+        source.scope_of(one.node) is not scope or isinstance(one.node, ast.arg) or any(not source.is_in(one.node, loop) for loop in around)
+        for one in source.definitions(part)
+    )
 
 
 def _is(source: Definitions, part: ast.expr, kind: Kind, depth: int = MAX_FOLLOWED) -> bool:

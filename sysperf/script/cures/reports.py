@@ -12,7 +12,7 @@ from sysperf.script.cures import flows, needless
 from sysperf.script.cures.apart import is_hidden
 from sysperf.script.cures.definitions import LEARNED, OF_WEIGHTS, called
 from sysperf.script.cures.depends import RANDOM, Depends
-from sysperf.script.cures.keys import COMBINES, LOSS, SEED, Key
+from sysperf.script.cures.keys import COMBINES, LOSS, Key
 from sysperf.script.nodes import arguments, dotted, root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
@@ -26,6 +26,8 @@ _OVERRIDES = ("__setattr__", "__setitem__", "__getattr__", "__getattribute__", "
 _READS = frozenset((*LEARNED, *OF_WEIGHTS, "data", "grad", "requires_grad"))
 """Attributes by which a statement has something of weights: an average of them may be the model that is wanted."""
 _NUMBERS = frozenset(("item", "tolist", "float", "int", "len", "bool", "str", "round"))
+_GIVES = frozenset(("get", "values", "items", "copy"))
+"""Methods that change nothing, and give what a container holds."""
 _Assigned = ast.Assign | ast.AugAssign | ast.AnnAssign
 _Stopping = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete, ast.Raise, ast.Assert, ast.Try)
 
@@ -36,7 +38,7 @@ def read_by_reports_alone(source: Depends, graph: flows.Flows, statement: ast.st
     if is_hidden(source) or any(map(graph.named, _OVERRIDES)):
         return False
     reached = graph.reached(kept)
-    if LOSS in reached or SEED in reached or any(graph.is_in_weights(key) or source.names_model(key[1]) for key in reached):
+    if LOSS in reached or any(source.names_model(key[1]) for key in reached):
         return False
     if not any(needless.only_tells(call) and _has(graph, arguments(call), reached) for call in source.tree.of(ast.Call)):
         return False
@@ -208,8 +210,7 @@ class _Kept:
         return True
 
     def _keep(self, target: ast.AST) -> None:
-        shared = self._graph.shared(target)
-        self._found |= shared | {(key, "in") for key in shared}
+        self._found |= self._graph.shared(target)
 
     def _follow(self, functions: Iterable[Function]) -> None:
         self._functions += [one for one in functions if one not in self._functions]
@@ -272,7 +273,7 @@ class _Kept:
     def _is_of_library(self, value: ast.expr) -> bool:
         """Whether an object is seen to be of no class of this file: a container, or what a module that computes has made."""
         if not isinstance(value, ast.Name):
-            return isinstance(value, ast.Call) and needless.is_pure(called(value))
+            return isinstance(value, ast.Call) and needless.is_pure(called(value)) and called(value) not in _GIVES
         made = [one.value for one in self.source.definitions(value)]
         roots = [root_of(one.func) if isinstance(one, ast.Call) else None for one in made]
         return bool(made) and all(

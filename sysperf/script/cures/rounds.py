@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from sysperf.script.cures import flows, needless
+from sysperf.script.cures import flows
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
 from sysperf.script.nodes import root_of
@@ -23,7 +23,6 @@ MAX_FOLLOWED = 4
 MAX_NODES = 4_000
 _OF_PARAMETERS = lazy(r"\b(?:named_)?(?:parameters|buffers)\(|\bstate_dict\(|\bparam_groups\b|\.grad\b(?!\()")
 _LAYERS = lazy(r"\bModule(?:List|Dict)\(")
-_GRADIENTS = frozenset(("backward", "grad"))
 _ADDS = frozenset(("append", "extend", "add", "add_", "update", "setdefault", "index_add_", "scatter_add_"))
 """Methods by which rounds add to what is made of all of them."""
 _Made = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
@@ -40,7 +39,7 @@ def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str,
     if all(isinstance(loop, ast.While) for loop in loops):
         return tuple(found)
     needs = [_needs_rounds_before(source, loop) for loop in loops if not isinstance(loop, ast.While)]
-    return (*found, "chain" if any(needs) else "apart")
+    return (*found, *(("chain",) if any(needs) else ("apart",) if None not in needs else ()))
 
 
 def calls_layers(source: Depends, statement: ast.stmt) -> bool:
@@ -48,7 +47,7 @@ def calls_layers(source: Depends, statement: ast.stmt) -> bool:
     loop = source.loop_of(statement)
     found: list[_Round] = [loop] if isinstance(loop, ast.For) else []
     found += [node for node in ast.walk(statement) if isinstance(node, _Made) and not hasattr(statement, "body")]
-    return any(_of_layers(source, one) and not _needs_rounds_before(source, one) for one in found)
+    return any(_of_layers(source, one) and _needs_rounds_before(source, one) is not True for one in found)
 
 
 def _loops(source: Depends, graph: flows.Flows, statement: ast.stmt) -> list[_Round]:
@@ -68,11 +67,10 @@ def _is_of_steps(graph: flows.Flows, loop: Loop) -> bool:
 
 
 def _makes_gradients(loop: ast.AST) -> bool:
-    """Whether each round goes back through a graph that is kept for the next one, and no optimizer makes a step between."""
+    """Whether each round goes back through a graph that is kept for the next one, for gradients of its own; `backward()` adds them up."""
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
     keeps = any(
-        called(node) in _GRADIENTS and any(word.arg == "retain_graph" and not _is_false(word.value) for word in node.keywords)
-        for node in calls
+        called(node) == "grad" and any(word.arg == "retain_graph" and not _is_false(word.value) for word in node.keywords) for node in calls
     )
     return keeps and not any(called(node) in ("step", "zero_grad") for node in calls)
 
@@ -137,18 +135,42 @@ def _names(part: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
-def _needs_rounds_before(source: Depends, loop: _Round) -> bool:
-    """Whether a round reads a name or an element that one before may have given its value; sums and lists are made of all rounds."""
+def _needs_rounds_before(source: Depends, loop: _Round) -> bool | None:
+    """Whether a round reads a name or an element that one before may have given its value; sums and lists are made of all rounds.
+
+    None: it calls what may change something that was there before.
+    """
     if isinstance(loop, _Made):
-        return any(isinstance(node, ast.NamedExpr) for node in ast.walk(loop))
+        return True if any(isinstance(node, ast.NamedExpr) for node in ast.walk(loop)) else _unless_changed(source, loop)
     body = loop.body
     nodes = [node for part in body for node in ast.walk(part)]
     own = {name for target, _ in _heads(loop) for name in _names(target)}
-    return (
-        any(_reads_first(source, body, name) for name in _stored(nodes) - own)
-        or any(_is_read_elsewhere(source, nodes, store, own) for store in nodes if isinstance(store, ast.Subscript | ast.Attribute))
-        or any(_is_changed_outside(source, loop, node) for node in nodes if isinstance(node, ast.Call))
-    )
+    stores = [store for store in nodes if isinstance(store, ast.Subscript | ast.Attribute) and not _is_made_in_round(source, body, store)]
+    if any(_reads_first(source, body, name) for name in _stored(nodes) - own):
+        return True
+    return True if any(_is_read_elsewhere(source, nodes, store, own) for store in stores) else _unless_changed(source, loop)
+
+
+def _unless_changed(source: Depends, loop: _Round) -> bool | None:
+    """Whether nothing is called that may change what was there before the loop, but by adding to it: False, or None."""
+    names = {node.id: node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    before = [name for name in names.values() if not any(source.is_in(one.node, loop) for one in source.definitions(name))]
+    keys = [*(name.id for name in before), *(f".{node.attr}" for node in ast.walk(loop) if isinstance(node, ast.Attribute))]
+    changes = (node for key in keys for node in source.changed(key) if isinstance(node, ast.Call) and source.is_in(node, loop))
+    return None if any(called(node) not in _ADDS and not _is_of_round(source, loop, node) for node in changes) else False
+
+
+def _is_of_round(source: Depends, loop: _Round, call: ast.Call) -> bool:
+    """Whether a method is called of what the loop itself gives its name."""
+    root = root_of(call.func)
+    definitions = source.definitions(root) if isinstance(root, ast.Name) else ()
+    return bool(definitions) and all(source.is_in(one.node, loop) for one in definitions)
+
+
+def _is_made_in_round(source: Depends, body: Sequence[ast.stmt], store: ast.Subscript | ast.Attribute) -> bool:
+    """Whether a container is one that each round makes for itself."""
+    root = root_of(store)
+    return isinstance(root, ast.Name) and _reads_first(source, body, root.id) is False
 
 
 def _stored(nodes: Iterable[ast.AST]) -> set[str]:
@@ -219,14 +241,3 @@ def _parts(index: ast.expr) -> Sequence[ast.expr]:
 
 def _is_plain(part: ast.expr, own: set[str]) -> bool:
     return isinstance(part, ast.Name) and part.id in own
-
-
-def _is_changed_outside(source: Depends, loop: _Round, call: ast.Call) -> bool:
-    """Whether a call changes an object that was there before the round, but by adding to it."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr in _ADDS or needless.is_pure(call.func.attr):
-        return False
-    root = root_of(call.func)
-    if not isinstance(root, ast.Name) or root.id in source.modules:
-        return False
-    outside = not any(source.is_in(one.node, loop) for one in source.definitions(root))
-    return outside and needless.changes(call.func.attr)
