@@ -95,7 +95,7 @@ class _Same:
         return all(maker is not None and maker.name in MAKERS for maker in makers)
 
     def _changes(self, key: str) -> list[ast.AST]:
-        """Where something of this name may be changed; a pattern that is looked for is not."""
+        """Find where something of this name may be changed; a pattern that is looked for is not."""
         return [node for node in self.source.changed(key) if not (isinstance(node, ast.Call) and self._only_finds(called(node)))]
 
     @staticmethod
