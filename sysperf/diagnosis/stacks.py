@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sysperf.diagnosis import statements
 from sysperf.diagnosis.activities import Call, Stacks
-from sysperf.diagnosis.kinds import activities, goes_through_parameters, kinds
+from sysperf.diagnosis.kinds import activities, kinds
 from sysperf.diagnosis.reading import DEFINITION, LoopOf, ReadLine, Rules, at_line, below_user
 from sysperf.host import redact
 from sysperf.model.finding import Place
@@ -132,7 +132,7 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
         if user is not None and found <= {"other", "forward", "python"} and _calls_only_torch(sample.frames, rules):
             loop, of_others = loop_of(user), of_modules if "forward" in found else of_step
             within = of_others and loop and not _are_in(of_others, user.file, loop, all_lines)
-            found.update({"looping"} if within and not goes_through_parameters(user, loop, read_line) else ())
+            found.update({"looping"} if within else ())
     return every
 
 

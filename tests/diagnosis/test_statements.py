@@ -503,3 +503,18 @@ def test_a_loop_of_which_a_loss_is_made_is_asked_how_it_works() -> None:
 
     assert described is not None
     assert (described.cure, described.loop) == ("loss", ("apart",))
+
+
+def test_a_loop_through_the_tensors_of_a_model_is_one_in_the_step() -> None:
+    """As a penalty for what is far from the weights of before, or an average of them."""
+    source = ["total = 0", "for n, p in model.named_parameters():", "total = total + (p - old[n]).sum()"]
+    frames = [(at("penalty", 3), at("<module>", 9)), (CALL, at("<module>", 9)), (BACKWARD, at("<module>", 10))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(
+        taken, RULES, lambda one: source[one.line - 1] if one.line is not None and one.line < 4 else "",
+        loop_of=lambda one: range(2, 4) if one.line == 3 else range(0), tells=Tells(loop=lambda _: ("parameters", "apart")),
+    )  # fmt: skip
+
+    assert described is not None
+    assert (round(described.looping, 2), described.loop) == (0.33, ("pieces", "parameters", "apart"))
