@@ -73,13 +73,13 @@ def test_a_torn_stack_makes_no_loop_one_of_steps() -> None:
     assert seen(RETURNS, *[inside] * 3, torn, *steps).looping == 0.0
 
 
-def test_a_loop_over_parameters_is_none_of_these() -> None:
-    """An average of weights is neither windows nor returns."""
+def test_a_loop_over_parameters_is_one_too() -> None:
+    """An average of weights is neither windows nor returns: its source tells its own cure."""
     source = (
         "def average(model):\n    for p in model.parameters():\n        p.mul_(0.9)\nwhile True:\n    average(model)\n    loss.backward()\n"
     )
 
-    assert seen(source, (at("average", 3), at("<module>", 5)), (BACKWARD, at("<module>", 6))).looping == 0.0
+    assert seen(source, (at("average", 3), at("<module>", 5)), (BACKWARD, at("<module>", 6))).looping == 0.5
 
 
 def test_a_loop_that_calls_a_model_is_none_of_these() -> None:
