@@ -29,7 +29,7 @@ from sysperf.trace.output.words import of_runtime
 from sysperf.trace.rank_summary import RankSummary, summarize
 from sysperf.trace.ranks import job, waits
 from sysperf.trace.reading.readers import read
-from sysperf.trace.replay.fixes import BY_NAME, STRAGGLER, of_straggler, together, together_cpu
+from sysperf.trace.replay.fixes import BY_NAME, MIN_COST_PCT, STRAGGLER, of_straggler, together, together_cpu
 
 MAX_RANKS = 4_096
 Progress = Callable[[str, float], None]
@@ -209,7 +209,7 @@ def _order(answer: Answer) -> tuple[object, ...]:
 
 
 def _complete(answer: Answer, trace: Trace, ruleset: Ruleset) -> Answer:
-    """The answer with what it costs and, of a finding, what acting gains and where."""
+    """The answer with what it costs and, of a finding, what acting gains and where; what gains nothing now is no warning."""
     subject, rule = _rank_of(answer, trace), answer.rule
     scope = Scope({"trace": trace, "rank": subject}, ruleset.tables)
     cost, work = rule.percent("cost", scope), rule.percent("work", scope)
@@ -217,7 +217,8 @@ def _complete(answer: Answer, trace: Trace, ruleset: Ruleset) -> Answer:
     if finding.state == "finding":
         predicted = _prediction(rule.rule.predict, subject, trace, cost or work)
         gain = finding.gain if predicted is None else _gain(predicted)
-        finding = msgspec.structs.replace(finding, gain=gain, places=_places(rule.rule.predict, subject))
+        severity = "info" if finding.severity == "warning" and gain.high is not None and gain.high < MIN_COST_PCT else finding.severity
+        finding = msgspec.structs.replace(finding, severity=severity, gain=gain, places=_places(rule.rule.predict, subject))
     return answer._replace(finding=of_runtime(finding, (subject or trace.ranks[0]).runtime if trace.ranks else None))
 
 

@@ -203,6 +203,42 @@ def test_what_a_host_does_at_the_end_of_a_step_stays_in_it_where_a_cut_file_lost
     assert rank.figures.gpu_busy_pct_mean == pytest.approx(33, abs=3)
 
 
+@pytest.mark.parametrize(("waits", "severity"), [(False, "info"), (True, "warning")])
+def test_what_gains_nothing_by_replay_is_no_warning(tmp_path: Path, waits: bool, severity: str) -> None:
+    """Copies of 300 µs run alone, and a host that takes twice as long as its device would be no sooner without them."""
+
+    def step(machine: Machine) -> None:
+        machine.copy(300)
+        for _ in range(30):
+            machine.think(100)
+            machine.kernel(40)
+        if waits:
+            machine.copy(600, stream=7)
+            machine.synchronize()
+
+    found = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.findings
+    (copies,) = [finding for finding in found if finding.rule == "transfer.exposed"]
+
+    assert (copies.cost_pct or 0) > 5
+    assert copies.severity == severity
+
+
+@pytest.mark.parametrize("name", ["Memcpy DtoH (Device -> Host)", "Memcpy DtoH (Device -> Pinned)", "Memcpy D2M(Device -> Memory)"])
+def test_copies_to_the_host_that_run_alone_are_named(tmp_path: Path, name: str) -> None:
+    """As where activations are offloaded on the stream of the kernels; no file of ROCm or XPU tells the kind of memory."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(20):
+            machine.kernel(100)
+        machine.copy(1.5 * MS, name)
+        machine.synchronize()
+
+    result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
+
+    assert result.trace.verdict == "copy-bound"
+    assert "transfer.back-exposed" in {finding.rule for finding in result.findings}
+
+
 def test_copies_of_the_next_batches_do_not_begin_the_steps_of_a_device(tmp_path: Path) -> None:
     """On a stream of their own they run when the host asks for them, steps before the kernels that need them."""
 
