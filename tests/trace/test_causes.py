@@ -239,6 +239,18 @@ def test_copies_to_the_host_that_run_alone_are_named(tmp_path: Path, name: str) 
     assert "transfer.back-exposed" in {finding.rule for finding in result.findings}
 
 
+@pytest.mark.parametrize("count", [4, 5])
+def test_few_batches_that_the_host_is_ahead_of_tell_that_a_device_is_busy(tmp_path: Path, count: int) -> None:
+    """Nobody marked steps. Of four batches devices do one step whole, and begin the next one as soon as it is done."""
+    machine = Machine()
+    for _ in range(count):
+        machine.load(100, workers=True)
+        for _ in range(30):
+            machine.kernel(200)
+
+    assert analyzed(tmp_path, machine).analysis.trace.verdict in ("healthy", "compute-bound")
+
+
 def test_copies_of_the_next_batches_do_not_begin_the_steps_of_a_device(tmp_path: Path) -> None:
     """On a stream of their own they run when the host asks for them, steps before the kernels that need them."""
 

@@ -51,7 +51,8 @@ def of_rank(rank: Rank) -> Verdict:
 
 def _too_short(rank: Rank) -> str:
     """Why a single step does not tell what bounds the program; empty where it does, or there are more."""
-    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS > (rank.step_count or 0):
+    of_host = rank.dataloader_calls if rank.step_count is None else rank.step_count
+    if rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS > of_host:
         return "the device does most of the only step after the host is done with it: what it does beside the next one is not in the file"
     loading = rank.figures.dataloader_exposed_pct if rank.has_device else rank.cpu.loader_pct if rank.cpu else None
     if rank.steps.count <= 1 and rank.loader_recurring_pct is None and (loading or 0.0) >= MIN_EXPOSED_PCT:
