@@ -228,6 +228,7 @@ def test_what_amds_driver_says_in_the_next_line_belongs_to_it(second: str) -> No
         ("i915 0000:03:00.0: [drm] context llama-server[4242]: guilty 1, banned", "hung"),
         ("i915 0000:03:00.0: [drm] *ERROR* Failed to setup region(-22) type=3", "start"),
         ("NVRM: Failed to create a DMA mapping!", "iommu"),
+        ("nvidia 0000:00:03.0: swiotlb buffer is full (sz: 524288 bytes), total 262144 (slots), used 1044 (slots)", "iommu"),
         ("NVRM: kgspExtractVbiosFromRom_TU102: did not find valid ROM signature", "rom"),
         ("NVRM: _threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed!", "lost"),
         ("NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP", "boot"),

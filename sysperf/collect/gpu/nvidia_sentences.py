@@ -39,7 +39,7 @@ NVIDIA = {
     "late": r"GSP[ -]RM (?:heartbeat timed out|Heartbeat Timeout detected)",
     "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image|failed to locate expansion ROMs"
     r"|failed to parse FWSEC ucode",
-    "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map",
+    "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map|swiotlb buffer is full",
     "replace": r"blacklisted maximum number of pages",
     "memory": r"\[NV_ERR_(?:ECC_ERROR|MEMORY_TRAINING_FAILED)\]|ECC error encountered, GPU|page offlining failed",
     "link": r"\[NV_ERR_NVLINK_[A-Z_]{3,40}\]|NVLink: .{0,40}failed (?:to train|for) link|to train link [0-9]{1,2} to remote"
