@@ -45,6 +45,22 @@ def good(count: int = 5) -> dict[str, Any]:
     return steps(Machine(), count, step).trace()
 
 
+@pytest.mark.parametrize("marks", [0, 3])
+@pytest.mark.parametrize("workers", [True, False])
+def test_events_of_one_time_are_no_traceback(tmp_path: Path, marks: int, workers: bool) -> None:
+    """From one batch to the next, and from one step to the next, it takes no time."""
+    machine = Machine()
+    for _ in range(5):
+        machine.load(100, workers=workers)
+        machine.work(10)
+    for number in range(marks):
+        machine.event("user_annotation", f"ProfilerStep#{number}", 0, 0)
+    for event in machine.events:
+        event["ts"] = 5.0
+
+    assert account(read(written(tmp_path, json.dumps(machine.trace())))).trust.same_stream_overlaps
+
+
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
 def test_a_cut_file_tells_that_it_is_cut(tmp_path: Path, part: float) -> None:
     """What came before the cut is read; T0 says so."""

@@ -155,11 +155,12 @@ class Accounting:
         waits, window = self._loader_waits(host), host.window
         asked = [start for start, _ in self.loader.spans]
         found = list(window.steps) if window.rule == "loader" else self.iterations(host)[1]
-        iterations = found or list(window.steps) or list(itertools.pairwise(asked))
+        iterations = [span for span in found or window.steps or itertools.pairwise(asked) if span[1] > span[0]]
         if len(iterations) >= MIN_ITERATIONS:
             is_made_here = _WORKERS.get(self.loader.worker_class) == "0" and not self.times
             aside = scattered([end - start for start, end in clip(self.loader.spans, window.span)]) if is_made_here else 0
-            return 100 * (sum(map(length, waits)) - aside) / (window.duration * len(waits) - aside)
+            whole = window.duration * len(waits) - aside
+            return 100 * (sum(map(length, waits)) - aside) / whole if whole > 0 else None
         shares = [100 * sum(overlap(part, span) for part in waits) / ((span[1] - span[0]) * len(waits)) for span in iterations]
         is_known = len(shares) > 1 or (len(shares) == 1 and not window.is_of_device and not is_first_step(self.timeline))
         return min(shares) if is_known else None
