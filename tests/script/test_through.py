@@ -341,3 +341,73 @@ def test_random_numbers_of_numpy(made: str, shown: bool) -> None:
     )
     text = f"{head}{LOOP}    noise = np.random.randn(16, 8)\n    z = {made}\n"
     assert bool(lines(text, "transfer.tensor-made-on-cpu")) == shown
+
+
+@pytest.mark.parametrize("name", ["loss_fn", "loss_func", "criterion", "self.loss_function"])
+def test_what_a_criterion_gives_by_its_name(name: str) -> None:
+    """A loss, also where an evaluation of the same function makes a number of one under the same name."""
+    text = f"""{HEAD}def fit(model, {name.rpartition(".")[2]}, optimizer, loader, others):
+    for x, y in loader:
+        loss = {name}(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        loss = loss.item()
+    model.eval()
+    for x, y in others:
+        loss = {name}(model(x.to(device)), y.to(device)).item()
+"""
+    assert lines(text)[0] == "loss = loss.item()"
+
+
+@pytest.mark.parametrize(("read", "shown"), [("first.item()", False), ("rest[:n].item()", False), ("first.to(device).item()", True)])
+def test_a_size_tells_nothing_of_where_something_lies(read: str, shown: bool) -> None:
+    """What is split by the size of a batch on the device is still where the loader made it."""
+    text = f"""{HEAD}def score(model, loader):
+    model.eval()
+    for x, y in loader:
+        x = x.cuda()
+        n = x.shape[0]
+        first, rest = y.split([1, n - 1], dim=0)
+        kept.append(model(x)[rest != {read}])
+"""
+    assert bool(lines(text)) == shown
+
+
+@pytest.mark.parametrize(("other", "shown"), [("float('inf')", True), ("0.0", True), ("loss.item()", True)])
+def test_one_of_two_values_is_not_known(other: str, shown: bool) -> None:
+    """A number on the other side does not make it one."""
+    assert bool(lines(f"{HEAD}{LOOP}    value = compared(out) if flag else {other}\n    total += value.item()\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("Hanguldataset", True), ("ImageDataset", True), ("InMemorydataset", False), ("Images", False)]
+)
+def test_a_data_set_by_the_name_of_its_class(name: str, shown: bool) -> None:
+    """In any spelling."""
+    text = f"from torch.utils.data import DataLoader\nfrom data import {name}\n{HEAD}val_loader = DataLoader({name}('val'), batch_size=8)\n"
+    text += f"for epoch in range(9):\n  for x, y in loader:\n{STEP.replace('    ', '     ')}"
+    text += "  model.eval()\n  for x, y in val_loader:\n    total += criterion(model(x.to(device)), y.to(device))\n"
+    assert bool(lines(text, "dataloader.inline")) == shown
+
+
+@pytest.mark.parametrize(
+    ("mode", "shown"),
+    [
+        ("model.eval()", True),
+        ("model.train(False)", True),
+        ("model.train(mode=False)", True),
+        ("model.train(True)", False),
+        ("model.train(mode=flag)", False),
+    ],
+)
+def test_a_model_that_is_not_to_train_evaluates(mode: str, shown: bool) -> None:
+    """``train(False)`` is ``eval()``."""
+    text = f"""import torch
+def score(model, loss_fn, train_loader, device):
+    total = 0
+    {mode}
+    for x, y in train_loader:
+        total += loss_fn(model(x.to(device)), y.to(device)).item()
+    return total, torch.autograd.grad(total, model.parameters())
+"""
+    assert bool(lines(text)) == shown

@@ -234,7 +234,7 @@ def _named_dataset(file: File, given: ast.expr | None, depth: int = 1) -> str:
     made = [value for value in bound if isinstance(value, ast.Call)]
     if len(made) == 1 and made[0].args and file.names.qualified(made[0].func) in PARTS_OF_DATA and depth:
         return _named_dataset(file, made[0].args[0], depth - 1)
-    named = bool(made) and len(made) == len(bound) and all(last_name(each.func).endswith("Dataset") for each in made)
+    named = bool(made) and len(made) == len(bound) and all(last_name(each.func).lower().endswith("dataset") for each in made)
     names = {last_name(each.func) for each in made}
     return "dataset" if named and not any(is_in_memory(name) or name in file.names.classes for name in names) else ""
 

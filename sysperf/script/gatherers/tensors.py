@@ -38,14 +38,22 @@ def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if any(is_moved(file, given, depth - 1) for given in callers):
                 return True
             value = binding.value if not binding.element else _gone_through(file, binding)
-            if value is not None and value.lineno > node.lineno:
-                continue  # it is moved only later
+            if value is not None and (value.lineno > node.lineno or _is_size(value)):
+                continue  # it is moved only later, or a number that tells nothing of where something lies
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
             if any(sends(file, call) for call in calls):
                 return True
             if value is not None and depth and is_moved(file, value, depth - 1):
                 return True
     return any(isinstance(part, ast.Call) and last_name(part.func) in ("to", "cuda") for part in within(node))
+
+
+def _is_size(value: ast.expr) -> bool:
+    """``x.shape[0]``, ``x.size(0)``, ``len(x)``."""
+    value = value.value if isinstance(value, ast.Subscript) else value
+    if isinstance(value, ast.Call):
+        return last_name(value.func) in ("size", "numel", "dim", "len")
+    return isinstance(value, ast.Attribute) and value.attr == "shape"
 
 
 def _gone_through(file: File, binding: Binding) -> ast.expr | None:

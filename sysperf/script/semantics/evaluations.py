@@ -181,5 +181,13 @@ def _takes_first(loop: ast.For | ast.AsyncFor, call: ast.Call, *, counted: bool 
 
 
 def _modes(calls: Iterable[ast.Call]) -> list[str]:
-    """The switches between training and evaluation."""
-    return [last_name(call.func) for call in calls if last_name(call.func) in ("eval", "train") and not call.args]
+    """The switches between training and evaluation: ``model.eval()`` and ``model.train(False)`` are the same."""
+    return [mode for call in calls if (mode := _mode(call))]
+
+
+def _mode(call: ast.Call) -> str:
+    name, given = last_name(call.func), [*call.args, *(named.value for named in call.keywords if named.arg == "mode")]
+    if name not in ("eval", "train") or not given:
+        return name if name in ("eval", "train") else ""
+    told = given[0].value if name == "train" and len(given) == 1 and isinstance(given[0], ast.Constant) else None
+    return {True: "train", False: "eval"}.get(told, "") if isinstance(told, bool) else ""

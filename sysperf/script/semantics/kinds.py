@@ -91,8 +91,8 @@ BY_NAME = (
     ("optimizer", lazy(r"(\w+_)?(optimi[sz]ers?|optim|opt)(_\w+|\w{1,3})?")),
     ("scaler", lazy(r"(grad_|loss_|amp_)?scaler")),
     ("accelerator", lazy(r"accelerator")),
-    ("loss", lazy(r"(\w+_)?loss(_\w+)?|err[DG](_\w+)?")),
     ("criterion", lazy(r"(\w+_)?(criterion|loss_fn|loss_func|loss_function)")),
+    ("loss", lazy(r"(\w+_)?loss(_\w+)?|err[DG](_\w+)?")),
     ("model", lazy(r"(\w+_)?(model|net|network|ddp_model|unet|generator|discriminator)(_\w+)?|net[A-Z]\w{0,2}")),
     ("models", lazy(r"(\w+_)?(models|nets|networks)")),
 )

@@ -75,7 +75,7 @@ class Values(Results):
         parts = [self.of(part, depth - 1) for part in alternatives(node)]
         values = [value for part in parts for value in part]
         if isinstance(node, ast.IfExp) and not all(parts):  # what the other side gives may lie on a device
-            values = [value for value in values if value.kind != "host"]
+            values = [value for value in values if value.kind not in ("host", "number")]
         return [several(value) for value in values] if isinstance(node, ast.Tuple | ast.List | ast.ListComp) else values
 
     def _item(self, node: ast.Subscript, depth: int) -> list[Value]:
