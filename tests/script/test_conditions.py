@@ -164,3 +164,26 @@ class Net(torch.nn.Module):
 def test_what_a_function_keeps_is_made_once(asked: str, stored: str, shown: bool) -> None:
     """It gives back what it made for the same key before."""
     assert ("transfer.tensor-made-on-cpu" in hits(KEPT.format(asked, stored))) == shown
+
+
+@pytest.mark.parametrize(
+    ("other", "default", "shown"),
+    [
+        ("loss = (x * y).mean()", "torch.tensor(0.0, device=x.device)", False),
+        ("loss = (x * y).mean()", "torch.tensor([self.first], device=x.device)", True),
+        ("mean = (x * y).mean()", "torch.tensor(0.0, device=x.device)", True),
+    ],
+)
+def test_a_default_is_made_where_nothing_is_computed(other: str, default: str, shown: bool) -> None:
+    """A batch without a sample of a kind is seldom."""
+    text = f"""
+        import torch
+        class Loss(torch.nn.Module):
+            def forward(self, x, y):
+                if self.holds(y):
+                    {other}
+                else:
+                    loss = {default}
+                return loss
+    """
+    assert ("transfer.tensor-from-python" in hits(text)) == shown

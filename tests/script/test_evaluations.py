@@ -458,3 +458,27 @@ def test_a_label_may_leave_the_device_beside_the_results(condition: str, shown: 
                     kept.append(y.cpu())
     """
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("quick", "other", "shown"), [(True, False, False), (True, True, False), (False, False, True)])
+def test_one_of_two_ways_may_run_without_gradients(quick: bool, other: bool, shown: bool) -> None:
+    """Where an option decides which is taken, the source does not tell."""
+    around = {True: "with torch.inference_mode():", False: "if True:"}
+    text = f"""
+        import torch
+        class Learner:
+            def predict(self, x):
+                {around[quick]}
+                    return self.model(x)
+            def predict_exported(self, x):
+                {around[other]}
+                    return self.model(x)
+            def predictions(self, loader):
+                self.model.eval()
+                for x, y in loader:
+                    if self.exported:
+                        z = self.predict_exported(x.cuda())
+                    else:
+                        z = self.predict(x.cuda())
+    """
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown

@@ -21,7 +21,7 @@ def patterns(file: File) -> Iterator[Pattern]:
     """``x[x > 0]``: the host must wait for how many elements that are. One mask of a function is one place, where a sum follows if any."""
     found: dict[tuple[ast.AST | None, str], tuple[ast.Subscript, bool | None]] = {}
     for node in file.tree.of(ast.Subscript):
-        if not isinstance(node.ctx, ast.Load) or not _lies_on_device(file, node):
+        if not isinstance(node.ctx, ast.Load) or not _lies_on_device(file, node) or isinstance(file.tree.statement_of(node), ast.Assert):
             continue
         masks = isinstance(node.slice, ast.Compare) or any(isinstance(value.origin, ast.Compare) for value in file.values.of(node.slice))
         if not masks and not _is_named_mask(node.slice):

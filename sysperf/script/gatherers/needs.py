@@ -27,7 +27,7 @@ _SIZED = frozenset(("range", "trange", "topk", "kthvalue", "narrow", "zeros", "o
 """Functions whose arguments are numbers of elements, which Python must know."""
 _HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
 """Packages that compute on CPUs what PyTorch has no function for."""
-_COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count)_*")
+_COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count|num_batches_tracked)_*")
 _STEP = lazy(r"_*(global_|state_|opt_)?step(_t|_tensor|_count)?")
 """What an optimizer counts its steps in, on the CPU unless it is asked to be captured."""
 _BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")

@@ -42,7 +42,7 @@ def are_at_hand(file: File, loader: ast.Call, dataset: ast.expr) -> bool:
 def is_put_together(file: File, loader: ast.Call) -> bool:
     """Whether a function makes a batch of samples that may work for it: a tokenizer in `collate_fn`."""
     collate = keyword(loader, "collate_fn")
-    functions = file.names.functions.get(last_name(collate), []) if collate is not None else []
+    functions = [collate] if isinstance(collate, ast.Lambda) else file.names.functions.get(last_name(collate), []) if collate else []
     return collate is not None and not (len(functions) == 1 and _takes(functions[0]))
 
 
@@ -70,9 +70,10 @@ def gives_rows(dataset: ast.ClassDef) -> bool:
     return gives is not None and _takes(gives)
 
 
-def _takes(function: Function) -> bool:
+def _takes(function: Function | ast.Lambda) -> bool:
     """Whether a function indexes and converts, and calls nothing that may work."""
-    parts = [part for statement in function.body for part in within(statement)]
+    body: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else [*function.body]
+    parts = [part for each in body for part in within(each)]
     calls = (last_name(part.func) for part in parts if isinstance(part, ast.Call))
     indexed = (dotted(part.value) for part in parts if isinstance(part, ast.Subscript))
     plain = not any(isinstance(part, ast.While | ast.With | ast.Lambda) for part in parts)

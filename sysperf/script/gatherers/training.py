@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from sysperf.script.facts import Accumulation, Optimizer, StepLoop
 from sysperf.script.file import File
@@ -42,9 +42,7 @@ def step_loops(file: File) -> Iterator[StepLoop]:
                 **site,
                 kind="evaluation",
                 by="loop",
-                no_grad=without_gradients(file, loop)
-                or _models_without(file, loop)
-                or (None if _is_called_elsewhere(file, loop) or _is_in_a_mode(file, loop) or needs_gradients(file, loop) else False),
+                no_grad=without_gradients(file, loop) or _models_without(file, loop, all) or (None if _is_undecided(file, loop) else False),
                 calls_model=bool(file.loops.model_calls(loop)),
                 accumulates=False,
             )
@@ -211,10 +209,17 @@ def _wraps_elsewhere(file: File, decorator: ast.expr) -> bool:
     return last_name(called) not in file.names.functions and bool(_EVALUATION_MODE.fullmatch(last_name(called)))
 
 
-def _models_without(file: File, loop: Loop) -> bool:
-    """Whether gradients are off around each call of a model, in the body or in what it calls."""
+def _models_without(file: File, loop: Loop, counts: Callable[[Iterable[bool]], bool]) -> bool:
+    """Whether gradients are off around the calls of models, in the body or in what it calls: all of them, or `any`."""
     calls = file.loops.model_calls(loop)
-    return bool(calls) and all(without_gradients(file, call, 0) for call in calls)
+    return bool(calls) and counts(without_gradients(file, call, 0) for call in calls)
+
+
+def _is_undecided(file: File, loop: Loop) -> bool:
+    """Whether another file may turn gradients off, something asks for them, or one of two models that are called runs without them."""
+    if _is_called_elsewhere(file, loop) or _is_in_a_mode(file, loop) or needs_gradients(file, loop):
+        return True
+    return _models_without(file, loop, any)
 
 
 def _switches_off(file: File, scope: ast.AST) -> bool:

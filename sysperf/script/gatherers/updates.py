@@ -63,6 +63,12 @@ def _changes(file: File, part: ast.AST) -> bool:
     return any(_is_data(file, target) for target in targets) and isinstance(part, ast.Assign) and _computes(part.value)
 
 
+def _asks_of_class(part: ast.AST, loop: ast.For) -> bool:
+    """``if isinstance(p, ManifoldParameter):``: parameters of a class of its own have operators of their own."""
+    asked = part.args[0] if isinstance(part, ast.Call) and last_name(part.func) == "isinstance" and part.args else None
+    return isinstance(asked, ast.Name) and any(isinstance(given, ast.Name) and given.id == asked.id for given in within(loop.target))
+
+
 def _is_of_its_own(file: File, loop: ast.For, changed: ast.AST) -> bool:
     """Whether parameters are changed one by one for a reason: by products of matrices, shards, limits of their own; or it is compiled."""
     function = file.tree.function_of(loop)
@@ -71,7 +77,7 @@ def _is_of_its_own(file: File, loop: ast.For, changed: ast.AST) -> bool:
     if _is_second_way(file, loop):
         return True
     parts = [part for statement in loop.body for part in within(statement)]
-    if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult) for part in parts):
+    if any((isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult)) or _asks_of_class(part, loop) for part in parts):
         return True
     asks = [part for part in parts if isinstance(part, ast.If) and any(last_name(each) == "is_sparse" for each in within(part.test))]
     if any(_OWN_KERNELS.fullmatch(last_name(part)) for part in parts) or any(not isinstance(each.body[0], ast.Raise) for each in asks):

@@ -143,7 +143,7 @@ class Loops(Evaluations):
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
             if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
                 return True
-            if isinstance(parent, ast.If) and _is_alarm(parent):
+            if isinstance(parent, ast.If) and (_is_alarm(parent) or _is_default(parent, child)):
                 return True
         return self._left_before(parent, child)
 
@@ -228,6 +228,20 @@ def asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
 def _keeps_results(decorator: ast.expr) -> bool:
     """``@functools.lru_cache(maxsize=None)``, ``@cache``: what was computed once is not computed again."""
     return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in ("lru_cache", "cache", "cached_property")
+
+
+def _is_default(choice: ast.If, child: ast.AST) -> bool:
+    """``loss = torch.tensor(0.0)`` where there is nothing to compute, and the other branch computes it."""
+    value = child.value if isinstance(child, ast.Assign) else None
+    if not isinstance(value, ast.Call) or last_name(value.func) not in ("tensor", "zeros", "Tensor", "FloatTensor"):
+        return False
+    if not value.args or not all(isinstance(given, ast.Constant) for given in value.args):
+        return False
+    other = choice.orelse if child in choice.body else choice.body
+    names = {dotted(target) for target in child.targets} - {""} if isinstance(child, ast.Assign) else set()
+    assigned = [part for statement in other for part in within(statement) if isinstance(part, ast.Assign)]
+    computed = [part for part in assigned if not isinstance(part.value, ast.Constant)]
+    return any(dotted(target) in names for part in computed for target in part.targets)
 
 
 def _is_alarm(asked: ast.If) -> bool:
