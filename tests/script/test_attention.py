@@ -7,7 +7,10 @@ import pytest
 from tests.script.scripts import hits
 
 
-@pytest.mark.parametrize(("name", "shown"), [("attend", True), ("_ref_attention", False), ("naive_attention", False), ("prefer", True)])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("attend", True), ("_ref_attention", False), ("naive_attention", False), ("check_attention", False), ("prefer", True)],
+)
 def test_a_reference_is_written_by_hand_on_purpose(name: str, shown: bool) -> None:
     """A fast version is compared with it."""
     text = f"import torch\ndef {name}(q, k, v):\n    return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v\n"

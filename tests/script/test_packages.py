@@ -105,3 +105,24 @@ def test_a_lambda_that_takes_does_no_work(collate: str, shown: bool) -> None:
     text = f"{LOADER}class Rows(Dataset):\n    def __getitem__(self, i):\n        return self.x[i]\n"
     text += f"loader = DataLoader(Rows(a), batch_size=1, collate_fn={collate})\nfor x, y in loader:\n    x = x.cuda()\n{STEP}"
     assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("copied", "shown"), [("outputs.detach().cpu().numpy()", False), ("outputs.shape", True)])
+def test_a_loss_is_read_beside_results_that_a_helper_copies(copied: str, shown: bool) -> None:
+    """A logger is given both of each batch."""
+    text = f"""
+        import torch
+        class Log:
+            def update(self, outputs, loss):
+                kept = {copied}
+                self.loss.update(loss.item())
+                self.scores.append(kept)
+        @torch.no_grad()
+        def evaluate(model, loader, log):
+            log = Log()
+            for x, y in loader:
+                outputs = model(x.cuda())
+                loss = torch.nn.functional.cross_entropy(outputs, y.cuda())
+                log.update(outputs, loss)
+    """
+    assert ("sync.per-step" in sure(text)) == shown

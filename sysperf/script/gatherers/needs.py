@@ -65,18 +65,16 @@ def _waits_anyway(file: File, node: ast.expr) -> bool:
 
 
 def blocks_of(file: File, node: ast.expr) -> list[tuple[ast.AST, bool]]:
-    """The branches of conditions around a node, from the inside, and the evaluation in whose rounds they stand; nothing outside of one."""
+    """The branches of conditions around a node, from the inside, and the evaluation or the function in which they stand."""
     blocks: list[tuple[ast.AST, bool]] = []
     child: ast.AST = node
     for parent in file.tree.ancestors(node):
         if isinstance(parent, ast.If):
             blocks.append((parent, child in parent.body))
-        elif parent in file.loops.evaluations:
+        elif parent in file.loops.evaluations or isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
             return [*blocks, (parent, True)]
-        elif isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-            break
         child = parent
-    return []
+    return blocks
 
 
 def _counts(node: ast.expr) -> bool:
