@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.script.scripts import hits, sure
+from tests.script.test_codemods import fixed
 
 LOADER = "import torch\nfrom torch.utils.data import DataLoader, Dataset\n"
 STEP = "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
@@ -126,3 +127,17 @@ def test_a_loss_is_read_beside_results_that_a_helper_copies(copied: str, shown: 
                 log.update(outputs, loss)
     """
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("given", "changed"), [("data", True), ("X", False), ("X_train", False)])
+def test_features_that_a_caller_gives_may_lie_on_the_device(given: str, changed: bool) -> None:
+    """What lies there cannot be pinned: that raises."""
+    text = f"{LOADER}def fit(model, {given}, criterion, optimizer):\n    model.cuda()\n    for epoch in range(9):\n        for x in DataLoader({given}, batch_size=8, num_workers=2, persistent_workers=True):\n            x = x.cuda()\n            criterion(model(x)).backward()\n            optimizer.step()\n"
+    assert ("pin_memory=True" in fixed(text)) == changed
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("_native_amp_available", False), ("use_amp", True)])
+def test_a_condition_that_autocast_exists_is_for_other_versions(asked: str, shown: bool) -> None:
+    """The newer name may not exist there."""
+    text = f"import torch\ndef cast(use_amp):\n    if {asked}:\n        return torch.cuda.amp.autocast()\n"
+    assert ("precision.amp-old-names" in hits(text)) == shown

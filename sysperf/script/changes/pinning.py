@@ -61,7 +61,9 @@ def _copies_all(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
 
 
 def _is_tensors(file: File, node: ast.expr) -> bool:
-    """Whether a data set was made of tensors that may lie anywhere, with a model, or for a device."""
+    """Whether a data set was made of tensors that may lie anywhere, with a model, or for a device; or is one: ``DataLoader(X)``."""
+    if isinstance(node, ast.Name) and ARRAYS.fullmatch(node.id) and not file.values.is_a(node, "array", "dataset"):
+        return True
     made = [node, *(binding.value for binding in file.names.lookup(node, dotted(node)) if binding.value is not None)]
     calls = [part for value in made for part in within(value) if isinstance(part, ast.Call)]
     if any(file.names.qualified(each.func) == "torch.utils.data.TensorDataset" for each in calls):

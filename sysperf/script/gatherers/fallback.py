@@ -10,6 +10,7 @@ from sysperf.script.syntax import within
 from sysperf.startup import lazy
 
 _VERSION = lazy(r"\d+\.\d+[\w.]*")
+_AMP_EXISTS = lazy(r"\w*(amp|autocast)_(is_)?(available|supported|exists)")
 _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
 
 
@@ -23,7 +24,10 @@ def is_fallback(file: File, node: ast.AST) -> bool:
                 return True
         if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test:
             names = {word.lower() for part in within(parent.test) for word in (last_name(part), *_text_of(part)) if word}
-            if any("version" in name or name in _MISSING or name.startswith(("torch_", "has_", "is_torch")) for name in names):
+            if any(
+                "version" in name or name in _MISSING or name.startswith(("torch_", "has_", "is_torch")) or _AMP_EXISTS.fullmatch(name)
+                for name in names
+            ):
                 return True
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and any(_names_version(each) for each in parent.decorator_list):
             return True
