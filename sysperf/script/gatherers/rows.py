@@ -117,7 +117,8 @@ def _uses_of(file: File, statement: ast.Assign, name: str) -> list[ast.Name]:
     function = file.tree.function_of(statement)
     scope: ast.AST = function if function is not None else file.tree.module
     end = statement.end_lineno or statement.lineno
-    named = [part for part in within(scope) if isinstance(part, ast.Name) and part.id == name and part not in within(statement)]
+    own = set(within(statement))
+    named = [part for part in within(scope) if isinstance(part, ast.Name) and part.id == name and part not in own]
     loop = next((parent for parent in file.tree.ancestors(statement) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
     inside = set(within(loop)) if loop is not None else set[ast.AST]()
     given = [part.lineno for part in named if isinstance(part.ctx, ast.Store) and part in inside and part.lineno < statement.lineno]

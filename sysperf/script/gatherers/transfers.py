@@ -105,13 +105,13 @@ def transfers(file: File) -> Iterator[Transfer]:
 
 def _made_of_random_numbers(file: File, call: ast.Call) -> str:
     """The device on which a tensor is made of numbers that numpy draws: ``torch.cuda.FloatTensor(np.random.normal(size=n))``."""
-    if not call.args or not _is_drawn_by_numpy(file, call.args[0]):
+    if not call.args or not last_name(call.func).lower().endswith(("tensor", "from_numpy")):
         return ""
     if file.names.qualified(call.func) in FROM_ARRAYS:
         to = device_text(file.names, keyword(call, "device"))
     else:
         to = "cuda" if isinstance(call.func, ast.Name | ast.Attribute) and _is_cuda_type(file, call.func) else ""
-    return "" if to == "cpu" else to
+    return to if to not in ("", "cpu") and _is_drawn_by_numpy(file, call.args[0]) else ""
 
 
 def _is_drawn_by_numpy(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
