@@ -56,7 +56,7 @@ def taken(pid: int, seconds: int | None, name: str = "") -> Stacks | Split:
     taker = plugin.stack_taker(name)
     if seconds is None:
         return taker.dump(Host(), pid)
-    from sysperf.trace import phases  # noqa: PLC0415 - where there are samples
+    from sysperf.diagnosis import phases  # noqa: PLC0415 - where there are samples
 
     return phases.split(taker.sample(Host(), pid, seconds))
 

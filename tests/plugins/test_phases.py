@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysperf.diagnosis.phases import PHASES, phase, split, user_frame
 from sysperf.model.profile import Frame, Sample, Samples, Split
 from sysperf.report.profiling import profile
-from sysperf.trace.phases import PHASES, phase, split, user_frame
 
 SITE = "/venv/lib/python3.11/site-packages/torch"
 USER = Frame("train", "/home/me/train.py", 12)

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from sysperf_pyspy import reading
 from sysperf_pyspy.refusal import YAMA, explained
 
+from sysperf.diagnosis import phases
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError, UsageError
 from sysperf.model.profile import Frame
 from sysperf.report.profiling import profile
-from sysperf.trace import phases
 from tests.conftest import Files, make_machine
 from tests.plugins.programs import command, started, training
 

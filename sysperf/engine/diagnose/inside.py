@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from sysperf import paths, plugin
-from sysperf.diagnosis import native, stacks, traced
+from sysperf.diagnosis import native, phases, stacks, traced
 from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import Hit, Native, Traced
 from sysperf.diagnosis.reading import Rules
@@ -36,7 +36,6 @@ from sysperf.model.record import joined
 from sysperf.script import cures
 from sysperf.script.cures.unoptimized import calls_unoptimized
 from sysperf.script.reached import MODULE, SeenFile, loops, reached
-from sysperf.trace import phases
 from sysperf.trace.host_facts import Cpu
 
 MAX_SOURCE_BYTES = 4 << 20
