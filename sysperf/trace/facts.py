@@ -54,7 +54,7 @@ class Prediction(Record, kw_only=True):
 
 
 class Held(Record, kw_only=True):
-    """What a replay gains without all that one verdict blames."""
+    """What a replay gains at most without all that one verdict blames. Files do not say which streams wait for each other."""
 
     verdict: str
     gain: Annotated[float, fact("percent of the step")]

@@ -180,7 +180,81 @@ def test_copies_beside_a_host_that_is_slower_do_not_bound_a_program(tmp_path: Pa
 
     assert trace.ranks[0].figures.h2d_exposed_pct == pytest.approx(33, abs=3)
     assert trace.verdict == ("input-bound" if loads else "host-bound")
-    assert "without that a replay gains" in trace.why
+    assert "without that a replay gains up to" in trace.why
+
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+
+
+@pytest.mark.parametrize(
+    ("host_ms", "exchange_ms", "loads", "waits", "verdict"),
+    [
+        pytest.param(6, 2, False, False, "host-bound", id="a slower host"),
+        pytest.param(6, 2, True, False, "input-bound", id="a slower loader"),
+        pytest.param(0.5, 2, False, False, "comm-bound", id="a faster host"),
+        pytest.param(0.5, 2, True, False, "comm-bound", id="a faster loader"),
+        pytest.param(1, 4, False, True, "comm-bound", id="a host that waits for them, and takes less"),
+        pytest.param(4.2, 2, False, False, "compute-bound", id="a host that is as slow as the device: neither gains"),
+    ],
+)
+def test_collectives_that_run_alone_bound_a_program_only_beside_a_faster_host(
+    tmp_path: Path, host_ms: float, exchange_ms: float, loads: bool, waits: bool, verdict: str
+) -> None:
+    """Kernels of 2.4 ms and a collective behind them, on a stream of its own; no step is done before both."""
+
+    def step(machine: Machine) -> None:
+        machine.load(host_ms * MS) if loads else machine.think(host_ms * MS)
+        for _ in range(24):
+            machine.kernel(100, cost=10)
+        machine.free[20] = max(machine.free.get(20, 0.0), machine.free[7])
+        machine.free[7] = machine.kernel(exchange_ms * MS, ALL_REDUCE, stream=20)
+        if waits:
+            machine.synchronize()
+        machine.range("Optimizer.step#SGD.step", machine.now - 100)
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.ranks
+    held = {each.verdict: each.gain for each in rank.replay.held}
+
+    assert (rank.figures.nccl_exposed_pct or 0) > 30
+    assert rank.verdict == verdict
+    assert (held["comm-bound"] > 35) == (verdict == "comm-bound")
+    assert ("without that a replay gains up to" in rank.why) == (verdict in ("host-bound", "input-bound"))
+
+
+@pytest.mark.parametrize(("think_us", "verdict"), [(5, "comm-bound"), (100, "comm-bound"), (150, "compute-bound"), (200, "host-bound")])
+def test_collectives_of_buckets_bound_a_program_as_far_as_the_host_is_ahead(tmp_path: Path, think_us: float, verdict: str) -> None:
+    """A bucket takes the device 500 µs, of which 200 are a collective alone; the host takes three times its thought, and 20 µs."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(8):
+            for _ in range(3):
+                machine.think(think_us)
+                machine.kernel(100)
+            machine.free[20] = max(machine.free.get(20, 0.0), machine.free[7])
+            machine.free[7] = machine.kernel(200, ALL_REDUCE, stream=20)
+        machine.range("Optimizer.step#SGD.step", machine.now - 50)
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.ranks
+
+    assert rank.verdict == verdict
+    assert (rank.figures.nccl_exposed_pct or 0) > 30
+
+
+def test_collectives_that_hold_nothing_up_do_not_bound_a_program(tmp_path: Path) -> None:
+    """They run alone a fifth of the time, while the host makes the next launches, which takes it as long."""
+
+    def step(machine: Machine) -> None:
+        machine.kernel(350, ALL_REDUCE)
+        for _ in range(60):
+            machine.think(20)
+            machine.kernel(20)
+        machine.synchronize()
+
+    trace = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace
+
+    assert trace.ranks[0].figures.nccl_exposed_pct == pytest.approx(22, abs=3)
+    assert trace.verdict == "compute-bound"
+    assert "without collectives that run alone it would gain" in trace.why
 
 
 def test_what_a_host_does_at_the_end_of_a_step_stays_in_it_where_a_cut_file_lost_the_next_ones(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def _of_device(rank: Rank) -> Verdict:
 def _rivals(rank: Rank, most: str, rival: str, share: float) -> Verdict:
     """The verdict of what costs less time than what runs alone, and gains more by replays."""
     gains, (word, why) = causes_of.held(rank), _cause(rank, rival, share)
-    by_replay = f"without that a replay gains {gains[rival]:.0f} %, without {causes_of.ALONE[most]} {gains[most]:.0f} %"
+    by_replay = f"without that a replay gains up to {gains[rival]:.0f} %, without {causes_of.ALONE[most]} up to {gains[most]:.0f} %"
     return word, why if word == "cannot-tell" else f"{why}; {by_replay}"
 
 
