@@ -222,7 +222,7 @@ def is_instantiation(name: str) -> bool:
 
 _TEMPLATE = lazy(r"<[^<>]*>")
 _PARAMETERS = lazy(r"\((?!anonymous).*$")
-_NAMESPACES = lazy(r"(?:\(anonymous namespace\)|\w+)::(?=[\w(])")
+_NAMESPACES = lazy(r"(?:\(anonymous namespace\)|\b\w+)::(?=[\w(])")
 
 
 def short(name: str, most: int = 60) -> str:
