@@ -83,6 +83,8 @@ class Steps:
 
     def _begins_anew(self, loop: Loop) -> bool:
         """Whether each round makes an optimizer of its own: a fit of its own then, from another start or of another part."""
+        if self._takes_a_batch(loop):
+            return False
         steps = [part.func for part in within(loop) if isinstance(part, ast.Call) and last_name(part.func) == "step"]
         stepped = {dotted(method.value) for method in steps if isinstance(method, ast.Attribute)} - {""}
         made = [part for part in loop.body if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call) and part.value.args]
@@ -91,6 +93,13 @@ class Steps:
             for part in made
             for target in part.targets
         )
+
+    def _takes_a_batch(self, loop: Loop) -> bool:
+        """Whether each round takes the next of many batches: of a loader, by `next`, or as a part of data."""
+        if isinstance(loop, ast.While) or self._values.is_a(loop.iter, "loader"):
+            return True
+        is_cut = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") and len(loop.iter.args) == 3
+        return is_cut or any(isinstance(part, ast.Call) and last_name(part.func) == "next" for part in within(loop))
 
     def _goes_through(self, outer: Loop, inner: Loop) -> bool:
         """Whether each round of a loop goes through a loader, and trains on it: the round is an epoch, although it makes a step, too."""
