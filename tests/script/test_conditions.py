@@ -172,6 +172,7 @@ def test_what_a_function_keeps_is_made_once(asked: str, stored: str, shown: bool
         ("loss = (x * y).mean()", "torch.tensor(0.0, device=x.device)", False),
         ("loss = (x * y).mean()", "torch.tensor([self.first], device=x.device)", True),
         ("mean = (x * y).mean()", "torch.tensor(0.0, device=x.device)", True),
+        ("loss = torch.tensor(1.0, device=x.device)", "torch.tensor(0.0, device=x.device)", True),
     ],
 )
 def test_a_default_is_made_where_nothing_is_computed(other: str, default: str, shown: bool) -> None:
@@ -187,3 +188,20 @@ def test_a_default_is_made_where_nothing_is_computed(other: str, default: str, s
                 return loss
     """
     assert ("transfer.tensor-from-python" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(("other", "shown"), [("(x * y).mean()", False), ("torch.tensor(1.0).to(x.device)", True)])
+@pytest.mark.parametrize("default", ["torch.tensor(0.0).to(x.device)", "torch.zeros(1).cuda()"])
+def test_a_default_may_be_copied_to_a_device(other: str, default: str, shown: bool) -> None:
+    """Where both branches write a number, one of them is copied each time."""
+    text = f"""
+        import torch
+        class Loss(torch.nn.Module):
+            def forward(self, x, y):
+                if self.holds(y):
+                    loss = {other}
+                else:
+                    loss = {default}
+                return loss
+    """
+    assert ("transfer.tensor-made-on-cpu" in hits(text)) == shown

@@ -137,3 +137,56 @@ def test_a_round_with_an_optimizer_of_its_own_is_a_whole_fit(made: str, shown: b
                 found.append(loss.item())
     """
     assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("loop", "taken"),
+    [
+        ("for x, y in loader:", "pass"),
+        ("for i, (x, y) in enumerate(tqdm(loader)):", "pass"),
+        ("for i in range(10_000):", "x, y = next(batches)"),
+        ("for i in range(0, len(rows), 64):", "x, y = rows[i : i + 64], labels[i : i + 64]"),
+        ("while True:", "x, y = next(batches)"),
+    ],
+)
+@pytest.mark.parametrize("made", ["optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", "scheduler = StepLR(optimizer, 1)"])
+def test_a_round_of_a_batch_is_a_step_whatever_is_made_in_it(loop: str, taken: str, made: str) -> None:
+    """An optimizer that each batch makes anew is a mistake of its own, and no fit."""
+    text = f"""
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.optim.lr_scheduler import StepLR
+        def train(model, rows, labels, optimizer, batches):
+            loader = DataLoader(rows, num_workers=2)
+            {loop}
+                {taken}
+                {made}
+                loss = model(x.cuda(), y.cuda()).mean()
+                loss.backward()
+                optimizer.step()
+                scheduler.step()
+                found.append(loss.item())
+    """
+    assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(("leaves", "shown"), [("break", False), ("if len(found) == 100: break", True)])
+@pytest.mark.parametrize("step", ["loss.backward(); optimizer.step()", "pass"])
+def test_a_loop_that_ends_with_its_first_round_repeats_nothing(leaves: str, step: str, shown: bool) -> None:
+    """One batch an epoch, to look at or to try a program."""
+    text = f"""
+        import torch
+        from torch.utils.data import DataLoader
+        def run(model, rows, optimizer):
+            loader = DataLoader(rows, num_workers=2)
+            for epoch in range(90):
+                for x, y in loader:
+                    model(x.cuda(), y.cuda()).backward()
+                    optimizer.step()
+                for x, y in loader:
+                    loss = torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+                    {step}
+                    found.append(loss.item())
+                    {leaves}
+    """
+    assert ("sync.per-step" in hits(text)) == shown

@@ -74,6 +74,8 @@ class Loops(Evaluations):
     def _of_loop(self, loop: Loop, child: ast.AST, guarded: bool) -> Where | None:
         if (isinstance(loop, ast.For | ast.AsyncFor) and child in (loop.iter, loop.target)) or child in loop.orelse:
             return None
+        if isinstance(loop.body[-1], ast.Break):
+            return None  # it has one round
         if loop in self.steps:  # where an epoch is one step, on all data at once, what it says of itself costs little
             return Where("epoch" if self.is_whole(loop) else "step", guarded, loop)
         if loop in self.evaluations:
@@ -232,16 +234,22 @@ def _keeps_results(decorator: ast.expr) -> bool:
 
 def _is_default(choice: ast.If, child: ast.AST) -> bool:
     """``loss = torch.tensor(0.0)`` where there is nothing to compute, and the other branch computes it."""
-    value = child.value if isinstance(child, ast.Assign) else None
-    if not isinstance(value, ast.Call) or last_name(value.func) not in ("tensor", "zeros", "Tensor", "FloatTensor"):
-        return False
-    if not value.args or not all(isinstance(given, ast.Constant) for given in value.args):
+    if not isinstance(child, ast.Assign) or not _is_written_tensor(child.value):
         return False
     other = choice.orelse if child in choice.body else choice.body
-    names = {dotted(target) for target in child.targets} - {""} if isinstance(child, ast.Assign) else set()
+    names = {dotted(target) for target in child.targets} - {""}
     assigned = [part for statement in other for part in within(statement) if isinstance(part, ast.Assign)]
-    computed = [part for part in assigned if not isinstance(part.value, ast.Constant)]
+    computed = [part for part in assigned if not isinstance(part.value, ast.Constant) and not _is_written_tensor(part.value)]
     return any(dotted(target) in names for part in computed for target in part.targets)
+
+
+def _is_written_tensor(value: ast.expr) -> bool:
+    """``torch.zeros(1).to(device)``: a tensor of numbers or sizes that are written there."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda"):
+        value = value.func.value
+    if not isinstance(value, ast.Call) or last_name(value.func) not in ("tensor", "zeros", "Tensor", "FloatTensor"):
+        return False
+    return bool(value.args) and all(isinstance(given, ast.Constant) for given in value.args)
 
 
 def _is_alarm(asked: ast.If) -> bool:
