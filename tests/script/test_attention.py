@@ -9,7 +9,14 @@ from tests.script.scripts import hits
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("attend", True), ("_ref_attention", False), ("naive_attention", False), ("check_attention", False), ("prefer", True)],
+    [
+        ("attend", True),
+        ("_ref_attention", False),
+        ("naive_attention", False),
+        ("check_attention", False),
+        ("prefer", True),
+        ("attend_reference_points", True),
+    ],
 )
 def test_a_reference_is_written_by_hand_on_purpose(name: str, shown: bool) -> None:
     """A fast version is compared with it."""

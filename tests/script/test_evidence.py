@@ -473,3 +473,21 @@ def test_a_model_is_traced_to_be_exported(name: str, shown: bool) -> None:
             optimizer.step()
     """
     assert ("compile.torchscript" in sure(text)) == shown
+
+
+@pytest.mark.parametrize("name", ["check_accuracy", "sanity_check_of_labels"])
+def test_what_evaluates_is_no_check_by_its_name(name: str) -> None:
+    """It goes through a loader with a model."""
+    text = f"""
+        import torch
+        from torch.utils.data import DataLoader
+        loader = DataLoader(rows, num_workers=2)
+        def {name}(model):
+            model.eval()
+            right = 0
+            with torch.no_grad():
+                for x, y in loader:
+                    right += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()
+            return right
+    """
+    assert "sync.per-step" in sure(text)

@@ -141,3 +141,11 @@ def test_a_condition_that_autocast_exists_is_for_other_versions(asked: str, show
     """The newer name may not exist there."""
     text = f"import torch\ndef cast(use_amp):\n    if {asked}:\n        return torch.cuda.amp.autocast()\n"
     assert ("precision.amp-old-names" in hits(text)) == shown
+
+
+@pytest.mark.parametrize("goes", ["Trainer(accelerator='gpu').fit(model, loader)", "engine.train(model, loader)"])
+@pytest.mark.parametrize("looks", ["", "x, y = next(iter(loader))\nprint(len(loader))\n"])
+def test_a_look_at_the_first_batch_is_not_all_that_becomes_of_a_loader(looks: str, goes: str) -> None:
+    """Who is given the loader goes through all of it."""
+    text = f"{LOADER}from lightning import Trainer\nmodel = Net().cuda()\nloader = DataLoader(train_set, batch_size=8)\n{looks}{goes}\n"
+    assert "dataloader.inline" in hits(text)

@@ -12,7 +12,7 @@ from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
 
 _PRODUCTS = frozenset(("matmul", "bmm", "einsum"))
-_COMPARED = lazy(r"(?i)(test|check|verify)_\w+|(\w*_)?(ref|reference|naive|eager|slow)(_\w*)?")
+_COMPARED = lazy(r"(?i)(test|check|verify)_\w+|(\w*_)?(ref|reference(?!_(point|frame|image))|naive|eager|slow)(_\w*)?")
 """Functions that test, or are there to be compared with a fast one."""
 _TRIANGLES = frozenset(("tril", "triu", "generate_square_subsequent_mask"))
 _NOT_OVER_KEYS = ("0", "1", "-2", "-3")

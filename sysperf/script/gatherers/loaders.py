@@ -86,7 +86,10 @@ def _is_taken_once(file: File, made: ast.Call) -> bool:
     calls = [call for call in file.tree.of(ast.Call) if last_name(call.func) == "next" and call.args]
     begun = [(call, call.args[0]) for call in calls if isinstance(call.args[0], ast.Call) and last_name(call.args[0].func) == "iter"]
     taken = [call for call, new in begun if new.args and any(value.origin is made for value in file.values.of(new.args[0]))]
-    return bool(taken) and not any(file.loops.where(call).often or _is_repeated(file, call) for call in taken)
+    if not taken or any(file.loops.where(call).often or _is_repeated(file, call) for call in taken):
+        return False
+    others = (call for call in file.tree.of(ast.Call) if last_name(call.func) not in ("iter", "next", "len", "print"))
+    return not any(value.origin is made for call in others for given in arguments(call) for value in file.values.of(given))
 
 
 def _is_repeated(file: File, call: ast.Call) -> bool:

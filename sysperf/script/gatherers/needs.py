@@ -47,12 +47,19 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
     if (
         (raises and of not in ("loss", "parameter"))
-        or _CHECKS.fullmatch(file.function_name(node).rpartition(".")[2])
+        or _is_in_a_check(file, node)
         or _is_of_the_host(file, node)
         or _feeds_a_library(file, node)
     ):
         return None
     return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
+
+
+def _is_in_a_check(file: File, node: ast.expr) -> bool:
+    """Whether a function around a value looks whether something is as it must be; ``check_accuracy(model, loader)`` is an evaluation."""
+    loop = file.loops.where(node).loop
+    evaluates = loop in file.loops.evaluations and loop in file.tree.ancestors(node)
+    return bool(_CHECKS.fullmatch(file.function_name(node).rpartition(".")[2])) and not evaluates
 
 
 def _waits_anyway(file: File, node: ast.expr) -> bool:
