@@ -82,6 +82,38 @@ def test_an_unknown_error_is_not_said_beside_what_is_known_of_that_gpu() -> None
     assert unlisted("amdgpu: frobnication failed", log=(hung.format("83"),)) == [], "it may be that one's"
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "amdgpu 0000:83:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=3",
+        "nvidia_drm: unknown parameter 'fbdev' ignored",
+        "amdgpu: unknown parameter 'gtt_size' ignored",
+    ],
+)
+def test_an_unknown_error_of_nvidias_is_said_beside_what_is_not_of_its_gpus(beside: str) -> None:
+    """A hang of the Radeon beside it, or a parameter that nobody knows, explains no failure of NVIDIA's driver."""
+    assert "unknown" in [fault.kind for fault in read("host kernel: NVRM: GPU0 kfspFrob: Failed to frobulate", f"host kernel: {beside}")]
+
+
+def test_an_unknown_error_of_amds_is_said_beside_a_fault_of_nvidias() -> None:
+    unnamed = "[drm:amdgpu_frobnicate.cold] *ERROR* frobnication failed"
+    start = "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2168)"
+
+    assert len(unlisted(unnamed, log=(start,))) == 1
+    assert len(unlisted(NEW, log=("NVRM: NVIDIA: the probe routine failed; None of the NVIDIA devices were initialized.",))) == 1
+
+
+def test_a_log_of_more_kinds_than_anyone_reads_is_counted_and_quoted_in_short() -> None:
+    words = [f"{first}{second}{third}" for first in "ghijklmn" for second in "ghijklmn" for third in "ghijklmn"]
+    lines = [f"amdgpu 0000:03:00.0: amdgpu: \x1b[31m{word} failed" for word in words]
+
+    ((text, count),) = unlisted(*lines)
+
+    assert (count, text.count("failed")) == (len(lines), 3)
+    assert "\x1b" not in text
+    assert len(unlisted(*(line.replace("03:00", f"{number:02x}:00") for number, line in enumerate(lines[:256])))) == 256
+
+
 def test_without_the_level_a_line_must_call_itself_an_error() -> None:
     assert unlisted(NEW, errors=False) == []
     assert len(unlisted("[drm:amdgpu_frobnicate [amdgpu]] *ERROR* frobnication failed", errors=False)) == 1
@@ -111,6 +143,20 @@ def test_without_the_level_a_line_must_call_itself_an_error() -> None:
         "i915 0000:00:02.0: [drm] *ERROR* DMC firmware has wrong CSS header length (1097158924 bytes)",
         "i915 0000:00:02.0: [drm] *ERROR* TC cold unblock failed",
         "i915 0000:00:02.0: [drm] *ERROR* Unclaimed access detected prior to suspending",
+        "i915 0000:00:02.0: [drm] *ERROR* Timeout waiting for DDI BUF A to get active",
+        "i915 0000:00:02.0: [drm] *ERROR* Failed to probe lspcon",
+        "i915 0000:00:02.0: [drm] *ERROR* Failed to disable SAGV (-110)",
+        "i915 0000:00:02.0: [drm] *ERROR* DSI link not ready",
+        "i915 0000:00:02.0: [drm] *ERROR* Timed out waiting for ACT sent when disabling",
+        "i915 0000:00:02.0: [drm] *ERROR* DBuf power enable timeout!",
+        "i915 0000:00:02.0: [drm] *ERROR* PORT PLL B not locked",
+        "[drm:intel_power_well_enable [i915]] *ERROR* power well 2 timeout",
+        "xe 0000:00:02.0: [drm] *ERROR* Sending link address failed with -5",
+        "[drm:generic_reg_wait [amdgpu]] *ERROR* REG_WAIT timeout 1us * 100000 tries - mpc2_assert_idle_mpcc line:479",
+        "[drm:amdgpu_cs_ioctl [amdgpu]] *ERROR* Failed to process the buffer list -512!",
+        "amdgpu: [powerplay] VI should always have 2 performance levels",
+        "amdgpu: [powerplay] can't get the mac of 5",
+        "NVRM gpumgrGetSomeGpu: Failed to retrieve pGpu - Too early call!.",
         "xe 0000:03:00.0: [drm] *ERROR* GT1: GSC init failed with -110",
         "xe 0000:03:00.0: [drm] *ERROR* PCODE Mailbox failed: 1 Illegal Command",
         "amdxdna 0000:c7:00.1: [drm] *ERROR* amdxdna_drm_open: SVA bind device failed, ret -95",

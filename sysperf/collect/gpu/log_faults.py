@@ -38,6 +38,10 @@ BEFORE_START = ("reset", "boot", "firmware-file", "rom", "confidential", "vgpu",
 """Kinds whose lines name no GPU, or its number only, before the line that its start failed."""
 WRONG_MODULE = ("open-module", "closed-module")
 """Kinds whose line may name no GPU, and that explain each start that failed."""
+OF_NO_GPU = (UNKNOWN, "parameter", "library")
+"""Kinds of lines that tell nothing of a GPU."""
+OF_KERNEL = ("bus", "iommu", "lost")
+"""Kinds whose lines need not name the driver."""
 FALLEN, FIRMWARE, RECOVERY = 79, (119, 120), 154
 """Xids that say what the kinds `lost` and `firmware` say, and that the GPU needs a reset."""
 ALL = {
@@ -105,6 +109,8 @@ _ON_BUS = lazy(
 _HELD = lazy(_AT + rf"\b(?:vfio-pci|pci) ([0-9a-f]{{4}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7]): (.{{0,40}}?(?:{ALL['lost']}).{{0,120}})")
 """What the kernel says of a GPU that no driver of its own holds, and that it does not reach."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):|nvidia_drm\]{1,2} (?:\*ERROR\* )?) ?")
+_OTHERS = lazy(r"(?:amdgpu|kfd|gim|xe|i915|habanalabs|accel|Fence)(?![a-z])")
+"""How what is not NVIDIA's begins."""
 _STARS = lazy(r"\s?\*{3,80}")
 _OF_HOST = lazy(r"\[([0-9a-f]{1,4}):([0-9a-f]{1,2}):([0-9a-f]{1,2}):([0-7])\]\[")
 """How gim, AMD's driver of hosts of virtual GPUs, writes an address: ``[0:3d:0:0][PF]``."""
@@ -193,10 +199,21 @@ def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fa
     silent = {*gone, *(bus_id for bus_id, code in xids if code in FIRMWARE)}
     late = {*silent, *(bus_id for bus_id, code in xids if code == RECOVERY)}
     said: dict[str, Collection[str | None]] = {"firmware": silent, "lost": fallen, "interrupt": gone, "late": late}
-    told = {*(bus_id for bus_id, _ in xids), *(fault.bus_id for fault in faults if fault.kind != UNKNOWN)}
-    faults = tuple(fault for fault in faults if fault.kind != UNKNOWN or not (told & {fault.bus_id, None} or (told and not fault.bus_id)))
+    places = {bus_id for bus_id, _ in xids}
+    faults = tuple(fault for fault in faults if fault.kind != UNKNOWN or not _told(fault, faults, places))
     kept = [fault for fault in faults if not (where := said.get(fault.kind)) or not (fault.bus_id is None or fault.bus_id in where)]
     return tuple(fault for fault in kept if not any(_explains(cause, fault) for cause in kept))
+
+
+def _told(unknown: Fault, faults: tuple[Fault, ...], xids: Collection[str]) -> bool:
+    """Whether something else is said of this GPU, or of any where a line names none, that is no matter of another maker's driver."""
+    others = bool(_OTHERS.match(unknown.text))
+    said = [
+        fault for fault in faults if fault.kind not in OF_NO_GPU and (fault.kind in OF_KERNEL or bool(_OTHERS.match(fault.text)) == others)
+    ]
+    if unknown.bus_id:
+        return unknown.bus_id in xids or any(fault.bus_id in {unknown.bus_id, None} for fault in said)
+    return bool(said) or bool(xids and not others)
 
 
 def _placed(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
