@@ -190,3 +190,24 @@ def test_a_loop_that_ends_with_its_first_round_repeats_nothing(leaves: str, step
                     {leaves}
     """
     assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize("again", ["while True:", "for attempt in range(3):"])
+def test_what_is_tried_again_is_a_step_of_the_loop_around(again: str) -> None:
+    """A batch that failed is computed once more; each batch ends in a step all the same."""
+    text = f"""
+        import torch
+        from torch.utils.data import DataLoader
+        def run(model, rows, optimizer):
+            for x, y in DataLoader(rows, num_workers=2):
+                {again}
+                    try:
+                        loss = model(x.cuda(), y.cuda())
+                        loss.backward()
+                        optimizer.step()
+                    except RuntimeError:
+                        continue
+                    total += loss.item()
+                    break
+    """
+    assert "sync.per-step" in hits(text)

@@ -9,7 +9,7 @@ from sysperf.script.nodes import dotted, last_name
 from sysperf.script.semantics.conditions import Conditions, absent, missing, puts
 from sysperf.script.semantics.evaluations import Evaluations
 from sysperf.script.semantics.names import Names
-from sysperf.script.semantics.steps import CALLBACK_HOOKS, MAX_DEPTH, STEP_HOOKS
+from sysperf.script.semantics.steps import CALLBACK_HOOKS, MAX_DEPTH, STEP_HOOKS, has_one_round
 from sysperf.script.semantics.values import Values
 from sysperf.script.syntax import Function, Loop, Tree, within
 from sysperf.startup import lazy
@@ -74,8 +74,8 @@ class Loops(Evaluations):
     def _of_loop(self, loop: Loop, child: ast.AST, guarded: bool) -> Where | None:
         if (isinstance(loop, ast.For | ast.AsyncFor) and child in (loop.iter, loop.target)) or child in loop.orelse:
             return None
-        if isinstance(loop.body[-1], ast.Break):
-            return None  # it has one round
+        if has_one_round(loop):
+            return None
         if loop in self.steps:  # where an epoch is one step, on all data at once, what it says of itself costs little
             return Where("epoch" if self.is_whole(loop) else "step", guarded, loop)
         if loop in self.evaluations:

@@ -171,7 +171,7 @@ class Steps:
         for parent in self._tree.ancestors(node):
             self._training.add(parent)
             if isinstance(parent, ast.For | ast.AsyncFor | ast.While):
-                if self._over_few(parent):
+                if self._over_few(parent) or has_one_round(parent):
                     continue
                 self.steps.setdefault(parent, call)
                 return
@@ -271,6 +271,11 @@ class Steps:
             else [part for part in within(loop.test) if isinstance(part, ast.Name)]
         )
         return any(_EPOCH.fullmatch(dotted(counter)) for counter in counters)
+
+
+def has_one_round(loop: Loop) -> bool:
+    """Whether a loop ends with its first round: it looks at one batch, or tries again what failed."""
+    return isinstance(loop.body[-1], ast.Break)
 
 
 def _outside_loops(statement: ast.stmt) -> Iterator[ast.AST]:
