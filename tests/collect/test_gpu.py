@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sysperf.collect import driver, gpu
 from sysperf.collect.gpu import Gpu, answers, collect, device, kernel_log, links, locality, memory_errors, records, state, wires
@@ -18,6 +19,7 @@ from sysperf.collect.gpu.records import Device
 from sysperf.evaluate.rule_files import read_file
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
+from sysperf.model.record import Json
 from tests.conftest import Files, MakeMachine, captured, make_machine
 from tests.gpus import (
     A100_PCIE,
@@ -469,6 +471,28 @@ def test_clients_of_the_multi_process_service_are_listed_twice_and_told_apart(ma
 
     assert processes is not None
     assert sorted((process.pid, process.kind) for process in processes) == [(4242, "compute"), (4243, "mps")]
+
+
+def test_a_process_of_another_namespace_is_unknown_not_none(machine: MakeMachine) -> None:
+    """NVML gives it no number, and the GPU is not free."""
+    listed = {"DeviceGetComputeRunningProcesses_v3": [{"pid": 0, "usedGpuMemory": 2 * GIB}]}
+
+    assert only(server(machine, {**H100, **listed, "DeviceGetGraphicsRunningProcesses_v3": []})).processes is None
+
+
+def test_a_program_that_ends_between_two_looks_leaves_no_memory_of_nobody() -> None:
+    """Its memory was asked before, and the processes after it ended."""
+
+    class Later(answers.Answers):
+        def ask(self, name: str, *args: int | str, absent: Json = None) -> Json:
+            return absent if args or name != "DeviceGetMemoryInfo" else {"used": GIB // 4}
+
+    later = Later(make_machine(), 0)
+    free = Device(index=0, memory_used_bytes=9 * GIB, processes=())
+
+    assert device.settled(later, free).memory_used_bytes == GIB // 4
+    assert device.settled(later, structs.replace(free, memory_used_bytes=GIB // 8)).memory_used_bytes == GIB // 8, "and one that begins"
+    assert device.settled(later, structs.replace(free, processes=None)).memory_used_bytes == 9 * GIB
 
 
 def test_refused_processes_are_unknown_not_none(machine: MakeMachine) -> None:

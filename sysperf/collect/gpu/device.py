@@ -8,6 +8,8 @@ A GPU that lacks a feature answers "Not Supported". That is knowledge: no ECC, n
 leaves the fact unknown, with the reason.
 """
 
+from msgspec import structs
+
 from sysperf.collect.gpu.answers import Answers, bus_id_in, key, percent, truth
 from sysperf.collect.gpu.links import nvlink, pcie_link
 from sysperf.collect.gpu.locality import local_cpus, numa_node
@@ -58,7 +60,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
     divided, divided_next = (truth(number) for number in gpu.numbers("DeviceGetMigMode", absent=[0, 0]))
     virtualization = gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none")
     node = host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
-    return Device(
+    device = Device(
         index=index,
         bus_id=bus_id,
         name=name,
@@ -103,6 +105,15 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         troubles=gpu.troubles() if problem == "" else None if problem is None else (),
         lost=None if problem is None else problem != "",
     )
+    return settled(gpu, device)
+
+
+def settled(gpu: Answers, device: Device) -> Device:
+    """Take the lower of two looks at a GPU's memory where no process holds it: one may have begun, or ended, between the looks."""
+    if device.processes != () or not device.memory_used_bytes:
+        return device
+    again = key(_memory(gpu), "used")
+    return device if again is None else structs.replace(device, memory_used_bytes=min(device.memory_used_bytes, again))
 
 
 def _memory(gpu: Answers) -> Json:
@@ -201,8 +212,12 @@ def _thermal(gpu: Answers, fields: Json) -> Thermal:
 
 
 def _processes(gpu: Answers) -> tuple[Process, ...] | None:
-    """Each process once: a client of the multi-process service is listed as compute, too, and some of compute as graphics."""
+    """Each process once: a client of the multi-process service is listed as compute, too, and some of compute as graphics.
+
+    None where one is listed that has no number here: it is in another PID namespace.
+    """
     processes: dict[int, Process] = {}
+    hidden = False
     for kind, name in (("mps", "MPSCompute"), ("compute", "Compute"), ("graphics", "Graphics")):
         listed = gpu.ask(f"DeviceGet{name}RunningProcesses_v3", absent=None if kind == "compute" else [])
         if not isinstance(listed, list | tuple):
@@ -213,4 +228,5 @@ def _processes(gpu: Answers) -> tuple[Process, ...] | None:
             pid = key(process, "pid")
             if pid:
                 processes.setdefault(pid, Process(pid, key(process, "usedGpuMemory"), kind))
-    return tuple(processes.values())
+            hidden = hidden or pid == 0
+    return None if hidden and not processes else tuple(processes.values())
