@@ -3,7 +3,7 @@
 `parameters` it goes through the tensors of a model: weights, gradients, a copy of them.
 `layers`     it calls several layers, and none is given what another one made.
 `gradients`  it makes the gradients of one row at a time, in one graph.
-`apart`      no round needs anything of those before, but for sums and lists.
+`apart`      no round is seen to need anything of those before, but for sums and lists (`free_rounds`).
 `chain`      a round needs what one before has made.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from sysperf.script.cures import flows
+from sysperf.script.cures import flows, free_rounds
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
 from sysperf.script.nodes import root_of
@@ -23,10 +23,7 @@ MAX_FOLLOWED = 4
 MAX_NODES = 4_000
 _OF_PARAMETERS = lazy(r"\b(?:named_)?(?:parameters|buffers)\(|\bstate_dict\(|\bparam_groups\b|\.grad\b(?!\()")
 _LAYERS = lazy(r"\bModule(?:List|Dict)\(")
-_ADDS = frozenset(("append", "extend", "add", "add_", "update", "setdefault", "index_add_", "scatter_add_"))
-"""Methods by which rounds add to what is made of all of them."""
-_Made = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
-_Round = ast.For | ast.While | _Made
+_Round = ast.For | ast.While | free_rounds.Made
 
 
 def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str, ...]:
@@ -38,16 +35,18 @@ def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str,
     found += ["gradients"] if any(map(_makes_gradients, loops)) else []
     if all(isinstance(loop, ast.While) for loop in loops):
         return tuple(found)
-    needs = [_needs_rounds_before(source, loop) for loop in loops if not isinstance(loop, ast.While)]
-    return (*found, *(("chain",) if any(needs) else ("apart",) if None not in needs else ()))
+    counted = [loop for loop in loops if not isinstance(loop, ast.While)]
+    if any(_needs_rounds_before(source, loop) for loop in counted):
+        return (*found, "chain")
+    return (*found, "apart") if all(free_rounds.is_free(source, loop) for loop in counted) else tuple(found)
 
 
 def calls_layers(source: Depends, statement: ast.stmt) -> bool:
     """Whether a statement calls layers of a list one by one, each with what is there before the loop."""
     loop = source.loop_of(statement)
     found: list[_Round] = [loop] if isinstance(loop, ast.For) else []
-    found += [node for node in ast.walk(statement) if isinstance(node, _Made) and not hasattr(statement, "body")]
-    return any(_of_layers(source, one) and _needs_rounds_before(source, one) is not True for one in found)
+    found += [node for node in ast.walk(statement) if isinstance(node, free_rounds.Made) and not hasattr(statement, "body")]
+    return any(_of_layers(source, one) and not _needs_rounds_before(source, one) for one in found)
 
 
 def _loops(source: Depends, graph: flows.Flows, statement: ast.stmt) -> list[_Round]:
@@ -58,7 +57,7 @@ def _loops(source: Depends, graph: flows.Flows, statement: ast.stmt) -> list[_Ro
         found.append(loop)
         loop = source.loop_of(loop)
     if not found and not hasattr(statement, "body"):
-        found += [node for node in ast.walk(statement) if isinstance(node, _Made)][:1]
+        found += [node for node in ast.walk(statement) if isinstance(node, free_rounds.Made)][:1]
     return found
 
 
@@ -135,36 +134,17 @@ def _names(part: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
-def _needs_rounds_before(source: Depends, loop: _Round) -> bool | None:
-    """Whether a round reads a name or an element that one before may have given its value; sums and lists are made of all rounds.
-
-    None: it calls what may change something that was there before.
-    """
-    if isinstance(loop, _Made):
-        return True if any(isinstance(node, ast.NamedExpr) for node in ast.walk(loop)) else _unless_changed(source, loop)
+def _needs_rounds_before(source: Depends, loop: _Round) -> bool:
+    """Whether a round reads a name or an element that one before may have given its value; sums and lists are made of all rounds."""
+    if isinstance(loop, free_rounds.Made):
+        return any(isinstance(node, ast.NamedExpr) for node in ast.walk(loop))
     body = loop.body
     nodes = [node for part in body for node in ast.walk(part)]
     own = {name for target, _ in _heads(loop) for name in _names(target)}
     stores = [store for store in nodes if isinstance(store, ast.Subscript | ast.Attribute) and not _is_made_in_round(source, body, store)]
     if any(_reads_first(source, body, name) for name in _stored(nodes) - own):
         return True
-    return True if any(_is_read_elsewhere(source, nodes, store, own) for store in stores) else _unless_changed(source, loop)
-
-
-def _unless_changed(source: Depends, loop: _Round) -> bool | None:
-    """Whether nothing is called that may change what was there before the loop, but by adding to it: False, or None."""
-    names = {node.id: node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    before = [name for name in names.values() if not any(source.is_in(one.node, loop) for one in source.definitions(name))]
-    keys = [*(name.id for name in before), *(f".{node.attr}" for node in ast.walk(loop) if isinstance(node, ast.Attribute))]
-    changes = (node for key in keys for node in source.changed(key) if isinstance(node, ast.Call) and source.is_in(node, loop))
-    return None if any(called(node) not in _ADDS and not _is_of_round(source, loop, node) for node in changes) else False
-
-
-def _is_of_round(source: Depends, loop: _Round, call: ast.Call) -> bool:
-    """Whether a method is called of what the loop itself gives its name."""
-    root = root_of(call.func)
-    definitions = source.definitions(root) if isinstance(root, ast.Name) else ()
-    return bool(definitions) and all(source.is_in(one.node, loop) for one in definitions)
+    return any(_is_read_elsewhere(source, nodes, store, own) for store in stores)
 
 
 def _is_made_in_round(source: Depends, body: Sequence[ast.stmt], store: ast.Subscript | ast.Attribute) -> bool:
@@ -211,15 +191,7 @@ def _is_its_own(source: Depends, name: ast.Name) -> bool:
 
 def _is_folded(source: Depends, load: ast.Name, name: str) -> bool:
     """Whether a name is read only to add to it: `total = total + x`, `best = max(best, x)`, `if x > best: best = x`."""
-    statement = source.tree.statement_of(load)
-    if isinstance(statement, ast.If):
-        return isinstance(statement.test, ast.Compare) and any(name in _stored(ast.walk(part)) for part in statement.body)
-    if not isinstance(statement, ast.Assign) or not any(isinstance(target, ast.Name) and target.id == name for target in statement.targets):
-        return False
-    value = statement.value
-    if isinstance(value, ast.Call):
-        return called(value) in ("max", "min", "maximum", "minimum", "cat", "hstack", "vstack", "concatenate") and load in ast.walk(value)
-    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Mult) and load in (value.left, value.right)
+    return bool(free_rounds.fold(source, source.tree.statement_of(load), name))
 
 
 def _is_read_elsewhere(source: Depends, nodes: Iterable[ast.AST], store: ast.Subscript | ast.Attribute, own: set[str]) -> bool:
