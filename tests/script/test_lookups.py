@@ -11,6 +11,11 @@ import random, torch
 from collections import deque
 words = ["<pad>"] + [f"w{{n}}" for n in range(9999)]
 few = ["a", "b", "c"]
+letters, parts, pair = list("abc"), "a b c".split(), list((1, 2))
+numbers = [n for n in range(3)]
+small, three, ends = deque(maxlen=8), sorted({{1, 2, 3}}), list(range(3))
+boards = [torch.zeros(9) for _ in range(999)]
+cells = [[n] for n in range(999)]
 places = {{word: place for place, word in enumerate(words)}}
 stops = set(words[:99])
 seen = []
@@ -58,6 +63,17 @@ def test_what_goes_through_a_list(line: str) -> None:
         "return word in stops",
         "return word in few",
         "return word in ('a', 'b')",
+        "return word in letters",
+        "return word in parts",
+        "return word in pair",
+        "return word in numbers",
+        "return word in three",
+        "return word in ends",
+        "return word in boards",
+        "return word in cells",
+        "return small[place]",
+        "return random.sample(small, 2)",
+        "return map(lambda words: word in words, text)",
         "return word in text",
         "return text.index(word)",
         "return word in unknown",

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from sysperf.script.cures.definitions import Definitions, called
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import argument, root_of
 from sysperf.script.syntax import Function
 
 MAX_FOLLOWED = 4
@@ -15,6 +15,8 @@ FEW = 8
 _LISTS = frozenset(("list", "sorted", "split", "splitlines", "readlines", "tolist", "listdir"))
 Kind = Callable[[Definitions, ast.expr], bool]
 _Repeats = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+BLOCK = 64
+"""Elements of a deque that lie beside each other: the middle of one that holds no more is reached at once."""
 _TAKES = frozenset(("sample", "choice", "choices"))
 
 
@@ -70,7 +72,7 @@ def _is(source: Definitions, part: ast.expr, kind: Kind, depth: int = MAX_FOLLOW
 
 def _given(source: Definitions, part: ast.expr) -> Sequence[ast.expr]:
     """What a name or an attribute of the object is given in this file; nothing where somebody else may give it a value, too."""
-    if isinstance(part, ast.Name):
+    if isinstance(part, ast.Name) and not _is_of_lambda(source, part):
         found = [_argument(source, one.node) if isinstance(one.node, ast.arg) else [one.value] for one in source.definitions(part)]
         if any(not isinstance(one.node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.arg) for one in source.definitions(part)):
             return []
@@ -85,6 +87,12 @@ def _given(source: Definitions, part: ast.expr) -> Sequence[ast.expr]:
     values = [one.value if isinstance(one, ast.AnnAssign) else None for one in statements if isinstance(one, ast.AnnAssign)]
     found_values = [value for value in (*pairs, *values) if value is not None]
     return found_values if len(found_values) == len(stores) else []
+
+
+def _is_of_lambda(source: Definitions, name: ast.Name) -> bool:
+    """Whether a name is what a lambda is given, of which nobody knows."""
+    makers = (parent.args for parent in source.tree.ancestors(name) if isinstance(parent, ast.Lambda))
+    return any(one.arg == name.id for given in makers for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
 
 
 def _argument(source: Definitions, argument: ast.arg) -> Sequence[ast.expr | None]:
@@ -110,7 +118,41 @@ def _is_list(source: Definitions, part: ast.expr) -> bool:
         )
     if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add | ast.Mult):
         return any(_is(source, side, _is_list, 1) or isinstance(side, ast.ListComp) for side in (part.left, part.right))
-    return isinstance(part, ast.ListComp) or (isinstance(part, ast.Call) and called(part) in _LISTS)
+    if isinstance(part, ast.ListComp) and _is_of_arrays(source, part.elt):
+        return False
+    return (isinstance(part, ast.ListComp) or (isinstance(part, ast.Call) and called(part) in _LISTS)) and not _is_few(part)
+
+
+def _is_of_arrays(source: Definitions, element: ast.expr) -> bool:
+    """Whether elements are arrays or lists, which no set and no dictionary finds."""
+    root = root_of(element.func) if isinstance(element, ast.Call) else None
+    is_array = isinstance(root, ast.Name) and root.id in source.modules
+    return is_array or isinstance(element, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
+def _is_few(part: ast.expr) -> bool:  # noqa: PLR0911 - one answer for each kind of expression
+    """Whether something written down has so few elements that a search is as quick as a dictionary."""
+    if isinstance(part, ast.Constant):
+        return isinstance(part.value, str) and len(part.value) <= FEW
+    if isinstance(part, ast.List | ast.Tuple | ast.Set):
+        return len(part.elts) <= FEW and not any(isinstance(one, ast.Starred) for one in part.elts)
+    if isinstance(part, ast.ListComp):
+        return len(part.generators) == 1 and _is_few(part.generators[0].iter)
+    if not isinstance(part, ast.Call):
+        return False
+    if called(part) == "range":
+        ends = [one.value for one in part.args if isinstance(one, ast.Constant) and isinstance(one.value, int)]
+        return len(ends) == len(part.args) and len(range(*ends)) <= FEW
+    if called(part) in ("split", "splitlines") and isinstance(part.func, ast.Attribute):
+        text = part.func.value.value if isinstance(part.func.value, ast.Constant) else None
+        return isinstance(text, str) and len(text.split(_separator(part))) <= FEW
+    return called(part) in ("list", "sorted", "tuple", "set") and len(part.args) == 1 and _is_few(part.args[0])
+
+
+def _separator(call: ast.Call) -> str | None:
+    """What a text is split at."""
+    given = call.args[0] if call.args else None
+    return (given.value or None) if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
 
 
 def _is_filled(source: Definitions, made: ast.List) -> bool:
@@ -126,4 +168,7 @@ def _is_filled(source: Definitions, made: ast.List) -> bool:
 
 
 def _is_deque(_: Definitions, part: ast.expr) -> bool:
-    return isinstance(part, ast.Call) and called(part) == "deque"
+    if not isinstance(part, ast.Call) or called(part) != "deque":
+        return False
+    size = argument(part, "maxlen", 1)
+    return not (isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value <= BLOCK)
