@@ -7,11 +7,17 @@ import pytest
 from sysperf.script import cures
 
 TEXT = """\
-import json, random, re, time, numpy as np, torch, elsewhere
+import json, math, os, random, re, time, numpy as np, torch, elsewhere
 from datetime import datetime
 from torch.utils.data import Dataset
 table = {{"a": 1}}
 WORD = re.compile(r"[a-z]+")
+def clock(): return time.monotonic()
+def coin(): return hash(object()) % 2
+def counted(text, memo=[0]):
+    memo[0] += 1
+    return [one for one in text[memo[0]:]]
+def later(): return datetime.now()
 class Rows(Dataset):
     def __init__(self, texts, transform=None):
         self.texts, self.transform, self.epoch, self.seen = texts, transform, 0, []
@@ -76,7 +82,38 @@ def test_what_is_made_of_what_is_stored(line: str) -> None:
         "row = text",
         "row = self.count(text)",
         "row = torch.from_numpy(self.texts[i]).float().div(255)",
+        "row = [one * clock() for one in text]",
+        "row = [one for one in text if coin()]",
+        "row = counted(text)",
+        "row = [later() for one in text]",
+        "row = [id(self) for one in text]",
+        "row = [one + torch.utils.data.get_worker_info().id for one in text]",
+        "row = [one + torch.initial_seed() for one in text]",
+        "row = [one for one in self.texts[self.order[i]]]",
+        "row = [random.getrandbits(1) for one in text]",
+        "row = [one for one in text if self.rng.integers(2)]",
+        "row = [getattr(random, 'random')() for one in text]",
     ],
 )
 def test_what_chance_an_epoch_or_a_file_has_a_part_in(line: str) -> None:
+    assert cure(line) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "row = torch.zeros(1000, 1000) + torch.tensor([float(one) for one in text])",
+        "row = [[a * b for a in text] for b in text]",
+        "row = torch.eye(50000)[[int(one) for one in text]]",
+        "row = [a + b for a in text for b in text]",
+        "row = np.array([[one] * 4096 for one in text])",
+        "row = torch.nn.functional.pad(torch.tensor([one for one in text]), (0, 99999))",
+        "row = [one for one in text] * 1000",
+        "row = [math.sin(one * t) for one in text for t in range(4096)]",
+        "row = [np.zeros(4096) for _ in text]",
+        "row = [np.outer(one, one) for one in text]",
+    ],
+)
+def test_what_is_far_more_than_what_is_stored(line: str) -> None:
+    """All samples of it may be more than memory holds."""
     assert cure(line) == ""

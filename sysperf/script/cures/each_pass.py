@@ -25,6 +25,12 @@ _OF_TEXTS = lazy(
 """Methods of texts, patterns and lists: what is put into a list of the data set itself is seen where the list is read."""
 _READS = lazy(r"^(?:open|load|load_\w+|read\w*|recv|input|urlopen|stat|exists|fromfile|memmap|imread)$")
 """What reads files: how large all of it is nobody sees."""
+_OF_PROCESS = lazy(r"^(?:id|hash|object|next|iter|getattr|globals|locals|vars|monotonic|token_\w+|randbelow|get_worker_info)$|seed")
+"""What is another one in each process, or each time."""
+_ENLARGES = lazy(
+    r"^(?:zeros|ones|full|empty|eye|outer|meshgrid|pad|tile|repeat\w*|expand\w*|broadcast_to|one_hot|arange|linspace|product|combinations)"
+)
+"""What makes more of a sample than is stored of it: all samples of it may be more than memory holds."""
 _DATES = frozenset(("datetime", "date", "timedelta", "calendar", "dateutil"))
 
 
@@ -68,6 +74,8 @@ class _Same:
     def _is(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Call):
             return self._call(node)
+        if _is_product(node):
+            return False
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Name):
@@ -76,8 +84,10 @@ class _Same:
 
     def _call(self, call: ast.Call) -> bool:
         name, root = called(call), root_of(call.func)
+        if _OF_PROCESS.search(name) or _ENLARGES.match(name):
+            return False
         if name in self._named:
-            return all(self.of(part) for function in self._named[name] for part in function.body)
+            return all(map(self._is_same_function, self._named[name]))
         if (RANDOM.search(name) and name not in _OF_TIMES) or _READS.match(name):
             return False
         if isinstance(call.func, ast.Name):
@@ -87,10 +97,18 @@ class _Same:
             return root.id in self.source.modules or (root.id in _DATES and is_known)
         return is_known
 
+    def _is_same_function(self, function: Function) -> bool:
+        """Whether a function computes the same each time; one whose parameter is a list by default may keep something there."""
+        keeps = any(isinstance(one, ast.List | ast.Dict | ast.Set | ast.Call) for one in function.args.defaults)
+        return not keeps and all(self.of(part) for part in function.body)
+
     def _attribute(self, part: ast.Attribute) -> bool:
         """An attribute of the data set that only its constructor gives a value."""
         if isinstance(part.ctx, ast.Store):
             return False
+        is_own = isinstance(part.value, ast.Name) and part.value.id == "self"
+        if is_own and not (self.source.changed(f".{part.attr}") or part.attr in self._named or part.attr in self.source.names):
+            return False  # it is given its value by another file
         makers = [self.source.tree.function_of(node) for node in self._changes(f".{part.attr}")]
         return all(maker is not None and maker.name in MAKERS for maker in makers)
 
@@ -120,3 +138,16 @@ class _Same:
             return True
         calls = self.source.calls.get(function.name, ())
         return bool(calls) and all(self.of(part) for call in calls for part in (*call.args, *(word.value for word in call.keywords)))
+
+
+def _is_product(node: ast.AST) -> bool:
+    """Whether each of several is put together with each, or a list is repeated: it may be far more than what is stored."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Mult) and any(isinstance(side, ast.List | ast.ListComp) for side in (node.left, node.right))
+    if not isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        return False
+    given = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
+    element = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    inner = [part.iter for one in element for made in ast.walk(one) for part in getattr(made, "generators", ())]
+    inner += [part.iter for part in node.generators[1:]]
+    return any(given.isdisjoint(one.id for one in ast.walk(part) if isinstance(one, ast.Name)) for part in inner)
