@@ -659,6 +659,20 @@ def test_the_rank_that_is_waited_for_is_named() -> None:
     assert [subject.text for subject in subjects(verdict.causes[0])] == ["rank 1 (pid 2)"]
 
 
+@pytest.mark.parametrize(("openmp", "causes"), [(0.68, ["threads.team-beside-others"]), (0.1, ["optimizer.unfused"])])
+def test_an_optimizer_whose_team_waits_for_a_cpu_is_none_of_many_operators(openmp: float, causes: list[str]) -> None:
+    """Each of its operators waits for the thread whose CPU others have; where no team waits, it is said."""
+    stacks = Stacks(samples=300, forward=0.2, backward=0.4, optimizer=0.36, unfused=0.35)
+    threads = {"team": 2, "waited_share": 0.8}
+    asked = program(stacks=stacks, native=Native(samples=70, openmp=openmp, torch=0.3, math=0.25), threads=threads)
+    machine = Machine(cpus=2, others_cpus=1.4, torch_cpus=0.2, others_ready=1.0, others_steady=1.0)
+
+    found = judged(asked, machine=machine)
+
+    assert [cause.rule for cause in found.causes if cause.rule not in diagnose_verdict.OTHERS_DOING] == causes
+    assert ("optimizer.unfused" in {cause.rule for cause in found.dropped}) == ("optimizer.unfused" not in causes)
+
+
 def test_throttling_explains_waiting_threads() -> None:
     """The quota is the cause, the number of threads its consequence."""
     verdict = judged(program(threads={"team": 8, "waited_share": 0.6}, throttled=0.7, quota=2.0))
