@@ -193,6 +193,7 @@ def test_a_name_that_is_not_the_functions_own_is_needed(text: str, line: int) ->
         "self.socket.write(key)",
         "trial.report(key)",
         "tune.report(key=key)",
+        "report(key=key)",
         "train.report(key)",
     ],
 )

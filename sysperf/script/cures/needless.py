@@ -23,7 +23,7 @@ _REPORTS = lazy(
     r"|record\w*|report\w*|track\w*)$"
 )
 _STORES = lazy(
-    r"buffer|memory|replay|rollout|storage|bank|queue|pool|sock|pipe|conn|trial|\btune\.|\bsession\.|^train\.report|transition|experience"
+    r"buffer|memory|replay|rollout|storage|bank|queue|pool|sock|pipe|conn|trial|\btune\.|\bsession\.|^(?:train\.)?report$|transition|experience"
 )
 """Names of what keeps what it is given for training, or hands it on: `replay.record()` is no report."""
 _KEEPS = frozenset(("append", "extend", "appendleft", "add"))
