@@ -318,7 +318,7 @@ class Stacks(Record, kw_only=True):
         tuple[str, ...],
         fact(
             "how the loop of the program that takes most works: pieces, where it is most of that statement; parameters, layers, gradients,"
-            " apart, chain (script/cures/rounds)"
+            " chain (script/cures/rounds)"
         ),
     ] = ()  # fmt: skip
     configuring: Annotated[

@@ -178,7 +178,7 @@ def test_how_a_loop_works_is_asked_of_its_largest_line() -> None:
     source = "for a in steps:\n    y = model(a)\n    for t in tables:\n        t.mul_(2)\n    y.backward()\n"
     frames = [(at("<module>", 4),)] * 2 + [(CALL, at("<module>", 2)), (BACKWARD, at("<module>", 5))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
-    loop = ("apart",)
+    loop = ("chain",)
 
     described = stacks.describe(
         taken, RULES, lambda one: source.splitlines()[(one.line or 1) - 1].strip(), loop_of=lambda one: range(3, 5) if (one.line or 0) in (3, 4) else range(1, 6),
@@ -492,7 +492,7 @@ def test_a_loop_of_which_a_loss_is_made_is_asked_how_it_works() -> None:
     """It may be the model, and is no loop over pieces; of a loop in Python the cure is the same."""
     source = "def mine(a):\n    for b in a:\n        c = sorted(b)\n\nx = mine(model(y))\nloss.backward()\n"
     frames = (at("mine", 3), at("<module>", 5))
-    tells = Tells(lambda one: "loss" if one.line == 5 else "", loop=lambda one: ("apart",) if one.line == 3 else ())
+    tells = Tells(lambda one: "loss" if one.line == 5 else "", loop=lambda one: ("chain",) if one.line == 3 else ())
     stack = [frames, frames, (CALL, at("<module>", 5)), (BACKWARD, at("<module>", 6))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", one, 10) for one in stack))
 
@@ -502,7 +502,7 @@ def test_a_loop_of_which_a_loss_is_made_is_asked_how_it_works() -> None:
     )  # fmt: skip
 
     assert described is not None
-    assert (described.cure, described.loop) == ("loss", ("apart",))
+    assert (described.cure, described.loop) == ("loss", ("chain",))
 
 
 def test_a_loop_through_the_tensors_of_a_model_is_one_in_the_step() -> None:
@@ -513,8 +513,8 @@ def test_a_loop_through_the_tensors_of_a_model_is_one_in_the_step() -> None:
 
     described = stacks.describe(
         taken, RULES, lambda one: source[one.line - 1] if one.line is not None and one.line < 4 else "",
-        loop_of=lambda one: range(2, 4) if one.line == 3 else range(0), tells=Tells(loop=lambda _: ("parameters", "apart")),
+        loop_of=lambda one: range(2, 4) if one.line == 3 else range(0), tells=Tells(loop=lambda _: ("parameters", "chain")),
     )  # fmt: skip
 
     assert described is not None
-    assert (round(described.looping, 2), described.loop) == (0.33, ("pieces", "parameters", "apart"))
+    assert (round(described.looping, 2), described.loop) == (0.33, ("pieces", "parameters", "chain"))

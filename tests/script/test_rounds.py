@@ -67,8 +67,8 @@ def layers(body: str, line: str) -> str:
         "for row in rows:\n    if row.sum() > 0:\n        sign = 1\n    else:\n        sign = -1\n    kept.append(sign * row)",
     ],
 )
-def test_rounds_that_need_nothing_of_each_other(body: str) -> None:
-    assert ways(body) == ("apart",)
+def test_rounds_of_which_none_is_seen_to_need_another(body: str) -> None:
+    assert ways(body) == ()
 
 
 @pytest.mark.parametrize(
@@ -84,23 +84,12 @@ def test_rounds_that_need_nothing_of_each_other(body: str) -> None:
         "for row in rows:\n    mean.rate = mean.rate + row",
         "for row in rows:\n    for a, b in enumerate(boxes):\n        best = a\n    kept.append(best)",
         "for row in rows:\n    kept.append(state := state + row)",
+        "for row in rows:\n    best = max(best * 0.9, row.sum())",
+        "for row in rows:\n    if row.sum() > best:\n        best = best * 0.5 + row.sum()",
     ],
 )
 def test_rounds_that_need_the_one_before(body: str) -> None:
     assert ways(body) == ("chain",)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "for row in rows:\n    kept.append(game.play(row))",
-        "for row in rows:\n    heap.push(row)\n    kept.append(heap.pop())",
-        "kept = [game.play(row) for row in rows]",
-        "for row in rows:\n    move(table, row)",
-    ],
-)
-def test_rounds_that_may_change_what_the_next_one_finds(body: str) -> None:
-    assert ways(body) == ()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +102,7 @@ def test_rounds_that_may_change_what_the_next_one_finds(body: str) -> None:
     ],
 )
 def test_what_goes_through_the_tensors_of_a_model(body: str) -> None:
-    assert ways(body) == ("parameters", "apart")
+    assert ways(body) == ("parameters",)
 
 
 def test_gradients_of_one_row_at_a_time() -> None:

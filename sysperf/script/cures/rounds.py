@@ -3,8 +3,7 @@
 `parameters` it goes through the tensors of a model: weights, gradients, a copy of them.
 `layers`     it calls several layers, and none is given what another one made.
 `gradients`  it makes the gradients of one row at a time, in one graph.
-`apart`      no round is seen to need anything of those before, but for sums and lists (`free_rounds`).
-`chain`      a round needs what one before has made.
+`chain`      a round needs what one before has made. That none does is never proven: what is called may keep anything.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from sysperf.script.cures import flows, free_rounds
+from sysperf.script.cures import flows
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
 from sysperf.script.nodes import root_of
@@ -23,7 +22,9 @@ MAX_FOLLOWED = 4
 MAX_NODES = 4_000
 _OF_PARAMETERS = lazy(r"\b(?:named_)?(?:parameters|buffers)\(|\bstate_dict\(|\bparam_groups\b|\.grad\b(?!\()")
 _LAYERS = lazy(r"\bModule(?:List|Dict)\(")
-_Round = ast.For | ast.While | free_rounds.Made
+_Made = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
+_Round = ast.For | ast.While | _Made
+_FOLDED = frozenset(("max", "min", "maximum", "minimum", "cat", "hstack", "vstack", "concatenate"))
 
 
 def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str, ...]:
@@ -36,16 +37,14 @@ def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str,
     if all(isinstance(loop, ast.While) for loop in loops):
         return tuple(found)
     counted = [loop for loop in loops if not isinstance(loop, ast.While)]
-    if any(_needs_rounds_before(source, loop) for loop in counted):
-        return (*found, "chain")
-    return (*found, "apart") if all(free_rounds.is_free(source, loop) for loop in counted) else tuple(found)
+    return (*found, "chain") if any(_needs_rounds_before(source, loop) for loop in counted) else tuple(found)
 
 
 def calls_layers(source: Depends, statement: ast.stmt) -> bool:
     """Whether a statement calls layers of a list one by one, each with what is there before the loop."""
     loop = source.loop_of(statement)
     found: list[_Round] = [loop] if isinstance(loop, ast.For) else []
-    found += [node for node in ast.walk(statement) if isinstance(node, free_rounds.Made) and not hasattr(statement, "body")]
+    found += [node for node in ast.walk(statement) if isinstance(node, _Made) and not hasattr(statement, "body")]
     return any(_of_layers(source, one) and not _needs_rounds_before(source, one) for one in found)
 
 
@@ -57,7 +56,7 @@ def _loops(source: Depends, graph: flows.Flows, statement: ast.stmt) -> list[_Ro
         found.append(loop)
         loop = source.loop_of(loop)
     if not found and not hasattr(statement, "body"):
-        found += [node for node in ast.walk(statement) if isinstance(node, free_rounds.Made)][:1]
+        found += [node for node in ast.walk(statement) if isinstance(node, _Made)][:1]
     return found
 
 
@@ -136,7 +135,7 @@ def _names(part: ast.AST) -> set[str]:
 
 def _needs_rounds_before(source: Depends, loop: _Round) -> bool:
     """Whether a round reads a name or an element that one before may have given its value; sums and lists are made of all rounds."""
-    if isinstance(loop, free_rounds.Made):
+    if isinstance(loop, _Made):
         return any(isinstance(node, ast.NamedExpr) for node in ast.walk(loop))
     body = loop.body
     nodes = [node for part in body for node in ast.walk(part)]
@@ -191,7 +190,42 @@ def _is_its_own(source: Depends, name: ast.Name) -> bool:
 
 def _is_folded(source: Depends, load: ast.Name, name: str) -> bool:
     """Whether a name is read only to add to it: `total = total + x`, `best = max(best, x)`, `if x > best: best = x`."""
-    return bool(free_rounds.fold(source, source.tree.statement_of(load), name))
+    statement = source.tree.statement_of(load)
+    if isinstance(statement, ast.If):
+        return _keeps_best(statement, name)
+    if isinstance(statement, ast.AugAssign):
+        return name not in _names(statement.value)
+    return isinstance(statement, ast.Assign) and _adds_to(source, statement, name)
+
+
+def _adds_to(source: Depends, statement: ast.Assign, name: str) -> bool:
+    """Whether a name is given itself and more: a decay of it within `max()` or `cat()` is no sum."""
+    parent, value = source.tree.parents.get(statement), statement.value
+    if isinstance(parent, ast.If) and _keeps_best(parent, name):
+        return True
+    if isinstance(value, ast.Call) and called(value) in _FOLDED:
+        given = [one for part in value.args for one in (part.elts if isinstance(part, ast.List | ast.Tuple) else [part])]
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Mult):
+        given = [value.left, value.right]
+    else:
+        return False
+    others = [one for one in given if not (isinstance(one, ast.Name) and one.id == name)]
+    is_target = any(isinstance(target, ast.Name) and target.id == name for target in statement.targets)
+    return is_target and len(others) == len(given) - 1 and not any(name in _names(one) for one in others)
+
+
+def _keeps_best(statement: ast.If, name: str) -> bool:
+    """Whether it is `if x > best: best = x`; what else stands there is done for it alone."""
+    test = statement.test
+    given = [part for part in statement.body if isinstance(part, ast.Assign)]
+    if not isinstance(test, ast.Compare) or statement.orelse or len(given) != len(statement.body):
+        return False
+    others = [side for side in (test.left, *test.comparators) if not (isinstance(side, ast.Name) and side.id == name)]
+    if len(others) != 1 or len(test.comparators) != 1 or any(name in _names(part) for part in (others[0], *(one.value for one in given))):
+        return False
+    targets = [target for part in given for target in part.targets]
+    is_kept = sum(isinstance(target, ast.Name) and target.id == name for target in targets) == 1
+    return is_kept and all(isinstance(target, ast.Name) for target in targets)
 
 
 def _is_read_elsewhere(source: Depends, nodes: Iterable[ast.AST], store: ast.Subscript | ast.Attribute, own: set[str]) -> bool:
