@@ -69,9 +69,10 @@ def held(rank: Rank) -> dict[str, float]:
 
 
 def rival_of(rank: Rank, alone: str) -> str:
-    """The verdict whose cause gains clearly more than what runs alone by replays; empty where none does."""
-    gains = held(rank)
-    rival = max((word for word in gains if word not in ALONE), key=gains.__getitem__, default="")
+    """The verdict whose cause gains clearly more than what runs alone by replays, and costs enough by itself; empty where none does."""
+    gains, costs = held(rank), of_device(rank)
+    rivals = (word for word in gains if word not in ALONE and costs[word] >= MIN_EXPOSED_PCT)
+    rival = max(rivals, key=gains.__getitem__, default="")
     is_more = alone in ALONE and alone in gains and rival and gains[rival] >= max(MIN_EXPOSED_PCT, CLEARLY_MORE * gains[alone])
     return rival if is_more else ""
 
