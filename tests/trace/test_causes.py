@@ -15,8 +15,10 @@ from sysperf.model.finding import Gain
 from sysperf.report.profiling.analysis import render
 from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
+from sysperf.trace.accounting.causes import rival_of
 from sysperf.trace.accounting.job_verdict import of_job
-from sysperf.trace.facts import Rank, Skew, Trace
+from sysperf.trace.device_facts import Figures
+from sysperf.trace.facts import Held, Rank, Replay, Skew, Trace
 from sysperf.trace.host_facts import Cpu, Hole
 from sysperf.trace.rank_summary import Entry, RankSummary
 from sysperf.trace.ranks import compare
@@ -219,6 +221,21 @@ def test_collectives_that_run_alone_bound_a_program_only_beside_a_faster_host(
     assert rank.verdict == verdict
     assert (held["comm-bound"] > 35) == (verdict == "comm-bound")
     assert ("without that a replay gains up to" in rank.why) == (verdict in ("host-bound", "input-bound"))
+
+
+@pytest.mark.parametrize(("starved_pct", "rival"), [(13, ""), (20, "host-bound")])
+def test_a_host_that_costs_too_little_takes_no_verdict_from_collectives(starved_pct: float, rival: str) -> None:
+    """However much a replay gains without it: of a file of one rank, it does not tell how long the others let it wait."""
+    held = (Held(verdict="comm-bound", gain=4), Held(verdict="host-bound", gain=26))
+    rank = Rank(
+        file="a.json",
+        form="kineto",
+        replay=Replay(held=held),
+        figures=Figures(nccl_exposed_pct=20, host_starved_pct=starved_pct),
+        has_device=True,
+    )
+
+    assert rival_of(rank, "comm-bound") == rival
 
 
 @pytest.mark.parametrize(("think_us", "verdict"), [(5, "comm-bound"), (100, "comm-bound"), (150, "compute-bound"), (200, "host-bound")])
