@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sysperf.collect.gpu import log_faults
+from sysperf.collect.gpu import log_faults, unknown_lines
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.log_faults import Fault
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
@@ -931,3 +931,17 @@ def test_what_stands_in_logs_of_sound_machines_is_not_unknown(line: str) -> None
 )
 def test_a_gpu_of_a_jetson_that_does_not_start_is_told(line: str) -> None:
     assert [fault.kind for fault in read(f"orin kernel: {line}")] == ["soc-start"]
+
+
+def test_each_kind_of_unknown_line_is_asked_once_and_only_so_many_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask takes half a millisecond; a log may hold a million lines, each of another kind."""
+    asked: list[str] = []
+    monkeypatch.setattr(unknown_lines, "read_fault", lambda line, _: asked.append(line))
+    letters = "ghijklmnopqrstuvw"
+    words = [first + second for first in letters for second in letters]
+    lines = [f"2026-11-20T11:00:00 amdgpu 0000:83:00.0: amdgpu: failed to zz{word}" for word in words for _ in range(2)]
+
+    (fault,) = unknown_lines.unknown("", "\n".join(lines))
+
+    assert len(words) > unknown_lines.MAX_KINDS == len(asked) == len(set(asked))
+    assert fault.count == len(lines)

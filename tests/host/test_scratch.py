@@ -85,3 +85,14 @@ def test_a_place_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
     sweep("verify", str(tmp_path / "absent"))
     with pytest.raises(FileNotFoundError):
         Scratch("verify", str(tmp_path / "absent"))
+
+
+def test_a_folder_may_be_removed_twice(tmp_path: Path) -> None:
+    """By its owner, and by `with` around it."""
+    with Scratch("verify", str(tmp_path)) as ours, open(f"{ours}/steps", "w") as steps:
+        steps.write("1")
+    scratch = Scratch("verify", str(tmp_path))
+    scratch.cleanup()
+    scratch.cleanup()
+
+    assert os.listdir(tmp_path) == []
