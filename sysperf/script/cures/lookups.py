@@ -12,6 +12,7 @@ from sysperf.script.syntax import Function
 MAX_FOLLOWED = 4
 FEW = 8
 """Elements of a list that is written down, up to which a search is as quick as a dictionary."""
+_MAKERS = frozenset(("list", "sorted", "range", "tuple", "set"))
 _LISTS = frozenset(("list", "sorted", "split", "splitlines", "readlines", "tolist", "listdir"))
 Kind = Callable[[Definitions, ast.expr], bool]
 _Repeats = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -113,14 +114,13 @@ def _argument(source: Definitions, argument: ast.arg) -> Sequence[ast.expr | Non
 
 def _is_list(source: Definitions, part: ast.expr) -> bool:
     if isinstance(part, ast.List):
-        return (
-            len(part.elts) > FEW or any(isinstance(one, ast.Starred) for one in part.elts) or (not part.elts and _is_filled(source, part))
-        )
+        return len(part.elts) > FEW or any(isinstance(one, ast.Starred) for one in part.elts) or _is_filled(source, part)
     if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add | ast.Mult):
         return any(_is(source, side, _is_list, 1) or isinstance(side, ast.ListComp) for side in (part.left, part.right))
     if isinstance(part, ast.ListComp) and _is_of_arrays(source, part.elt):
         return False
-    return (isinstance(part, ast.ListComp) or (isinstance(part, ast.Call) and called(part) in _LISTS)) and not _is_few(part)
+    is_made = isinstance(part, ast.ListComp) or (isinstance(part, ast.Call) and called(part) in _LISTS)
+    return is_made and not _is_written_down(part)
 
 
 def _is_of_arrays(source: Definitions, element: ast.expr) -> bool:
@@ -130,33 +130,14 @@ def _is_of_arrays(source: Definitions, element: ast.expr) -> bool:
     return is_array or isinstance(element, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
 
 
-def _is_few(part: ast.expr) -> bool:  # noqa: PLR0911 - one answer for each kind of expression
-    """Whether something written down has so few elements that a search is as quick as a dictionary."""
-    if isinstance(part, ast.Constant):
-        return isinstance(part.value, str) and len(part.value) <= FEW
-    if isinstance(part, ast.List | ast.Tuple | ast.Set):
-        return len(part.elts) <= FEW and not any(isinstance(one, ast.Starred) for one in part.elts)
-    if isinstance(part, ast.ListComp):
-        return len(part.generators) == 1 and _is_few(part.generators[0].iter)
-    if not isinstance(part, ast.Call):
-        return False
-    if called(part) == "range":
-        ends = [one.value for one in part.args if isinstance(one, ast.Constant) and isinstance(one.value, int)]
-        return len(ends) == len(part.args) and len(range(*ends)) <= FEW
-    if called(part) in ("split", "splitlines") and isinstance(part.func, ast.Attribute):
-        text = part.func.value.value if isinstance(part.func.value, ast.Constant) else None
-        return isinstance(text, str) and len(text.split(_separator(part))) <= FEW
-    return called(part) in ("list", "sorted", "tuple", "set") and len(part.args) == 1 and _is_few(part.args[0])
-
-
-def _separator(call: ast.Call) -> str | None:
-    """What a text is split at."""
-    given = call.args[0] if call.args else None
-    return (given.value or None) if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
+def _is_written_down(part: ast.expr) -> bool:
+    """Whether all that a list is made of stands in the source: few elements, among which a search is as quick as a dictionary."""
+    made_of = [one.iter for one in part.generators] if isinstance(part, ast.ListComp) else [part]
+    return not any(isinstance(node, ast.Name) and node.id not in _MAKERS for one in made_of for node in ast.walk(one))
 
 
 def _is_filled(source: Definitions, made: ast.List) -> bool:
-    """Whether an empty list is added to somewhere."""
+    """Whether a list that is written down is added to somewhere."""
     statement = source.tree.statement_of(made)
     if isinstance(statement, ast.Assign):
         targets = [target for target, value in source.given_to(statement).items() if value is made]
