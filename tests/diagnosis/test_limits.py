@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -74,6 +75,52 @@ def _interrupted() -> None:
         while not commands._running:
             time.sleep(0.01)
         raise KeyboardInterrupt
+
+
+class _Late(threading.Thread):
+    """A thread of which the one that starts it is interrupted before it has begun."""
+
+    starts: threading.Thread
+
+    def start(self) -> None:
+        """Begin behind the interruption."""
+        type(self).starts = threading.Timer(0.3, super().start)
+        self.starts.start()
+        raise KeyboardInterrupt
+
+
+class _Never(threading.Thread):
+    """A thread of which the one that starts it is interrupted at once."""
+
+    def start(self) -> None:
+        """Begin nothing."""
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("thread", [_Late, _Never])
+def test_an_interruption_while_a_look_is_started_leaves_no_sampler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, thread: type[threading.Thread]
+) -> None:
+    """Neither the one that runs already, nor one whose thread begins later."""
+    looks: ParallelLooks[str, bytes] = ParallelLooks()
+    late = tmp_path / "late"
+
+    def interrupted() -> None:
+        with looks:
+            looks.start("sleeps", lambda: _answer_of(("/bin/sleep", "60")))
+            while not commands._running:
+                time.sleep(0.01)
+            monkeypatch.setattr(threading, "Thread", thread)
+            looks.start("late", lambda: _answer_of(("/usr/bin/touch", str(late))))
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+    assert not commands._running
+    if thread is _Late:
+        _Late.starts.join()
+        time.sleep(0.3)
+    assert not late.exists()
 
 
 def _answer_of(argv: tuple[str, ...]) -> bytes:

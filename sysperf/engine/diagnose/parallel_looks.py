@@ -23,7 +23,9 @@ class ParallelLooks(Generic[Key, Found]):
     """
 
     def __init__(self) -> None:
-        self._threads: dict[Key, threading.Thread] = {}
+        self._threads: list[threading.Thread] = []
+        self._ended: dict[Key, threading.Event] = {}
+        """Of each look. A thread itself does not tell while it begins: a signal may come before it has."""
         self._found: dict[Key, Found] = {}
         self._failed: list[BaseException] = []
 
@@ -35,14 +37,18 @@ class ParallelLooks(Generic[Key, Found]):
 
     def start(self, key: Key, look: Callable[[], Found]) -> None:
         """Begin a look."""
-        self._threads[key] = threading.Thread(target=self._run, args=(key, look), daemon=True)
-        self._threads[key].start()
+        thread = threading.Thread(target=self._run, args=(key, look), daemon=True)
+        self._threads.append(thread)
+        self._ended[key] = threading.Event()
+        thread.start()
 
     def _run(self, key: Key, look: Callable[[], Found]) -> None:
         try:
             self._found[key] = look()
         except BaseException as error:  # noqa: BLE001 - it belongs to who waits
             self._failed.append(error)
+        finally:
+            self._ended[key].set()
 
     def results(self, seconds: float) -> dict[Key, Found]:
         """What was found within so many seconds; samplers that still run are killed then. Raises what a look raised."""
@@ -57,16 +63,16 @@ class ParallelLooks(Generic[Key, Found]):
     @property
     def pending(self) -> list[Key]:
         """The looks that have not ended."""
-        return [key for key, thread in self._threads.items() if thread.is_alive()]
+        return [key for key, ended in self._ended.items() if not ended.is_set()]
 
     def _end(self) -> None:
         """Kill samplers, and wait until no look runs."""
         end = time.monotonic() + UNWIND_S
         while self.pending and time.monotonic() < end:
-            commands.stop(self._threads.values())
+            commands.stop(self._threads)
             self._join(0.05)
 
     def _join(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        for thread in self._threads.values():
-            thread.join(max(0.0, end - time.monotonic()))
+        for ended in self._ended.values():
+            ended.wait(max(0.0, end - time.monotonic()))
