@@ -9,8 +9,10 @@ from sysperf.script import cures
 TEXT = """\
 import json, math, os, random, re, time, numpy as np, torch, elsewhere
 from datetime import datetime
+from math import sqrt
 from torch.utils.data import Dataset
 table = {{"a": 1}}
+history = []
 WORD = re.compile(r"[a-z]+")
 def clock(): return time.monotonic()
 def coin(): return hash(object()) % 2
@@ -31,6 +33,7 @@ class Rows(Dataset):
         for part in text.split():
             found.append(part.isdigit())
         return torch.tensor(found)
+    def remember(self, text): history.append(text)
     def count(self, text):
         self.seen.append(text)
         return [len(one) for one in self.seen]
@@ -60,6 +63,7 @@ def cure(line: str) -> str:
         "row = datetime.fromisoformat(text).timestamp()",
         "row = [len(one) for one in WORD.findall(text)]",
         "row = self.marks(text)",
+        "row = [sqrt(one) * 2 for one in text]",
     ],
 )
 def test_what_is_made_of_what_is_stored(line: str) -> None:
@@ -81,6 +85,11 @@ def test_what_is_made_of_what_is_stored(line: str) -> None:
         "row = time.time()",
         "row = text",
         "row = self.count(text)",
+        "row = [len(one) for one in self.seen]",
+        "row = [len(one) for one in history]",
+        "row = [unknown(one) for one in text]",
+        "row = torch.tensor(text)",
+        "row = np.sort(text)",
         "row = torch.from_numpy(self.texts[i]).float().div(255)",
         "row = [one * clock() for one in text]",
         "row = [one for one in text if coin()]",
@@ -93,6 +102,7 @@ def test_what_is_made_of_what_is_stored(line: str) -> None:
         "row = [random.getrandbits(1) for one in text]",
         "row = [one for one in text if self.rng.integers(2)]",
         "row = [getattr(random, 'random')() for one in text]",
+        "row = [one * np.random.rand() for one in text]",
     ],
 )
 def test_what_chance_an_epoch_or_a_file_has_a_part_in(line: str) -> None:
@@ -117,3 +127,16 @@ def test_what_chance_an_epoch_or_a_file_has_a_part_in(line: str) -> None:
 def test_what_is_far_more_than_what_is_stored(line: str) -> None:
     """All samples of it may be more than memory holds."""
     assert cure(line) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "right"), [("text, 2", "rows"), ("text, random.random()", ""), ("text, at=random.random()", ""), ("", "")]
+)
+def test_a_line_of_a_helper_depends_on_what_its_calls_hand_over(given: str, right: str) -> None:
+    """Nobody knows what a helper is given that this file never calls."""
+    call = f"row = self.scaled({given})" if given else "row = 1"
+    text = TEXT.format(line=call).replace(
+        "    def __len__", "    def scaled(self, text, at):\n        return [one * at for one in text]\n    def __len__"
+    )
+
+    assert cures.of_sample(text, 1 + text.splitlines().index("        return [one * at for one in text]")) == right

@@ -84,6 +84,7 @@ def test_rounds_of_which_none_is_seen_to_need_another(body: str) -> None:
         "for row in rows:\n    mean.rate = mean.rate + row",
         "for row in rows:\n    for a, b in enumerate(boxes):\n        best = a\n    kept.append(best)",
         "for row in rows:\n    kept.append(state := state + row)",
+        "for row in rows:\n    if 0 < best < row.sum():\n        best = row.sum()",
         "for row in rows:\n    best = max(best * 0.9, row.sum())",
         "for row in rows:\n    if row.sum() > best:\n        best = best * 0.5 + row.sum()",
     ],
@@ -109,6 +110,8 @@ def test_gradients_of_one_row_at_a_time() -> None:
     """In one graph; a loop of parts of a batch, each with a graph of its own, is none."""
     assert "gradients" in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=True))")
     assert "gradients" not in ways("for one in out:\n    one.sum().backward(retain_graph=True)")
+    assert "gradients" not in ways("for one in out:\n    torch.autograd.grad(one.sum(), params, retain_graph=True)\n    opt.step()")
+    assert "gradients" in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=keeps))")
     assert "gradients" not in ways("for part in rows.chunk(4):\n    net(part).sum().backward()")
     assert "gradients" not in ways("for one in out:\n    kept.append(torch.autograd.grad(one.sum(), params, retain_graph=False))")
 
@@ -141,6 +144,7 @@ def test_layers_beside_each_other(body: str, line: str) -> None:
         ("for head in self.heads:\n    x = x + head(x)\n    found.append(x)", "x = x + head(x)"),
         ("for part in parts:\n    found.append(self.trunk(part))", "found.append(self.trunk(part))"),
         ("found.append(self.trunk(x))", "found.append(self.trunk(x))"),
+        ("for head in self.heads:\n    found.append(x + 1)", "found.append(x + 1)"),
     ],
 )
 def test_layers_on_top_of_each_other_and_one_layer(body: str, line: str) -> None:
