@@ -18,6 +18,7 @@ boards = [torch.zeros(9) for _ in range(999)]
 cells = [[n] for n in range(999)]
 places = {{word: place for place, word in enumerate(words)}}
 stops = set(words[:99])
+codes, table = [f"w{{n}}" for n in range(20000)], list(range(99))
 big, first = deque(maxlen=100000), ["<pad>"]
 seen = []
 def remember(word): seen.append(word); first.append(word)
@@ -46,7 +47,9 @@ def searches(line: str) -> bool:
         "if word in words:\n            return 1",
         "return [one for one in text if one not in seen]",
         "return word in first",
-        "codes = [str(one) for one in place]\n        return [one in codes for one in text]",
+        "return codes.index(word)",
+        "return word in table",
+        "marks = [str(one) for one in place]\n        return [one in marks for one in text]",
         "return random.sample(big, 2)",
         "return random.sample(self.rows, 9)",
         "return [self.rows[n] for n in place]",

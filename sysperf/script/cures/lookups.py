@@ -133,7 +133,13 @@ def _is_of_arrays(source: Definitions, element: ast.expr) -> bool:
 def _is_written_down(part: ast.expr) -> bool:
     """Whether all that a list is made of stands in the source: few elements, among which a search is as quick as a dictionary."""
     made_of = [one.iter for one in part.generators] if isinstance(part, ast.ListComp) else [part]
-    return not any(isinstance(node, ast.Name) and node.id not in _MAKERS for one in made_of for node in ast.walk(one))
+    nodes = [node for one in made_of for node in ast.walk(one)]
+    return not any((isinstance(node, ast.Name) and node.id not in _MAKERS) or _is_long_range(node) for node in nodes)
+
+
+def _is_long_range(node: ast.AST) -> bool:
+    given = node.args if isinstance(node, ast.Call) and called(node) == "range" else []
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, int) and one.value > FEW for one in given)
 
 
 def _is_filled(source: Definitions, made: ast.List) -> bool:
