@@ -195,11 +195,12 @@ def _holds(annotation: TypeForm, wanted: TypeForm) -> bool:
 
 
 def suggest(name: str, known: Iterable[str], before: str = "") -> str:
-    """`` (did you mean `x`?)`` or nothing."""
+    """`` (did you mean `x`?)`` or nothing; letters may differ in case."""
     import difflib  # noqa: PLC0415 - only a wrong rule pays
 
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.65)
-    return f" (did you mean `{before}{close[0]}`?)" if close else ""
+    lowered = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.65)
+    return f" (did you mean `{before}{lowered[close[0]]}`?)" if close else ""
 
 
 def _article(word: str) -> str:

@@ -75,6 +75,7 @@ def test_each_command_explains_itself(command: str) -> None:
         (["nothing-like-it"], "`sysperf --help` lists the commands"),
         (["facts", "gpuu"], "no area `gpuu`"),
         (["explain", "numa.balancing-onn"], "did you mean `numa.balancing-on`?"),
+        (["explain", "Numa.Balancing-On"], "did you mean `numa.balancing-on`?"),
         (["explain", "loader-starved"], "`sysperf rules list --select '*loader*'`"),
         (["explain", "xyzzy"], "`sysperf rules list` shows all"),
         (["audit", "--root", "/nonexistent"], "no such capture"),
