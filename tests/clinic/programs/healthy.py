@@ -42,7 +42,7 @@ class Samples(Dataset[torch.Tensor]):
 
 
 MODEL = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-OPTIMIZER = torch.optim.AdamW(MODEL.parameters(), lr=1e-4)
+OPTIMIZER = torch.optim.AdamW(MODEL.parameters(), lr=1e-4, fused=True)
 STEPS = [0]
 NEXT = [time.monotonic() + 1]
 
