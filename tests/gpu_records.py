@@ -230,6 +230,8 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     places = amd_bus_id if "amd" in machine else bus_id
     if "kfd" in machine:  # what opening it says
         calls["run:kfd-open"] = OSError(f"`dd` failed: dd: failed to open '/dev/kfd': {machine['kfd']}")
+    if "uvm" in machine:
+        calls["run:uvm-open"] = OSError(f"`dd` failed: dd: failed to open '/dev/nvidia-uvm': {machine['uvm']}")
     if "dmesg" in machine:
         calls["run:dmesg"] = _log(machine["dmesg"], places)
     content |= _base(machine.get("base", "bare")) | machine.get("files", {})

@@ -3,8 +3,7 @@
 Reads   /sys/module/nvidia/version  /proc/driver/nvidia/{version,params}  /proc/devices  /dev
         /run/nvidia-persistenced  /run/nvidia-fabricmanager  /usr/{bin,sbin}/nv-fabricmanager
         /usr/bin/nvidia-{container-runtime,container-cli,ctk}
-        /etc/nv_tegra_release  /proc/device-tree/compatible  /sys/class/dmi/id/product_name
-        /dev/{kfd,dri}  and what `amdgpu_module`, `compute_libraries` and `toolkits` read
+        /dev/{kfd,dri}  and what `amdgpu_module`, `compute_libraries`, `jetson` and `toolkits` read
         NVML's System calls
 NVIDIA  https://docs.nvidia.com/deploy/driver-persistence/
 """
@@ -14,7 +13,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from sysperf.collect.readers import amdgpu_module
+from sysperf.collect.readers import amdgpu_module, jetson
 from sysperf.collect.readers.compute_libraries import (
     LEVEL_ZERO_GPU,
     WSL_RUNTIME,
@@ -37,7 +36,6 @@ PARAMS = "/proc/driver/nvidia/params"
 CONTROL_NODE = "/dev/nvidiactl"
 DEVICES = "/proc/devices"
 WSL = "/dev/dxg"
-TEGRA = ("/etc/nv_tegra_release", "/proc/device-tree/compatible", "/sys/class/dmi/id/product_name")
 NOUVEAU = "/sys/bus/pci/drivers/nouveau"
 PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 PERSISTENCE = ("/run/nvidia-persistenced/socket", "/run/nvidia-persistenced/nvidia-persistenced.pid")
@@ -60,7 +58,6 @@ NVML = "nvml:SystemGetDriverVersion()"
 NO_DRIVER = "no NVIDIA driver is loaded"
 
 _VERSION = lazy(r"[0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
-_L4T = lazy(r"# R([0-9]{2,3}) \(release\), REVISION: ([0-9]{1,2}\.[0-9]{1,2})\b")
 _MAX_NODES = 512
 
 
@@ -157,8 +154,12 @@ class Driver(Record):
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
     container_toolkit: Annotated[bool | None, fact("whether NVIDIA's toolkit for containers is installed", *CONTAINER_TOOLKIT)] = None
-    l4t: Annotated[str | None, fact("release of Jetson Linux, as 36.4.7; '' where there is none", TEGRA[0])] = None
-    tegra: Annotated[bool | None, fact("whether it is a Jetson, whose driver has versions of its own", *TEGRA)] = None
+    l4t: Annotated[str | None, fact("release of Jetson Linux, as 36.4.7; '' where there is none", jetson.RELEASE)] = None
+    tegra: Annotated[bool | None, fact("whether it is a Jetson, whose driver has versions of its own", *jetson.TEGRA)] = None
+    nvmap: Annotated[bool | None, fact("whether there is the node through which programs get a Jetson's memory", jetson.MEMORY_NODE)] = None
+    nvmap_access: Annotated[bool | None, fact("whether this process may open it", f"access:{jetson.MEMORY_NODE}", jetson.MEMORY_NODE)] = (
+        None
+    )
     wsl: Annotated[bool | None, fact("whether GPUs are Windows's, reached through /dev/dxg", WSL)] = None
     toolkits: Annotated[tuple[Toolkit, ...] | None, fact("CUDA toolkits of the system", "/usr/local")] = None
 
@@ -204,8 +205,10 @@ def collect(host: Host) -> Driver:
         peermem=_any_exists(host, PEERMEM),
         profiling_admin_only=_profiling(host),
         container_toolkit=_any_exists(host, CONTAINER_TOOLKIT),
-        l4t=_l4t(host),
-        tegra=_tegra(host),
+        l4t=jetson.l4t(host),
+        tegra=jetson.is_jetson(host),
+        nvmap=host.exists(jetson.MEMORY_NODE),
+        nvmap_access=jetson.memory_access(host),
         wsl=wsl,
         toolkits=toolkits(host),
     )
@@ -242,23 +245,6 @@ def _has_control_node(host: Host) -> bool | None:
     there = host.exists(CONTROL_NODE)
     drivers = host.text(DEVICES) if there else None
     return there if drivers is None else "nvidia" in drivers
-
-
-def _l4t(host: Host) -> str | None:
-    """``# R36 (release), REVISION: 4.7, …``; one that is written otherwise is unknown."""
-    there = host.exists(TEGRA[0])
-    match = _L4T.match(host.text(TEGRA[0]) or "") if there else None
-    return f"{match[1]}.{match[2]}" if match else "" if there is False else None
-
-
-def _tegra(host: Host) -> bool | None:
-    """A Jetson by its release file, its device tree, or the product name that its newer firmware gives."""
-    release, *names = TEGRA
-    there = host.exists(release)
-    words = [host.word(path) if host.exists(path) else "" for path in names]
-    if there or any(word and ("nvidia,tegra" in word or "Jetson" in word) for word in words):
-        return True
-    return None if there is None or None in words else False
 
 
 def _may_open(host: Host, node: str) -> bool | None:

@@ -237,7 +237,7 @@ def test_xids_are_read_from_the_kernel_log_only_under_deep(machine: MakeMachine)
     """Each kind of error once for each GPU, with its count and the last time."""
     log = (
         "2026-11-20T10:00:00,000001+00:00 NVRM: Xid (PCI:0000:17:00): 31, pid=4242, name=python, MMU Fault\n"
-        "2026-11-20T11:00:00,000001+00:00 NVRM: Xid (PCI:0000:17:00): 31, pid=4242, name=python, MMU Fault\n"
+        "2026-11-20T11:00:00,000001+00:00 NVRM: Xid (PCI:0000:17:00 GPU-I:05 GPU-CI:00): 31, pid=4242, name=python, MMU Fault\n"
         "2026-11-20T12:00:00,000001+00:00 NVRM: Xid (PCI:0000:27:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
         "2026-11-20T12:00:00,000001+00:00 usb 1-1: new device that says NVRM: Xid (PCI:garbage)\n"
     )

@@ -458,6 +458,9 @@ def test_what_the_iommu_refused_counts_of_gpus_only(line: str) -> None:
         "pcieport 0000:00:01.1: DPC: containment event, status:0x1f01 source:0x0000",
         "pcieport 0000:00:01.1: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)",
         "pcieport 0000:00:01.1: AER: device recovery failed",
+        "pcieport 0000:00:01.1: AER: aer_uncor_severity: 0x00462010",
+        "pcieport 0000:00:01.1: AER: can't recover (no error_detected callback)",
+        "pcieport 0000:00:01.1: broken device, retraining non-functional downstream link at 2.5GT/s",
     ],
 )
 def test_what_the_bus_lost_counts_of_gpus_and_the_ports_above_them(line: str) -> None:
@@ -945,3 +948,19 @@ def test_each_kind_of_unknown_line_is_asked_once_and_only_so_many_kinds(monkeypa
 
     assert len(words) > unknown_lines.MAX_KINDS == len(asked) == len(set(asked))
     assert fault.count == len(lines)
+
+
+def test_an_interrupt_that_the_kernel_turned_off_is_said_where_a_gpu_handles_it() -> None:
+    began = 'irq 16: nobody cared (try booting with the "irqpoll" option)'
+    ours = "[<00000000d8cfcf6e>] nvidia_isr [nvidia] threaded [<000000005d0f1e51>] nvidia_isr_kthread_bh [nvidia]"
+    others = "[<00000000d8cfcf6e>] i801_isr [i2c_i801]"
+
+    def said(handler: str) -> list[str]:
+        lines = (began, " dump_stack+0x6d/0x8b", "handlers:", handler, "Disabling IRQ #16")
+        return [fault.kind for fault in read_log("".join(f"{AT}kernel: {line}\n" for line in lines)).faults or ()]
+
+    assert (said(ours), said(others)) == (["interrupt"], [])
+
+
+def test_a_jetson_that_gets_too_little_power_says_so() -> None:
+    assert [fault.kind for fault in read_log(f"{AT}kernel: soctherm: OC ALARM 0x00000001\n").faults or ()] == ["over-current"]

@@ -1,7 +1,7 @@
 """gpu: GPUs as NVML and the drivers of AMD and Intel show them, and where they sit in the machine.
 
 Reads   NVML (libnvidia-ml.so.1)  /dev/nvidia*  /proc/bus/pci/devices  /sys/bus/pci/devices/*/{vendor,class,device,driver}
-        /sys/class/drm  /sys/class/kfd
+        /sys/class/drm  /sys/class/kfd  /sys/class/devfreq
         /proc/driver/nvidia/gpus/*/information  /proc/uptime  the kernel log under --deep
 NVML    https://docs.nvidia.com/deploy/nvml-api/
 Xid     https://docs.nvidia.com/deploy/xid-errors/
@@ -24,6 +24,7 @@ from sysperf.collect.gpu.log_of_gpus import log_of
 from sysperf.collect.gpu.others import others
 from sysperf.collect.gpu.places import KFD, PCI
 from sysperf.collect.gpu.records import Device, is_mobile
+from sysperf.collect.readers import jetson
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
 from sysperf.model.record import Record, fact
@@ -102,7 +103,7 @@ def collect(host: Host) -> Gpu:
     problem = nvml_problem(host)
     count = number(host.nvml("DeviceGetCount")) if problem == "" else None
     nvidia = None if count is None else _by_nvml(host, count, functions)
-    devices = _with_others(host, _by_files(host, functions) if nvidia is None else nvidia)
+    devices = _with_others(host, _as_allowed(host, _by_files(host, functions) if nvidia is None else nvidia))
     is_nvidia = nvidia is not None or bool(functions)
     held = tuple(function.bus_id for function in functions or ())
     log = log_of(host, devices or (), held, any_gpu=is_nvidia or bool(devices or strange), nvidia=is_nvidia)
@@ -144,6 +145,16 @@ def _by_files(host: Host, functions: tuple[Function, ...] | None) -> tuple[Devic
     """Return the GPUs of NVIDIA as far as the PCI bus shows them, or a Jetson's; None where neither can be told."""
     devices = None if functions is None else tuple(_from_pci(host, index, function.bus_id) for index, function in enumerate(functions))
     return devices or tegra.devices(host) or devices
+
+
+def _as_allowed(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:
+    """Add the clocks of the GPU inside of a Jetson, of which its library tells nothing."""
+    highest, allowed = jetson.clocks_mhz(host) if devices and len(devices) == 1 and jetson.is_jetson(host) else (None, None)
+    if not devices or highest is None:
+        return devices
+    (device,) = devices
+    clocks = msgspec.structs.replace(device.clocks, sm_max_mhz=highest, allowed_max_mhz=allowed)
+    return (msgspec.structs.replace(device, clocks=clocks),)
 
 
 def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:

@@ -7,6 +7,7 @@ Linux   Documentation/admin-guide/bug-hunting.rst, arch/x86/mm/fault.c, arch/x86
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from sysperf.collect.gpu.log_faults import MAX_TEXT, Fault
@@ -19,7 +20,7 @@ BEGINNINGS = (
     *("BUG: ", "Oops", "general protection fault", "kernel BUG at", "Unable to handle kernel"),
     *("detected stall", "hard LOCKUP on cpu"),
 )
-STORIES = {"hung": "INFO: task ", "full": "page allocation failure: order:"}
+STORIES = {"hung": "INFO: task ", "full": "page allocation failure: order:", "interrupt": ": nobody cared"}
 """How stories begin that a stack behind them tells of a driver, by the kind of fault."""
 _BEGAN = lazy(
     r"^(\S{1,40}) .{0,120}?\b((?:BUG: |Oops|general protection fault|kernel BUG at|Unable to handle kernel"
@@ -28,9 +29,11 @@ _BEGAN = lazy(
 _WHERE = lazy(r"\b(?:RIP:|EIP:|IP:|pc :|NIP) .{0,60}?(?:\b(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(\w{1,30}))?|$)")
 _STORY = lazy(
     r"^(\S{1,40}) .{0,120}?(?:\bINFO: (?P<hung>task .{1,40} blocked for more than [0-9]{1,9} seconds)"
-    r"|(?<![^\s])(?P<full>[^\s]{1,16}: page allocation failure): order:)"
+    r"|(?<![^\s])(?P<full>[^\s]{1,16}: page allocation failure): order:|\b(?P<interrupt>irq [0-9]{1,5}: nobody cared))"
 )
 _FRAME = lazy(r" (?<!\? )(\w{1,80})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[(\w{1,30})")
+_HANDLER = lazy(r"\[<[0-9a-f]{8,16}>\] (\w{1,80}) \[(\w{1,30})\]")
+"""Who handles an interrupt, in the list behind one that the kernel turned off: ``[<00000000d8cfcf6e>] nvidia_isr [nvidia]``."""
 _PASSES_ON = ("drm", "drm_kms_helper", "drm_ttm_helper", "ttm", "gpu_sched")
 _DRIVER = lazy(r"nvidia(?:_(?!fs)\w{2,12})?|amdgpu|xe|i915")
 _OF_PROGRAM = lazy(
@@ -69,17 +72,25 @@ def crashes(log: str) -> Iterator[Fault]:
 
 
 def stories(log: str) -> Iterator[Fault]:
-    """Tell of programs that wait in the kernel for minutes, or got no memory there, in a GPU's driver: the stack's nearest module."""
+    """Tell of programs that wait in the kernel for minutes, or got no memory there, in a GPU's driver: the stack's nearest module.
+
+    And of an interrupt that the kernel turned off, as its handlers, one of them a GPU's, said that it was not theirs.
+    """
     if not any(words in log for words in STORIES.values()):
         return
     began, left = None, 0
     for line in log.splitlines():
         if any(words in line for words in STORIES.values()):
             began, left = _STORY.match(line), MAX_FRAMES
-        elif began and left > 0 and (frame := _FRAME.search(line)) and frame[2] not in _PASSES_ON:
+        elif began and left > 0 and (frame := _of_stack(line, str(began.lastgroup))) and frame[2] not in _PASSES_ON:
             if _DRIVER.fullmatch(frame[2]):
                 kind = str(began.lastgroup)
                 text = neutral(f"{began[kind]} in {frame[1]} of {frame[2]}", MAX_TEXT)
                 yield Fault("a GPU", text, kind, None, 1, neutral(began[1], 40))
             began = None
         left -= 1
+
+
+def _of_stack(line: str, kind: str) -> re.Match[str] | None:
+    """Return the function and module of a line of a stack; of an interrupt, those of its handler."""
+    return _HANDLER.search(line) if kind == "interrupt" else _FRAME.search(line)

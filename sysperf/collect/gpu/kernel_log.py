@@ -34,7 +34,8 @@ _POWERPLAY = "[powerplay]"
 _DRIVERS = ("SXid", *log_faults.MARKS)
 
 _AT = r"^(\S{1,40}) .{0,80}?"
-_XID = lazy(_AT + r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,4})\b(.{0,400})")
+_XID = lazy(_AT + r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,16})(?: GPU-C?I:[0-9]{1,4}){0,2}\): ([0-9]{1,4})\b(.{0,400})")
+"""Of a partitioned GPU the driver names the instance, too: ``Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:00): 94, …``."""
 _SXID = lazy(_AT + r"nvidia-nvswitch[0-9]{1,3}: SXid \(PCI:([0-9A-Fa-f:.]{7,16})\): ([0-9]{1,6})\b(.{0,400})")
 _SEVERITY = lazy(r"(?<![A-Za-z])(non-?fatal|fatal)(?![A-Za-z])", re.IGNORECASE)
 _CAUSE = lazy(r"caused by previous Xid ([0-9]{1,4})", re.IGNORECASE)

@@ -28,7 +28,7 @@ UNKNOWN = "unknown"
 """What a driver calls an error, and no kind has: said where the log has nothing else of that GPU."""
 GOES_ON = (
     *("hung", "program", "iommu", "mismatch", "full", "bus", "crash", "peer"),
-    *("throttled", "queues", "slow-interrupt", "page-list", "late", "pinning", "screen"),
+    *("throttled", "over-current", "queues", "slow-interrupt", "page-list", "late", "pinning", "screen"),
     *("mapping", "library", "parameter", "unscheduled", UNKNOWN),
 )
 """Kinds after which the GPU is still there for programs."""
@@ -58,6 +58,7 @@ MARKS = (
     "NVRM",
     "nvidia",
     "nvgpu",
+    "soctherm: OC",
     "amdgpu",
     "xe ",
     "xe:",
@@ -94,7 +95,7 @@ _OF_OTHERS = lazy(
 """``amdgpu 0000:03:00.0: …``, and what names no GPU: ``[drm:amdgpu_job_timedout [amdgpu]] *ERROR* …``, without the module where it is
 a part of the kernel."""
 _OF_GAUDI = lazy(_AT + r"\b((?:habanalabs|accel) (?:hl|accel|[0-9a-f]{4}:)[0-9a-f:.]{1,12}: .{1,300})")
-_OF_TEGRA = lazy(_AT + r"\b(nvgpu: .{1,300})")
+_OF_TEGRA = lazy(_AT + r"\b((?:nvgpu|soctherm): .{1,300})")
 """``nvgpu: 17000000.gpu nvgpu_set_err_notifier_locked:142 [ERR] error notifier set to 31 for ch 507``"""
 _REFUSED = lazy(
     _AT + r"((?:AMD-Vi: Event logged \[[A-Z_]{4,40}\]? device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
@@ -103,9 +104,11 @@ _REFUSED = lazy(
 """What the IOMMU says of any device."""
 _ON_BUS = lazy(
     _AT + r"\b(?:pcieport|pci|nvidia|amdgpu|xe|i915) ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
-    r"(.{0,40}?(?:severity=Uncorrect|[Dd]evice recovery failed|containment event|Slot\(.{1,12}\): (?:Link Down|Card not present)).{0,120})"
+    r"(.{0,40}?(?:severity=Uncorrect|aer_uncor_severity: 0x|[Dd]evice recovery failed|can't recover \(no |containment event"
+    r"|retraining (?:non-functional downstream link|failed)|Slot\(.{1,12}\): (?:Link Down|Card not present)).{0,120})"
 )
-"""What the kernel says of any link of PCI Express that lost data, or went down."""
+"""What the kernel says of any link of PCI Express that lost data, went down, or trained at its slowest speed only; `aer_uncor_severity`
+is how it prints what the firmware told it."""
 _HELD = lazy(_AT + rf"\b(?:vfio-pci|pci) ([0-9a-f]{{4}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7]): (.{{0,40}}?(?:{ALL['lost']}).{{0,120}})")
 """What the kernel says of a GPU that no driver of its own holds, and that it does not reach."""
 _NAME = lazy(r"^(?:NVRM:?|nvidia-(?:modeset|uvm):|nvidia_drm\]{1,2} (?:\*ERROR\* )?) ?")

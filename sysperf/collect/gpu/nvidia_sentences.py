@@ -37,7 +37,7 @@ NVIDIA = {
     r"|LibOS (?:heartbeat timed out|Heartbeat Timeout detected)"
     r"|(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO) failed: 0x",
     "late": r"GSP[ -]RM (?:heartbeat timed out|Heartbeat Timeout detected)",
-    "rom": r"failed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image|failed to locate expansion ROMs"
+    "rom": r"[Ff]ailed to copy vbios|did not find valid ROM signature|failed to extract VBIOS image|failed to locate expansion ROMs"
     r"|failed to parse FWSEC ucode",
     "iommu": r"Failed to create a DMA mapping|osIovaMap: failed to map|swiotlb buffer is full",
     "replace": r"blacklisted maximum number of pages",

@@ -126,4 +126,5 @@ TEGRA = {
     r"|LSF Load failed|Unable to recover GR falcon",
     "program": r"error notifier set to (?:12|13|25|31|32|80) for ch|\bmmu fault on engine",
     "hung": r"error notifier set to (?:8|24) for ch|semaphore acquire timeout",
+    "over-current": r"OC ALARM 0x",
 }

@@ -66,7 +66,14 @@ class Clocks(Record):
         ),
     ] = None
     allowed_max_mhz: Annotated[
-        int | None, fact("highest clock that somebody allows (Intel)", f"{FREQ}/max_freq", f"{OLDER_FREQ}/rps_max_freq_mhz", STATUS)
+        int | None,
+        fact(
+            "highest clock that somebody allows (Intel, Jetson)",
+            f"{FREQ}/max_freq",
+            f"{OLDER_FREQ}/rps_max_freq_mhz",
+            STATUS,
+            "/sys/class/devfreq",
+        ),
     ] = None
     allowed_min_mhz: Annotated[
         int | None, fact("lowest clock that somebody allows (Intel)", f"{FREQ}/min_freq", f"{OLDER_FREQ}/rps_min_freq_mhz", STATUS)
