@@ -381,6 +381,23 @@ def test_a_module_of_amds_that_was_built_for_other_kernels_only_is_told(files: F
         ({"msi": "0", "vramlimit": "8192"}, ("msi=0", "vramlimit=8192")),
         ({"dpm": "1", "msi": "1"}, ()),
         ({"dpm": "-1", "msi": "-1", "vramlimit": CLOSED}, None),
+        (
+            {
+                "disable_cu": "(null)",
+                "ppfeaturemask": "0xfff7bfff",
+                "debug_mask": "0",
+                "pcie_p2p": "Y",
+                "noretry": "-1",
+                "sched_policy": "0",
+            },
+            (),
+        ),
+        ({"disable_cu": "0.0.1", "ppfeaturemask": "0xfffffffd"}, ("disable_cu=0.0.1", "ppfeaturemask=0xfffffffd")),
+        ({"ppfeaturemask": "4294967294", "debug_mask": "3"}, ("ppfeaturemask=4294967294", "debug_mask=3")),
+        (
+            {"pcie_p2p": "N", "use_xgmi_p2p": "0", "noretry": "0", "sched_policy": "2"},
+            ("sched_policy=2", "use_xgmi_p2p=0", "pcie_p2p=N", "noretry=0"),
+        ),
         ({"dpm": "0", "msi": "-1", "vramlimit": CLOSED}, ("dpm=0",)),
     ],
 )

@@ -435,6 +435,24 @@ def test_a_preload_that_was_not_loaded_is_missing(machine: MakeMachine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("folders", "release"),
+    [
+        ("/opt/rocm-6.3.0/lib:/opt/rocm-7.0.0/lib", "6.3.0"),
+        ("/usr/lib:/opt/rocm/lib", "7.1.1"),
+        ("/opt/rocm-6.4.1/llvm/lib", ""),
+        ("/usr/lib", ""),
+        ("", ""),
+        ("/opt/rocm-7/lib", None),
+    ],
+)
+def test_the_rocm_that_a_program_searches_first_is_told(machine: MakeMachine, folders: str, release: str | None) -> None:
+    """By the folder's name, else by the file in it. Folders of its compiler hold no runtime."""
+    program = process(70, env=f"LD_LIBRARY_PATH={folders}", mapped=(LIBTORCH,))
+
+    assert only(collect(machine(files(program, {"/opt/rocm/.info/version": "7.1.1-38\n"})))).variables.rocm_searched == release
+
+
+@pytest.mark.parametrize(
     ("folder", "there"), [("/run/mps", True), ("/tmp/nvidia-mps", False), ("", None), ("/dev/null", None), ("mps", None)]
 )
 def test_the_daemon_of_mps_has_its_end_in_the_folder_that_a_program_sees(machine: MakeMachine, folder: str, there: bool | None) -> None:

@@ -200,9 +200,9 @@ def test_packages_built_for_another_torch_do_not_fit(only: Only) -> None:
 
     assert install.companions == (
         Companion("torchvision", "0.24.1", "==2.9.1", False),
-        Companion("torchaudio", "2.11.0", "", True),
-        Companion("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue", "==2.8.*", False),
-        Companion("torch-scatter", "2.1.2+pt213cu130", "==2.13.*", True),
+        Companion("torchaudio", "2.11.0", "", True, "cuda"),
+        Companion("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue", "==2.8.*", False, "cuda"),
+        Companion("torch-scatter", "2.1.2+pt213cu130", "==2.13.*", True, "cuda"),
     )
     assert install.extensions == (Package("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue"), Package("torch-scatter", "2.1.2+pt213cu130"))
     assert install.torchvision == "0.24.1"
@@ -537,3 +537,59 @@ def test_in_wsl_a_runtime_of_rocm_is_told_from_the_systems_by_its_size(only: Onl
 @pytest.mark.parametrize(("hip", "more"), [("6.4.43482", {OWN_RUNTIME: ""}), ("6.4.43482", {"/dev/dxg": ""}), ("", {"/dev/dxg": ""})])
 def test_no_runtime_is_compared_outside_of_wsl_without_one_or_for_another_maker(only: Only, hip: str, more: Files) -> None:
     assert only({**torch_in(SITE, "2.8.0", hip=hip), **more}).foreign_rocm_runtime is False
+
+
+PRODUCTS = "lib/rocblas/library"
+
+
+@pytest.mark.parametrize(
+    ("hip", "names", "targets"),
+    [
+        ("7.2.53211", (f"{SITE}/torch/{PRODUCTS}/TensileLibrary_lazy_gfx942.dat", f"{SITE}/torch/{PRODUCTS}/Kernels.so-000-gfx900.hsaco"), ("gfx942",)),
+        ("7.12.1", (f"{SITE}/_rocm_sdk_libraries_gfx120X_all/{PRODUCTS}/TensileLibrary_lazy_gfx1201.dat",), ("gfx1201",)),
+        ("6.4.43483", (f"/opt/rocm/{PRODUCTS}/TensileLibrary_gfx90a.dat",), ("gfx90a",)),
+        ("5.4.22801", (f"{SITE}/torch/{PRODUCTS}/TensileLibrary.dat", f"{SITE}/torch/{PRODUCTS}/TensileLibrary_gfx906.co"), None),
+        ("7.2.53211", (), None),
+        ("", (f"/opt/rocm/{PRODUCTS}/TensileLibrary_gfx90a.dat",), ()),
+    ],
+)  # fmt: skip
+def test_targets_with_matrix_products_are_those_of_the_rocblas_that_pytorch_loads(
+    only: Only, hip: str, names: tuple[str, ...], targets: tuple[str, ...] | None
+) -> None:
+    """Its own comes first, then that of AMD's packages, then the system's. Older releases have one file for all."""
+    assert only({**torch_in(SITE, "2.8.0", hip=hip), **dict.fromkeys(names, "")}).product_targets == targets
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "more", "runtime"),
+    [
+        ("torchvision", "0.24.1+cu128", {}, "cuda"),
+        ("torchvision", "0.24.1+rocm6.4", {}, "rocm"),
+        ("torchvision", "0.24.1+cpu", {}, "cpu"),
+        ("torchvision", "0.24.1+xpu", {}, "xpu"),
+        ("torchvision", "0.24.1a0+1e53952", {}, ""),
+        ("torchvision", "0.25.0", {"torchvision.libs/libcudart.e8e8b82a.so.12": ""}, "cuda"),
+        ("torchvision", "0.25.0", {"torchvision.libs/libpng16.c2edc9e1.so.16": ""}, ""),
+        ("torchaudio", "2.10.0", {}, "cuda"),
+        ("torchaudio", "2.10.0a0", {}, ""),
+        ("xformers", "0.0.33", {}, ""),
+        ("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue", {}, "cuda"),
+        ("vllm", "0.9.2.dev364+gb432b7a28.rocm700", {}, "rocm"),
+    ],
+)
+def test_whose_gpus_a_package_is_built_for_is_told_by_its_version_or_by_what_it_brings(
+    only: Only, name: str, version: str, more: Files, runtime: str
+) -> None:
+    files = {**torch_in(SITE, "2.10.0+rocm7.1", hip="7.1.25424"), **dist(SITE, name.replace("-", "_"), version)}
+
+    (companion,) = only({**files, **{f"{SITE}/{path}": text for path, text in more.items()}}).companions or ()
+
+    assert (companion.name, companion.runtime) == (name, runtime)
+
+
+@pytest.mark.parametrize(("files", "second"), [(("amdsmi/libamd_smi.so",), True), (("amdsmi/__init__.py",), False)])
+def test_a_second_library_of_amds_tool_is_told_where_pytorchs_packages_bring_one(only: Only, files: tuple[str, ...], second: bool) -> None:
+    torch = {**torch_in(SITE, "2.12.0+rocm7.13.0", hip="7.13.60670"), **dict.fromkeys((f"{SITE}/{name}" for name in files), "")}
+
+    assert only({**torch, f"{SITE}/_rocm_sdk_core/lib/libamd_smi.so.26": ""}).second_amdsmi is second
+    assert only(torch).second_amdsmi is False

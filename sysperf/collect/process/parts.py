@@ -21,6 +21,7 @@ SCHEDSTAT = "/proc/[0-9]*/schedstat"
 THREAD_SCHEDSTAT = "/proc/[0-9]*/task/*/schedstat"
 SYSCALL = "/proc/[0-9]*/task/*/syscall"
 NUMA_MAPS = "/proc/[0-9]*/numa_maps"
+ROCM = "/opt/rocm*/.info/version"
 GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
 FDINFO = "/proc/[0-9]*/fdinfo"
 
@@ -71,6 +72,9 @@ class Variables(Record, kw_only=True):
     ] = None
     mps_control: Annotated[
         bool | None, fact("whether the folder of the multi-process service that it is told of has a way to the daemon", ENVIRON)
+    ] = None
+    rocm_searched: Annotated[
+        str | None, fact("version of the ROCm whose libraries LD_LIBRARY_PATH puts first; '' where it names none", ENVIRON, ROCM)
     ] = None
     searched: Annotated[bool, fact("its NCCL and PyTorch variables were looked for in its libraries, which only --deep does", ENVIRON)] = (
         False

@@ -1,12 +1,16 @@
 """What the variables of a program say: its place in a job, and what was to be preloaded.
 
-Reads   /proc/[pid]/{environ,cmdline,exe}  $CUDA_MPS_PIPE_DIRECTORY/control
+Reads   /proc/[pid]/{environ,cmdline,exe}  $CUDA_MPS_PIPE_DIRECTORY/control  /opt/rocm*/.info/version
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from sysperf.collect.process import loaded_torch, ranks, unknown_variables
 from sysperf.collect.process.parts import JobPlace, Variables
 from sysperf.collect.process.subject import Subject
+from sysperf.startup import lazy
+
+_ROCM = lazy(r"(?:^|:)(/opt/rocm(?:-([0-9.]{1,12}))?)/lib(?:64)?/?(?::|$)")
+_RELEASE = lazy(r"[0-9]{1,3}\.[0-9]{1,3}(?:\.[0-9]{1,4}){0,2}")
 
 
 def variables(subject: Subject) -> Variables:
@@ -19,9 +23,20 @@ def variables(subject: Subject) -> Variables:
         preload=preload,
         preload_missing=loaded_torch.not_loaded(host, preload, mapped, subject.root),
         mps_control=_mps_control(subject, env.get("CUDA_MPS_PIPE_DIRECTORY", "")),
+        rocm_searched=_rocm_searched(subject, env.get("LD_LIBRARY_PATH", "")),
         searched=host.deep,
         unread=unknown_variables.unread(host, env, mapped, subject.root) if host.deep else None,
     )
+
+
+def _rocm_searched(subject: Subject, folders: str) -> str | None:
+    """Return what the folder's name says, else the file of the ROCm in it, as the program sees it."""
+    match = _ROCM.search(folders)
+    if match is None:
+        return ""
+    said = match[2] or subject.host.word(f"{subject.root}{match[1]}/.info/version") or ""
+    release = _RELEASE.match(said)
+    return release[0] if release else None
 
 
 def _mps_control(subject: Subject, folder: str) -> bool | None:

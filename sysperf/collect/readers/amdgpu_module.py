@@ -6,13 +6,31 @@ Kernel  drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sysperf.host import Host
 from sysperf.model.text import neutral
 
 VERSION = "/sys/module/amdgpu/version"
 PARAMETERS = "/sys/module/amdgpu/parameters"
-HOLD_BACK = {"dpm": "0", "msi": "0", "vramlimit": ""}
-"""Parameters that are for finding faults, with the value that does harm; any but 0 of the last."""
+HOLD_BACK: dict[str, Callable[[str], bool]] = {
+    # parameters that are for finding faults, and which of their values do harm
+    "dpm": lambda word: word == "0",
+    "msi": lambda word: word == "0",
+    "vramlimit": lambda word: _number(word) > 0,
+    "vis_vramlimit": lambda word: _number(word) > 0,
+    "disable_cu": lambda word: word != "(null)",
+    "ppfeaturemask": lambda word: _number(word) & CLOCKS != CLOCKS,
+    "sched_policy": lambda word: word in ("1", "2"),
+    "debug_mask": lambda word: _number(word) > 0 and _number(word) & SMALL_WINDOW != 0,
+    "use_xgmi_p2p": lambda word: word == "0",
+    "pcie_p2p": lambda word: word == "N",
+    "noretry": lambda word: word == "0",
+}
+CLOCKS = 0b11
+"""Bits of `ppfeaturemask` that let the clocks of core and memory change."""
+SMALL_WINDOW = 0b10
+"""The bit of `debug_mask` that leaves ROCm the memory that the processor sees."""
 PARAMETER_FILES = tuple(f"{PARAMETERS}/{name}" for name in HOLD_BACK)
 DKMS = "/var/lib/dkms/amdgpu"
 
@@ -30,13 +48,17 @@ def held_back(host: Host) -> tuple[str, ...] | None:
     if not there:
         return () if there is False else None
     paths = {name: f"{PARAMETERS}/{name}" for name in HOLD_BACK}
-    values = {name: host.number(path) for name, path in paths.items() if host.exists(path) is not False}
-    told = tuple(f"{name}={value}" for name, value in values.items() if value is not None and _does_harm(value, HOLD_BACK[name]))
+    values = {name: host.word(path) for name, path in paths.items() if host.exists(path) is not False}
+    told = tuple(f"{name}={neutral(value, 40)}" for name, value in values.items() if value and HOLD_BACK[name](value))
     return None if not told and None in values.values() else told
 
 
-def _does_harm(value: int, harm: str) -> bool:
-    return str(value) == harm if harm else value > 0
+def _number(word: str) -> int:
+    """Return what the kernel prints in either notation, and -1 for "as the driver decides" or what is no number."""
+    try:
+        return int(word, 0)
+    except ValueError:
+        return -1
 
 
 def unbuilt(host: Host) -> str | None:

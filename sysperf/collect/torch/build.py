@@ -15,7 +15,7 @@ from sysperf.model.text import neutral
 from sysperf.procfs import torch_version
 from sysperf.startup import lazy
 
-PINNED = ("nvidia-", "cuda-", "triton", "pytorch-triton")
+PINNED = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-", "onemkl-", "oneccl", "mkl", "umf", "tbb", "impi-", "rocm")
 OFFICIAL = lazy(r"cpu|cu[0-9]{2,3}|rocm[0-9.]{1,12}|xpu")
 _FROM_CHANNEL = lazy(r"^\+(\S{1,300})/[a-z0-9-]{1,30}::(\S{1,300})$", re.MULTILINE)
 _PYTORCH_CHANNEL_BUILD = lazy(r"py3\.[0-9]{1,2}_(?:cpu|cuda[0-9.]{1,12}_cudnn[0-9.]{1,12})_[0-9]{1,4}")

@@ -6,7 +6,7 @@ Format  https://packaging.python.org/en/latest/specifications/recording-installe
 
 from sysperf.collect.python import CXX_COMPILERS, Environment, Shell
 from sysperf.collect.torch.build import build, gpu_code_in, version_file
-from sysperf.collect.torch.libraries import foreign_rocm_runtime, libraries
+from sysperf.collect.torch.libraries import foreign_rocm_runtime, libraries, product_targets
 from sysperf.collect.torch.packages import packages
 from sysperf.collect.torch.place import Place, editable_source
 from sysperf.collect.torch.probe import ask
@@ -46,6 +46,7 @@ def read_install(host: Host, shell: Shell, place: Place, *, deep: bool = False) 
         arch_source=code_source,
         wheel=wheel(version or "", found.cuda or "", site.machine) if found.official else "",
         foreign_rocm_runtime=foreign_rocm_runtime(host, f"{root}/lib", found.hip),
+        product_targets=product_targets(site, root, found.hip),
         sass=capabilities(code, "sm_"),
         ptx=capabilities(code, "compute_"),
         deep=answers,

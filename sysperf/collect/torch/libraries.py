@@ -2,6 +2,7 @@
 
 Reads   */site-packages/torch/lib  */site-packages/*.libs  /etc/alternatives/libblas.so.3-*
         /opt/rocm/lib/libhsa-runtime64.so.1, its size, in Windows Subsystem for Linux
+        {torch,_rocm_sdk_libraries*,/opt/rocm}/lib/rocblas/library
 """
 
 from sysperf.collect.torch.build import OFFICIAL
@@ -14,6 +15,9 @@ TRITONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "py
 """Packages that bring the one folder `triton`."""
 WSL = "/dev/dxg"
 ROCM_RUNTIME = "/opt/rocm/lib/libhsa-runtime64.so.1"
+ROCBLAS = "lib/rocblas/library"
+SYSTEMS_ROCM = "/opt/rocm"
+_PRODUCTS = lazy(r"TensileLibrary_(?:lazy_)?(gfx[0-9a-f]{3,4})\.(?:dat|yaml)")
 _CUDA_MAJOR = lazy(r"-cu([0-9]{2})$")
 _DEBIAN_BLAS = (("openblas", "openblas"), ("blis", "blis"), ("atlas", "atlas"), ("mkl", "mkl"), ("/blas/", "reference"))
 
@@ -47,6 +51,21 @@ def foreign_rocm_runtime(host: Host, folder: str, hip: str | None) -> bool | Non
         return None if own is None else False
     sizes = [(host.owner(path) or {}).get("size_bytes") for path in (f"{folder}/{own}", ROCM_RUNTIME)]
     return None if None in sizes else sizes[0] != sizes[1]
+
+
+def product_targets(site: Site, root: str, hip: str | None) -> tuple[str, ...] | None:
+    """AMD's targets for which rocBLAS has products: the build's own, that of AMD's packages beside it, else the system's.
+
+    None where no file says: older releases have one file for all targets.
+    """
+    if not hip:
+        return None if hip is None else ()
+    packages = [f"{site.folder}/{name}" for name in site.names or () if name.startswith("_rocm_sdk_libraries")]
+    own = [folder for folder in (root, *packages) if site.host.exists(f"{folder}/{ROCBLAS}")]
+    found: list[str] = []
+    for folder in own or [SYSTEMS_ROCM] * bool(site.host.exists(f"{SYSTEMS_ROCM}/{ROCBLAS}")):
+        found += [match[1] for name in site.host.names(f"{folder}/{ROCBLAS}") or () if (match := _PRODUCTS.fullmatch(name))]
+    return tuple(dict.fromkeys(found)) or None
 
 
 def _cuda_library(site: Site, version_fields: dict[str, str], name: str, asked: str | None) -> str | None:

@@ -19,6 +19,7 @@ CONDA = "/*/conda-meta"
 PROBE = "probe:torch:*"
 GPU_CODE = "gpu-code:*/torch/lib/libtorch_python.so"
 PROBE_EXTENSIONS = "probe:torch-extensions:*"
+ROCBLAS = "/*/rocblas/library"
 LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock.yml")
 
 
@@ -37,6 +38,7 @@ class Companion(Record):
     version: Annotated[str, fact("its version", SITES)]
     wants: Annotated[str, fact("the versions of torch that it asks for; empty when it does not say", "/*-packages/*.dist-info/METADATA")]
     fits: Annotated[bool | None, fact("whether the installed torch is one of them", "/*-packages/*.dist-info/METADATA", VERSION)]
+    runtime: Annotated[str, fact("whose GPUs it is built for: cuda, rocm, xpu, or cpu; empty where nothing says", SITES)] = ""
 
 
 class Package(Record):
@@ -115,6 +117,13 @@ class Install(Record):
     cuda_majors: Annotated[tuple[str, ...] | None, fact("CUDA majors of the nvidia-*-cuNN packages in the environment", SITES)] = None
     companions: Annotated[tuple[Companion, ...] | None, fact("packages that are built for one torch", SITES)] = None
     extensions: Annotated[tuple[Package, ...] | None, fact("packages with compiled kernels for torch", SITES)] = None
+    second_amdsmi: Annotated[
+        bool | None, fact("amdsmi is there with a library of its own, beside the one that PyTorch for ROCm brings", SITES)
+    ] = None
+    product_targets: Annotated[
+        tuple[str, ...] | None,
+        fact("AMD's targets for which its rocBLAS has matrix products; empty for builds that are not for ROCm", ROCBLAS),
+    ] = None
     jit_extensions: Annotated[bool | None, fact("extensions were compiled on this machine by torch", "/*/.cache/torch_extensions")] = None
     arch_list: Annotated[
         tuple[str, ...] | None, fact("GPU code in the build, as torch names it: sm_80, compute_120, gfx942", GPU_CODE, VERSION, PROBE)
