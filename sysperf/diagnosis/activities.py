@@ -281,6 +281,8 @@ class Stacks(Record, kw_only=True):
     unoptimized: Annotated[
         float, activity("backward passes through models whose weights no optimizer has, by their part of forward passes")
     ] = 0.0
+    detached: Annotated[float, activity("a backward pass through a model in the step of another one, which nobody needs")] = 0.0
+    unlearned: Annotated[float, activity("a backward pass through a model that is kept by a loss, and is in no optimizer")] = 0.0
     singles: Annotated[float, activity("a line of a loop calls a model for one row, and gives it nothing of the rows before")] = 0.0
     layers: Annotated[float, activity("a line calls the layers of a list one by one, and gives none what another one made")] = 0.0
     row_gradients: Annotated[float, activity("a backward pass through a graph that is kept for the next row's, in a loop over rows")] = 0.0
@@ -310,17 +312,18 @@ class Stacks(Record, kw_only=True):
     cure: Annotated[
         str | None,
         fact(
-            "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, weights, rows, data, outputs,"
-            " loss (script/cures); empty: none; null: there is no statement"
+            "the kind of cure that the source proves for that statement: reported, fixed, discarded, grows, sums, same, weights, rows,"
+            " data, outputs, loss (script/cures); empty: none; null: there is no statement"
         ),
     ] = None
     loop: Annotated[
         tuple[str, ...],
         fact(
             "how the loop of the program that takes most works: pieces, where it is most of that statement; parameters, layers, gradients,"
-            " chain (script/cures/rounds)"
+            " sums, same, chain, inner, plain (script/cures/rounds)"
         ),
     ] = ()  # fmt: skip
+    fetch_loop: Annotated[tuple[str, ...], fact("the same of the loop in which most of `inline_fetch` is")] = ()
     configuring: Annotated[
         float,
         activity(

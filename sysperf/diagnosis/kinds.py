@@ -24,6 +24,7 @@ PHASES = {
 }
 _GETS = Call.of("/multiprocessing/queues.py: get")
 """Of a loader's queue. What it receives is made again in C, which leaves no frame below `get`."""
+_INDICES = Call.of("/torch/utils/data/dataloader.py: _next_index")
 _RECEIVES = Call.of("/multiprocessing/connection.py"), Call.of("/torch/multiprocessing/reductions.py")
 """A tensor's shared memory is asked of the worker that has it."""
 _ITERATION = Call.of("/torch/_tensor.py: __iter__")
@@ -72,6 +73,8 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) ->
     phase = PHASES[rules.phase(sample.frames)]
     if phase == "loader_wait" and (work := _work_in_loader(sample.frames, rules)):
         return {"other", work}
+    if phase == "inline_fetch" and any(_INDICES.is_of(frame) for frame in sample.frames):
+        return {"other", "sampler"}  # workers would not do it
     names = {phase, *activities(sample.frames, rules, read_line)}
     if phase == "inline_fetch" and rules.user_frame(sample.frames) is not None and _in_collate(sample.frames, rules):
         names.add("collate")

@@ -39,6 +39,10 @@ _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
 MAX_BODY_LINES = 60
 
 
+UNUSED = ("detached", "unlearned")
+"""Kinds of calls of models whose backward passes nobody needs: each has as much of these as of the forward passes."""
+
+
 def describe(
     samples: Samples,
     rules: Rules,
@@ -81,10 +85,11 @@ def describe(
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
     work, least = statements.Work(main, rules), statements.MIN_PROVEN * total
-    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers")}
+    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers", *UNUSED)}
     of_source["searching"] = statements.searching(main, rules, least, tells)
     of_source["row_gradients"] = statements.row_gradients(main, rules, least, tells)
     counts.update({kind: max(found.values(), default=0) for kind, found in of_source.items()})
+    counts.update({kind: round(counts["backward"] * counts[kind] / counts["forward"]) for kind in UNUSED if counts[kind]})
     lines |= {kind: found for kind, found in (("unoptimized", of_others), *of_source.items()) if found}
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
@@ -93,6 +98,7 @@ def describe(
     threads = len({sample.tid for sample in others})
     return Stacks(
         samples=total, **shares, other_threads=threads, cure=hot.cure if hot is not None else None, loop=_loop(lines, hot, tells),
+        fetch_loop=_loop_of("inline_fetch", lines, tells),
         lines=_hottest(lines, total, read_line),
     )  # fmt: skip
 
@@ -110,6 +116,11 @@ def _loop(lines: dict[str, Counter[Frame]], hot: statements.Hot | None, tells: s
         largest = hot.within.most_common(1)
     at = max(largest, key=lambda one: one[1], default=(None, 0))[0]
     return (*pieces, *(tells.loop(at) if at is not None else ()))
+
+
+def _loop_of(kind: str, lines: dict[str, Counter[Frame]], tells: statements.Tells) -> tuple[str, ...]:
+    """How the loop works in which most of an activity is."""
+    return tells.loop(lines[kind].most_common(1)[0][0]) if kind in lines else ()
 
 
 def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> list[set[str]]:

@@ -21,7 +21,7 @@ MAX_ASKED = 12
 """Lines that are asked for."""
 MIN_OF_LARGEST = 0.7
 """Of two statements of about the same size, of which one is within the other, the better proof is taken."""
-PROVEN = ("reported", "fixed", "discarded", "grows", "weights", "rows", "data")
+PROVEN = ("reported", "fixed", "discarded", "grows", "sums", "same", "weights", "rows", "data")
 """Kinds of cures, the surest first."""
 UNNAMED = frozenset(("other", "python", "looping", "to_host", "computed_readback"))
 """What a sample shows that says nothing of what it is for."""

@@ -336,6 +336,20 @@ def test_what_the_main_thread_does_in_a_loader_is_told_from_waiting(inner: tuple
     assert described.loader_wait == float(activity == "loader_wait")
 
 
+def test_drawing_indices_is_told_from_making_samples_without_workers() -> None:
+    """Workers would take over the one, and not the other."""
+    next_data = Frame("_SingleProcessDataLoaderIter._next_data", f"{TORCH}/utils/data/dataloader.py", 784)
+    draws = (
+        Frame("Balanced.__iter__", "/home/me/sampling.py", 9),
+        Frame("_BaseDataLoaderIter._next_index", f"{TORCH}/utils/data/dataloader.py", 714),
+    )
+    makes = Frame("Rows.__getitem__", "/home/me/data.py", 4), Frame("_MapDatasetFetcher.fetch", f"{TORCH}/utils/data/_utils/fetch.py", 52)
+
+    described = seen(((*draws, next_data, USER), 10), ((*makes, next_data, USER), 30))
+
+    assert (described.sampler, described.inline_fetch) == (0.25, 0.75)
+
+
 CALLBACK = """@engine.on("iteration")
 def keep_best(engine):
     engine.model.eval()

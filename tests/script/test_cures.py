@@ -357,6 +357,10 @@ for t in range(900):
         ("ids = deque(maxlen=9)", "text = decode(ids)", "ids.append(t)", False),
         ("ids = []", "text = decode(ids)", "ids.append(t); ids.pop(0)", False),
         ("total = 0", "y = f(total)", "total += t", False),
+        ("text = 'The '", "y = f(encode(text)[None])", "text += letters[y]", True),
+        ("text = 'The '", "y = f(text)", "text = text + letters[y]", True),
+        ("total = 0", "y = f(total)", "total += parts[y]", False),
+        ("total = start", "y = f(total)", "total = total + part", False),
     ],
 )
 def test_what_the_loop_makes_longer(before: str, line: str, after: str, *, grows: bool) -> None:

@@ -68,7 +68,7 @@ def layers(body: str, line: str) -> str:
     ],
 )
 def test_rounds_of_which_none_is_seen_to_need_another(body: str) -> None:
-    assert ways(body) == ()
+    assert ways(body) == ("plain",)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,72 @@ def test_rounds_that_need_the_one_before(body: str) -> None:
     ],
 )
 def test_what_goes_through_the_tensors_of_a_model(body: str) -> None:
-    assert ways(body) == ("parameters",)
+    assert ways(body) == ("parameters", "plain")
+
+
+@pytest.mark.parametrize(
+    ("body", "again"),
+    [
+        ("for t in range(9):\n    kept.append(sum(0.9**k * r for k, r in enumerate(rows[t:])))", True),
+        (
+            "for t in range(9):\n    total = 0\n    power = 0\n    for r in rows[t:]:\n        total = total + 0.9**power * r\n        power = power + 1",
+            True,
+        ),
+        (
+            "for t in range(9):\n    total = 0\n    for k in range(t, 9):\n        total += 0.9 ** (k - t) * rows[k]\n    kept.append(total)",
+            True,
+        ),
+        (
+            "for t in range(9):\n    w, a = 1, 0\n    for k in range(t, 8):\n        a += w * (rows[k] + 0.9 * boxes[k + 1] - boxes[k])\n        w *= 0.9\n    table[t] = a",
+            True,
+        ),
+        ("kept = [rows[: i + 1].mean() for i in range(9)]", True),
+        ("for i in range(9):\n    kept.append(torch.stack(boxes[:i]).mean(0))", True),
+        ("for i in range(9):\n    kept.append(rows[i : i + 4].mean())", False),
+        ("for i in range(9):\n    kept.append(sum(abs(rows[i] - r) for r in rows[i:]))", False),
+        ("for i in range(9):\n    kept.append(sum(w * r for w, r in zip(boxes, rows[i:])))", False),
+        ("for i in range(9):\n    kept.append(sum(boxes[k] * r for k, r in enumerate(rows[i:])))", False),
+        ("for i in range(9):\n    kept.append(sum(r**i for r in rows[:i]))", False),
+        ("for i in range(9):\n    q = rows[i]\n    kept.append(sum(q * r for r in rows[:i]))", False),
+        ("for i in range(9):\n    for j in range(i, 9):\n        total += rows[i] * rows[j]", False),
+        ("for i in range(9):\n    h = 0\n    for r in rows[i:]:\n        h = h + abs(h - r)\n    kept.append(h)", False),
+        ("for i in range(9):\n    own = rows * i\n    kept.append(own[i:].sum())", False),
+        ("for i in range(9):\n    kept.append(sorted(rows[i:])[0])", False),
+    ],
+)
+def test_sums_of_all_rows_before_or_after(body: str, again: bool) -> None:
+    """They can be carried on, where the work on a row is the same in each round, but for a power of a number."""
+    assert ("sums" in ways(body)) == again
+
+
+@pytest.mark.parametrize(
+    ("body", "same"),
+    [
+        ("for name in mean:\n    mean[name] = mean[name] * 0.9 + net.state_dict()[name] * 0.1", True),
+        ("mean = {name: 0.9 * v + 0.1 * net.state_dict()[name] for name, v in mean.items()}", True),
+        ("for row in rows:\n    kept.append(sorted(boxes).index(row))", True),
+        ("for name in mean:\n    net.load_state_dict(mean)\n    kept.append(net.state_dict()[name])", False),
+        ("for name, p in net.named_parameters():\n    p.data = mean[name]\n    kept.append(net.state_dict()[name])", False),
+        ("for row in rows:\n    kept.append(row)\n    last = sorted(kept)", False),
+        ("for row in rows:\n    last = sorted(row)", False),
+        ("for row in rows:\n    move(table, row)\n    last = sorted(boxes)", False),
+        ("for row in rows:\n    boxes[0] = row\n    last = sorted(boxes)", False),
+        ("for n in range(9):\n    model = models[n]\n    last = model.state_dict()", False),
+    ],
+)
+def test_what_each_round_asks_for_anew(body: str, same: bool) -> None:
+    """Nothing that a round stores, fills or hands to who may change it is the same in the next."""
+    line = next(line for line in reversed(body.splitlines()) if "state_dict()" in line or "sorted(" in line)
+    text = TEXT.format(after=lines(body, 4), forward="pass")
+
+    assert ("same" in cures.of_loop(text, 1 + text.splitlines().index(f"    {line}"))) == same
+
+
+def test_an_inner_loop_within_a_recurrence() -> None:
+    body = "for row in rows:\n    parts = []\n    for tag in range(9):\n        parts.append(torch.logsumexp(state + boxes[tag], 0))\n    state = torch.stack(parts) + row"
+    text = TEXT.format(after=lines(body, 4), forward="pass")
+
+    assert cures.of_loop(text, 1 + next(n for n, one in enumerate(text.splitlines()) if "parts.append" in one)) == ("chain", "inner")
 
 
 def test_gradients_of_one_row_at_a_time() -> None:

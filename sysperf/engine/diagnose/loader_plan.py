@@ -149,7 +149,8 @@ def _otherwise(chosen: tuple[float, int, int], work: _Work, available: float, cp
     if chosen[2] < work.team and work.team > available + SPARE_CPUS:
         left = f"of its {cpus} CPUs others leave about {available:.1f}, and a team waits for its last thread"
         return f"torch.set_num_threads({chosen[2]}): {left}; more workers gain nothing now"
-    return f"make samples cheaper, or keep them: its {cpus} CPU(s) are in use, and other numbers of workers or threads gain nothing now"
+    busy = f"its {cpus} CPU(s) are in use, and other numbers of workers or threads gain nothing now"
+    return f"make samples cheaper, or keep what is the same in each pass: {busy}"
 
 
 def _advice(chosen: tuple[float, int, int], work: _Work, cpus: int) -> str:

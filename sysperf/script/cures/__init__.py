@@ -2,9 +2,11 @@
 
 `fixed`      nothing that it reads changes from step to step: it can be made once.
 `grows`      it goes through all of what the loop makes longer: each step costs more than the one before.
+`sums`, `same`  each round of its loop does what others have done (`again`).
 `discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
 `singles`    it calls a model for one row at a time, of which none needs what was made of another.
 `layers`     it calls layers of a list one by one, of which none is given what another one made.
+`detached`, `unlearned`  it calls a model whose gradients nobody uses (`unused`).
 `rows`       it makes the same of a sample in each pass, out of what is stored: all can be made once.
 `reported`   only prints and logs use what it makes.
 `weights`    it depends on the weights alone, and no loss is made of it: it need not be done in each step.
@@ -19,7 +21,7 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script.cures import apart, discards, each_pass, flows, grows, lookups, needless, reports, rounds, singles, stays
+from sysperf.script.cures import apart, discards, each_pass, flows, grows, lookups, needless, reports, rounds, singles, stays, unused
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.cures.keys import shares
@@ -55,9 +57,15 @@ def cure(text: str, line: int) -> str:
     if statement is None:
         return ""
     try:
-        return _kind(source, statement, text, line)
+        found = _kind(source, statement, text, line)
     except (TooTangled, RecursionError):
-        return ""
+        found = ""
+    return found if found in ("reported", "fixed", "discarded", "grows") else _of_rounds(text, line) or found
+
+
+def _of_rounds(text: str, line: int) -> str:
+    """What the rounds of the loop around a line do anew."""
+    return next((way for way in of_loop(text, line) if way in ("sums", "same")), "")
 
 
 def of_part(text: str, line: int, function: str) -> str:
@@ -74,8 +82,12 @@ def of_part(text: str, line: int, function: str) -> str:
 
 def of_sample(text: str, line: int) -> str:
     """The kind of cure that fits a line that makes a sample of a data set: that it depends on data alone is no news."""
-    if (found := cure(text, line)) == "fixed" or (source := _source(text)) is None or (statement := _statement(source, line)) is None:
-        return found if found == "fixed" else ""
+    if (
+        (found := cure(text, line)) in ("fixed", "sums", "same")
+        or (source := _source(text)) is None
+        or (statement := _statement(source, line)) is None
+    ):
+        return found if found in ("fixed", "sums", "same") else ""
     try:
         return "rows" if each_pass.is_the_same(source, statement) else ""
     except (TooTangled, RecursionError):
@@ -93,7 +105,7 @@ def of_call(text: str, line: int) -> str:
             return "grows"
         if (graph := _graph(source)) and singles.one_row_at_a_time(source, graph, statement):
             return "singles"
-        return "layers" if rounds.calls_layers(source, statement) else ""
+        return "layers" if rounds.calls_layers(source, statement) else unused.gradients(source, statement)
     except RecursionError:
         return ""
 

@@ -9,6 +9,7 @@ from sysperf.script.cures.definitions import Definitions, called
 from sysperf.script.syntax import Loop
 from sysperf.startup import lazy
 
+_Part = ast.Name | ast.Subscript | ast.Call
 _GROWS = frozenset(("append", "extend", "appendleft", "insert"))
 _JOINS = lazy(r"^(?:cat|concat|concatenate|[vh]stack|append)$")
 _CACHES = lazy(r"past|cache|hidden|state|memory|carry|incremental")
@@ -84,13 +85,38 @@ def _grows(source: Definitions, name: ast.Name, loop: Loop) -> bool:
     joined = [one for one in inside if _joins(one.node, name.id)]
     if len(joined) != len(inside):
         return False
-    if joined:
-        return True
     starts = [one.value for one in outside]
+    if joined:
+        return not any(_adds_part(one.node) for one in joined) or all(_is_text(source, value) for value in starts)
     calls = [node for node in source.changed(name.id) if isinstance(node, ast.Call) and source.is_in(node, loop)]
     adds = [node for node in calls if called(node) in _GROWS]
     is_list = all(isinstance(value, ast.List | ast.ListComp) or _is_of(value, "list") for value in starts)
     return is_list and bool(adds) and len(adds) == len(calls)
+
+
+def _adds_part(node: ast.AST) -> bool:
+    """Whether it is ``text += letters[i]`` or ``text = text + letter``, which adds to a number as well as to a text."""
+    if isinstance(node, ast.Assign):
+        return isinstance(node.value, ast.BinOp) and isinstance(node.value.right, _Part)
+    return isinstance(node, ast.AugAssign) and isinstance(node.value, _Part)
+
+
+def _is_text(source: Definitions, value: ast.expr | None) -> bool:
+    """Whether a value is a text: written down, or a parameter with a text by default."""
+    if isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+        return True
+    several = source.definitions(value) if isinstance(value, ast.Name) else ()
+    return bool(several) and all(isinstance(one.node, ast.arg) and _is_text_argument(source, one.node) for one in several)
+
+
+def _is_text_argument(source: Definitions, argument: ast.arg) -> bool:
+    """Whether a parameter is a text by its annotation, or by default."""
+    function = source.tree.function_of(argument)
+    if function is None or argument.annotation is not None:
+        return isinstance(argument.annotation, ast.Name) and argument.annotation.id == "str"
+    names = [*function.args.posonlyargs, *function.args.args]
+    default = dict(zip(reversed(names), reversed(function.args.defaults), strict=False)).get(argument)
+    return isinstance(default, ast.Constant) and isinstance(default.value, str)
 
 
 def _is_of(value: ast.expr | None, maker: str) -> bool:
@@ -100,7 +126,7 @@ def _is_of(value: ast.expr | None, maker: str) -> bool:
 def _joins(node: ast.AST, name: str) -> bool:
     """Whether a statement makes a longer one of a text, a list or a tensor."""
     if isinstance(node, ast.AugAssign):
-        return isinstance(node.op, ast.Add) and isinstance(node.value, ast.List | ast.JoinedStr | ast.ListComp)
+        return isinstance(node.op, ast.Add) and (isinstance(node.value, ast.List | ast.JoinedStr | ast.ListComp) or _adds_part(node))
     if not isinstance(node, ast.Assign):
         return False
     value = node.value
@@ -108,5 +134,5 @@ def _joins(node: ast.AST, name: str) -> bool:
         parts = value.args[0].elts if isinstance(value.args[0], ast.List | ast.Tuple) else value.args
         return any(isinstance(part, ast.Name) and part.id == name for part in parts)
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        return isinstance(value.left, ast.Name) and value.left.id == name and isinstance(value.right, ast.List | ast.JoinedStr)
+        return isinstance(value.left, ast.Name) and value.left.id == name and isinstance(value.right, ast.List | ast.JoinedStr | _Part)
     return False

@@ -3,7 +3,11 @@
 `parameters` it goes through the tensors of a model: weights, gradients, a copy of them.
 `layers`     it calls several layers, and none is given what another one made.
 `gradients`  it makes the gradients of one row at a time, in one graph.
+`sums`       each round adds up rows that other rounds add up, too (`again`).
+`same`       each round asks for the same, which takes going through all of a model or a list (`again`).
 `chain`      a round needs what one before has made. That none does is never proven: what is called may keep anything.
+`inner`      a round of an outer loop does, and none of the innermost one is seen to.
+`plain`      no round of any is seen to.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from sysperf.script.cures import flows
+from sysperf.script.cures import again, flows
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
 from sysperf.script.nodes import root_of
@@ -34,10 +38,13 @@ def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str,
         return ()
     found = [name for name, told in (("parameters", _of_parameters), ("layers", _of_layers)) if told(source, loops[0])]
     found += ["gradients"] if any(map(_makes_gradients, loops)) else []
-    if all(isinstance(loop, ast.While) for loop in loops):
+    found += ["sums"] if any(map(again.sums_again, loops)) else []
+    found += ["same"] if again.asks_again(source, statement, loops[0]) else []
+    needing = [_needs_rounds_before(source, loop) for loop in loops if not isinstance(loop, ast.While)]
+    if not needing:
         return tuple(found)
-    counted = [loop for loop in loops if not isinstance(loop, ast.While)]
-    return (*found, "chain") if any(_needs_rounds_before(source, loop) for loop in counted) else tuple(found)
+    is_inner = any(needing) and isinstance(loops[0], ast.For) and not needing[0]
+    return (*found, *(["chain"] if any(needing) else ["plain"]), *(["inner"] if is_inner else []))
 
 
 def calls_layers(source: Depends, statement: ast.stmt) -> bool:

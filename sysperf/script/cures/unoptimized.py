@@ -12,8 +12,8 @@ from sysperf.script.cures.needless import MAX_CHARS
 from sysperf.script.syntax import Function, Tree, asked_again
 from sysperf.startup import lazy
 
-_OPTIMIZER = lazy(r"^(?:SGD|ASGD|Adam\w*|NAdam|RAdam|Adagrad|Adadelta|Adafactor|RMSprop|Rprop|LBFGS|Lion|Muon|\w*Optimizer)$")
-_HANDLED = frozenset(("eval", "train", "to", "cuda", "cpu", "float", "load_state_dict", "state_dict"))
+OPTIMIZER = lazy(r"^(?:SGD|ASGD|Adam\w*|NAdam|RAdam|Adagrad|Adadelta|Adafactor|RMSprop|Rprop|LBFGS|Lion|Muon|\w*Optimizer)$")
+HANDLED = frozenset(("eval", "train", "to", "cuda", "cpu", "float", "load_state_dict", "state_dict"))
 _OFF = frozenset(("no_grad", "inference_mode", "set_grad_enabled"))
 _FREEZES = lazy(r"requires_grad_\(|\brequires_grad *= *(?!True)|freez|frozen")
 """Of a file with such a word nothing is said: the function that makes the model may freeze it."""
@@ -33,7 +33,7 @@ def calls_unoptimized(text: str, line: int) -> bool:
     ]
     return bool(optimized) and any(
         _is_only_called([name for name in names if name.id == call.func.id], tree)
-        and not _without_gradients(call, tree)
+        and not without_gradients(call, tree)
         and _goes_into(call, optimized, tree)
         for call in calls
         if isinstance(call.func, ast.Name)
@@ -42,7 +42,7 @@ def calls_unoptimized(text: str, line: int) -> bool:
 
 def _optimized(tree: Tree) -> set[str]:
     """The names of the models whose parameters optimizers get."""
-    made = (call for call in ast.walk(tree.module) if isinstance(call, ast.Call) and _OPTIMIZER.match(_called(call)))
+    made = (call for call in ast.walk(tree.module) if isinstance(call, ast.Call) and OPTIMIZER.match(_called(call)))
     return {
         name.id
         for call in made
@@ -61,7 +61,7 @@ def _is_only_called(uses: Iterable[ast.Name], tree: Tree) -> bool:
         if isinstance(use.ctx, ast.Store):
             made = made or _is_made(use, parent)
         elif isinstance(parent, ast.Attribute):
-            if parent.attr not in _HANDLED:
+            if parent.attr not in HANDLED:
                 return False
         elif not (isinstance(parent, ast.Call) and parent.func is use):
             return False
@@ -75,7 +75,7 @@ def _is_made(name: ast.Name, parent: ast.AST) -> bool:
     return isinstance(parent, ast.Tuple) and name in parent.elts
 
 
-def _without_gradients(node: ast.AST, tree: Tree) -> bool:
+def without_gradients(node: ast.AST, tree: Tree) -> bool:
     """Whether no_grad() is around a call, or what it gives is cut off at once."""
     parent = tree.parents.get(node)
     if isinstance(parent, ast.Attribute) and parent.attr in ("detach", "data"):

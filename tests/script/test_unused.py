@@ -1,0 +1,139 @@
+"""Gradients that nobody uses: of a generator in its critic's step, of a teacher that a loss keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from sysperf.script import cures
+
+GAN = """\
+import torch
+class Trainer:
+    def __init__(self, g, d):
+        self.g, self.d = g, d
+        self.opt_g = torch.optim.Adam(g.parameters())
+        self.opt_d = torch.optim.Adam(self.d.parameters())
+    def train_d(self, real):
+        fake = self.g(torch.randn(9, 9))
+        loss = self.d(real).mean() - self.d(fake).mean()
+        self.opt_d.zero_grad()
+        loss.backward()
+        self.opt_d.step()
+        return loss
+    def train_g(self):
+        loss = self.d(self.g(torch.randn(9, 9))).mean()
+        self.opt_g.zero_grad()
+        loss.backward()
+        self.opt_g.step()
+"""
+TEACHER = """\
+import torch
+from torch import nn
+class Distil(nn.Module):
+    def __init__(self, teacher, heat=4.0):
+        super().__init__()
+        self.teacher, self.heat = teacher, heat
+    def forward(self, x, out, y):
+        soft = torch.softmax(self.teacher(x) / self.heat, 1)
+        return ((soft - out) ** 2).mean()
+def train(student, criterion, loader, opt):
+    criterion.teacher.eval()
+    for x, y in loader:
+        loss = criterion(x, student(x), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+def check(criterion, student, x, y):
+    with torch.no_grad():
+        return criterion(x, student(x), y)
+teacher = nn.Sequential(nn.Linear(9, 9))
+student = nn.Linear(9, 9)
+opt = torch.optim.SGD(student.parameters(), lr=0.1)
+distil = Distil(teacher)
+train(student, distil, loader, opt)
+"""
+
+
+def kind(text: str, line: str) -> str:
+    return cures.of_call(text, 1 + next(number for number, one in enumerate(text.splitlines()) if line in one))
+
+
+def test_a_generator_in_the_step_of_its_critic() -> None:
+    """In its own step its gradients are used, and those of the critic go on to it."""
+    assert kind(GAN, "fake = ") == "detached"
+    assert kind(GAN, "loss = self.d(self.g") == ""
+    assert (
+        kind(GAN.replace("loss = self.d(self.g(torch.randn(9, 9)))", "made = self.g(0)\n        loss = self.d(made)"), "loss = self.d(made")
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fake = self.g(torch.randn(9, 9))", "fake = self.g(torch.randn(9, 9)).detach()"),
+        ("self.d(fake)", "self.d(fake.detach())"),
+        ("        return loss\n", "        return loss, fake\n"),
+        ("        return loss\n", "        self.last = fake\n"),
+        ("Adam(self.d.parameters())", "Adam(list(self.d.parameters()) + list(g.parameters()))"),
+        ("Adam(self.d.parameters())", "Adam(weights)"),
+        ("        self.opt_g.zero_grad()\n", ""),
+        ("        self.opt_g.zero_grad()\n        loss.backward()", "        loss.backward()\n        self.opt_g.zero_grad()"),
+        ("        loss.backward()\n        self.opt_d.step()", "        loss.backward(retain_graph=True)\n        self.opt_d.step()"),
+        ("        self.opt_d.step()", "        self.opt_d.step()\n        self.opt_g.step()"),
+        ("        return loss\n", "        print(self.g.weight.grad)\n"),
+        ("        return loss\n", "        (slope,) = torch.autograd.grad(loss, fake)\n"),
+        ("self.g, self.d = g, d", "self.g, self.d = g.requires_grad_(False), d"),
+    ],
+)
+def test_gradients_of_a_generator_that_somebody_may_use(old: str, new: str) -> None:
+    """They are cut off already, kept, cleared by nobody, or used in the same step."""
+    assert old in GAN
+    assert kind(GAN.replace(old, new, 1), "fake = ") == ""
+
+
+def test_in_one_function_gradients_are_cleared_after_the_critics_step() -> None:
+    text = """\
+import torch
+g, d = G(), D()
+opt_g, opt_d = 0, 0
+opt_g = torch.optim.Adam(g.parameters())
+opt_d = torch.optim.Adam(d.parameters())
+for x in loader:
+    {first}opt_d.zero_grad()
+    fake = g(noise)
+    loss = d(x).mean() - d(fake).mean()
+    loss.backward()
+    opt_d.step()
+    {then}of_g = d(g(noise)).mean()
+    of_g.backward()
+    opt_g.step()
+"""
+    assert kind(text.format(first="", then="opt_g.zero_grad()\n    "), "fake = ") == "detached"
+    assert kind(text.format(first="opt_g.zero_grad()\n    ", then=""), "fake = ") == ""
+    assert kind(text.format(first="", then="opt_g.zero_grad()\n    "), "of_g = ") == ""
+
+
+def test_a_teacher_that_a_loss_keeps() -> None:
+    assert kind(TEACHER, "soft = ") == "unlearned"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("self.teacher(x) / self.heat, 1)", "self.teacher(x) / self.heat, 1).detach()"),
+        ("torch.softmax(self.teacher(x) / self.heat, 1)", "self.teacher(x).argmax(1)"),
+        ("        soft = ", "        with torch.no_grad():\n          soft = "),
+        ("student.parameters()", "list(student.parameters()) + list(teacher.parameters())"),
+        ("student.parameters()", "distil.parameters()"),
+        ("        loss = criterion(x, student(x), y)", "        with torch.no_grad():\n            loss = criterion(x, student(x), y)"),
+        ("distil = Distil(teacher)", "freeze(teacher)\ndistil = Distil(teacher)"),
+        ("distil = Distil(teacher)", "student.teacher = teacher\ndistil = Distil(teacher)"),
+        ("teacher = nn.Sequential(nn.Linear(9, 9))", "teacher = zoo.load('large')"),
+        ("student = nn.Linear(9, 9)", "student = teacher"),
+        ("        return ((soft - out) ** 2).mean()", "        return (soft > 0.5) * out"),
+    ],
+)
+def test_a_teacher_whose_gradients_are_cut_off_or_used(old: str, new: str) -> None:
+    assert old in TEACHER
+    assert kind(TEACHER.replace(old, new, 1), "soft = ") == ""
