@@ -320,7 +320,7 @@ class Stacks(Record, kw_only=True):
         tuple[str, ...],
         fact(
             "how the loop of the program that takes most works: pieces, where it is most of that statement; parameters, layers, gradients,"
-            " sums, same, chain, inner, plain (script/cures/rounds)"
+            " sums, same, chain, inner, plain (script/cures/rounds); data, where the source proves that it depends on data alone"
         ),
     ] = ()  # fmt: skip
     fetch_loop: Annotated[tuple[str, ...], fact("the same of the loop in which most of `inline_fetch` is")] = ()

@@ -115,7 +115,10 @@ def _loop(lines: dict[str, Counter[Frame]], hot: statements.Hot | None, tells: s
     if not largest and hot is not None and hot.in_loops:
         largest = hot.within.most_common(1)
     at = max(largest, key=lambda one: one[1], default=(None, 0))[0]
-    return (*pieces, *(tells.loop(at) if at is not None else ()))
+    if at is None:
+        return pieces
+    of_data = (hot is not None and hot.cure == "data" and (at in hot.within or bool(pieces))) or tells.line(at) == "data"
+    return (*pieces, *tells.loop(at), *(["data"] if of_data else []))
 
 
 def _loop_of(kind: str, lines: dict[str, Counter[Frame]], tells: statements.Tells) -> tuple[str, ...]:

@@ -371,6 +371,14 @@ def test_what_the_loop_makes_longer(before: str, line: str, after: str, *, grows
     assert (cures.cure(text, 4) == "grows") is grows
 
 
+def test_a_tensor_of_all_words_so_far_is_the_whole_of_them() -> None:
+    text = "words = seed.split()\nfor t in range(9):\n    x = torch.tensor([[index[w] for w in words]])\n    y = model(x)[0, -1]\n    words.append(pick(y))\n"
+
+    assert cures.of_call(text, 4) == "grows"
+    assert cures.of_call(text.replace("[[index[w] for w in words]]", "[index[words[-1]]]"), 4) == ""
+    assert cures.of_call(text.replace("for w in words]])", "for w in words]]).sum()"), 4) == ""
+
+
 def test_what_begins_anew_in_each_round_does_not_grow() -> None:
     """Outputs of a sequence are collected, and stacked after their loop."""
     text = "for x in loader:\n    outs = []\n    for t in x:\n        outs.append(t)\n    y = torch.stack(outs)\n"

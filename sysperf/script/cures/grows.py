@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from sysperf.script.cures import needless
 from sysperf.script.cures.definitions import Definitions, called
@@ -13,17 +14,30 @@ _Part = ast.Name | ast.Subscript | ast.Call
 _GROWS = frozenset(("append", "extend", "appendleft", "insert"))
 _JOINS = lazy(r"^(?:cat|concat|concatenate|[vh]stack|append)$")
 _CACHES = lazy(r"past|cache|hidden|state|memory|carry|incremental")
+_MAKES_TENSORS = lazy(r"^(?:tensor|as_tensor|LongTensor|from_numpy|array|asarray|stack|cat|concatenate|unsqueeze|to|long|view|reshape)$")
+"""Calls by which all elements stay."""
 _TAKES_FEW = lazy(r"^(?:len|sample|choice|choices|randrange|next|enumerate|range|isinstance|print|type|id|bool)$")
 
 
 def goes_through(source: Definitions, statement: ast.stmt, *, of_model: bool = False) -> bool:
     """Whether a call gets the whole of a text, a list or a tensor to which the loop around it adds."""
     loop, names = source.loop_of(statement), _names_read(source, statement)
+    if of_model and loop is not None and any(_is_all_of(source, name, loop) for name in names):
+        return True
     while loop is not None:
         if any(_is_whole(source, name, loop, of_model=of_model) for name in names):
             return True
         loop = source.loop_of(loop)
     return False
+
+
+def _is_all_of(source: Definitions, name: ast.Name, loop: Loop) -> bool:
+    """Whether a name is made, in each round, of all elements of what grows: ``x = torch.tensor([[index[w] for w in words]])``."""
+    several = source.definitions(name)
+    if len(several) != 1 or not isinstance(made := several[0].node, ast.Assign) or source.loop_of(made) is not loop:
+        return False
+    calls = [node for node in ast.walk(made.value) if isinstance(node, ast.Call)]
+    return bool(calls) and all(_MAKES_TENSORS.match(called(call)) for call in calls) and goes_through(source, made)
 
 
 def adds(statement: ast.stmt) -> bool:
@@ -90,7 +104,7 @@ def _grows(source: Definitions, name: ast.Name, loop: Loop) -> bool:
         return not any(_adds_part(one.node) for one in joined) or all(_is_text(source, value) for value in starts)
     calls = [node for node in source.changed(name.id) if isinstance(node, ast.Call) and source.is_in(node, loop)]
     adds = [node for node in calls if called(node) in _GROWS]
-    is_list = all(isinstance(value, ast.List | ast.ListComp) or _is_of(value, "list") for value in starts)
+    is_list = all(isinstance(value, ast.List | ast.ListComp) or _is_of(value, ("list", "split", "tolist")) for value in starts)
     return is_list and bool(adds) and len(adds) == len(calls)
 
 
@@ -119,8 +133,8 @@ def _is_text_argument(source: Definitions, argument: ast.arg) -> bool:
     return isinstance(default, ast.Constant) and isinstance(default.value, str)
 
 
-def _is_of(value: ast.expr | None, maker: str) -> bool:
-    return isinstance(value, ast.Call) and called(value) == maker
+def _is_of(value: ast.expr | None, makers: Sequence[str]) -> bool:
+    return isinstance(value, ast.Call) and called(value) in makers
 
 
 def _joins(node: ast.AST, name: str) -> bool:
