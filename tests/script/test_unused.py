@@ -131,9 +131,35 @@ def test_a_teacher_that_a_loss_keeps() -> None:
         ("distil = Distil(teacher)", "student.teacher = teacher\ndistil = Distil(teacher)"),
         ("teacher = nn.Sequential(nn.Linear(9, 9))", "teacher = zoo.load('large')"),
         ("student = nn.Linear(9, 9)", "student = teacher"),
+        ("student = nn.Linear(9, 9)", "student = nn.Sequential(nn.Linear(9, 9), Distil(teacher))"),
+        ("self.teacher, self.heat = teacher, heat", "self.teacher, self.heat = nn.Linear(9, 9), heat"),
         ("        return ((soft - out) ** 2).mean()", "        return (soft > 0.5) * out"),
+        ("criterion(x, student(x), y)\n        loss", "criterion(student(x), x, y)\n        loss"),
+        ("    for x, y in loader:\n", "    for x, y in loader:\n        x = student(x)\n"),
+        ("self.teacher(x)", "self.teacher(out)"),
     ],
 )
 def test_a_teacher_whose_gradients_are_cut_off_or_used(old: str, new: str) -> None:
     assert old in TEACHER
     assert kind(TEACHER.replace(old, new, 1), "soft = ") == ""
+
+
+def test_a_loss_has_no_weights() -> None:
+    """It is a module that no optimizer has, and all gradients go through it."""
+    text = """\
+import torch
+from torch import nn
+class Dice(nn.Module):
+    def forward(self, a, b): return (a * b).mean()
+net = nn.Linear(9, 9)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+criterion = {loss}
+for x, y in loader:
+    loss = criterion({given}, y)
+    loss.backward()
+    opt.step()
+"""
+    assert kind(text.format(loss="nn.BCEWithLogitsLoss()", given="net(x)"), "    loss = ") == ""
+    assert kind(text.format(loss="Dice()", given="net(x)"), "    loss = ") == ""
+    assert kind(text.format(loss="nn.Sequential(nn.Linear(9, 9))", given="net(x)"), "    loss = ") == ""
+    assert kind(text.format(loss="nn.Sequential(nn.Linear(9, 9))", given="x"), "    loss = ") == "unlearned"

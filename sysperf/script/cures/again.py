@@ -28,15 +28,19 @@ _Made = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
 _Round = ast.For | ast.While | _Made
 
 
-def sums_again(loop: _Round) -> bool:
-    """Whether each round adds up rows that other rounds add up, too: ``sum(rows[i:])``, or an inner loop from `i` on."""
+def sums_again(statement: ast.stmt, loop: _Round) -> bool:
+    """Whether a statement adds up, in each round, rows that other rounds add up, too: ``sum(rows[i:])``, or an inner loop from `i` on."""
     own, body = _own(loop), _body(loop)
     made = _stored(body)
     nodes = [node for part in body for node in ast.walk(part)]
-    return bool(own) and any(
-        _is_sum_of_rest(node, own, made) if isinstance(node, ast.Call) else isinstance(node, ast.For) and _adds_rest(node, own, made)
-        for node in nodes
-    )
+    if any(isinstance(node, ast.For) and _is_in(statement, node) and _adds_rest(node, own, made) for node in nodes):
+        return True
+    calls = [node for node in nodes if isinstance(node, ast.Call) and not hasattr(statement, "body") and _is_in(node, statement)]
+    return any(_is_sum_of_rest(call, own, made) for call in calls)
+
+
+def _is_in(node: ast.AST, other: ast.AST) -> bool:
+    return any(part is node for part in ast.walk(other))
 
 
 def asks_again(source: Depends, statement: ast.stmt, loop: _Round) -> bool:
@@ -49,6 +53,8 @@ def asks_again(source: Depends, statement: ast.stmt, loop: _Round) -> bool:
         return False
     inside = {id(node) for node in nodes}
     stored = _stored(body) | _own(loop)
+    if hasattr(statement, "body"):
+        return False  # its head does not
     asked = (_asked(node) for node in ast.walk(statement) if id(node) in inside and isinstance(node, ast.Call))
     return any(of is not None and _stays(source, of, loop, stored) for of in asked)
 

@@ -24,6 +24,9 @@ _CUTS = lazy(
 )
 """What no gradient goes through."""
 MAX_ROUNDS = 6
+_WEIGHTED = lazy(
+    r"^(?:Linear|Bilinear|Conv\w+|LSTM\w*|GRU\w*|RNN\w*|Embedding\w*|BatchNorm\w*|LayerNorm|GroupNorm|Transformer\w+|MultiheadAttention|Parameter)$"
+)
 
 
 def gradients(source: Depends, statement: ast.stmt) -> str:
@@ -41,7 +44,8 @@ def gradients(source: Depends, statement: ast.stmt) -> str:
             if _is_cleared(source, statement, call, optimizers):
                 return "detached"
             continue
-        if _is_unlearned(source, model, optimizers) and _goes_to_loss(source, statement):
+        learned = set[str]().union(*optimizers.values())
+        if _is_unlearned(source, model, learned) and _goes_to_loss(source, statement, call, learned):
             return "unlearned"
     return ""
 
@@ -170,7 +174,7 @@ def _cuts(parts: Iterable[ast.AST]) -> bool:
     return any(map(_CUTS.match, names)) or any(isinstance(node, ast.Compare) for node in nodes)
 
 
-def _is_unlearned(source: Depends, model: str, optimizers: dict[str, set[str]]) -> bool:
+def _is_unlearned(source: Depends, model: str, learned: set[str]) -> bool:
     """Whether a model is made in this file, and who gets it only calls it, or keeps it by its name in an object without an optimizer."""
     uses: list[ast.expr] = [*source.names.get(model, ()), *(node for node in source.tree.of(ast.Attribute) if node.attr == model)]
     made = [use for use in uses if isinstance(use.ctx, ast.Store) and _is_made_here(source, use)]  # type: ignore[attr-defined]
@@ -179,16 +183,24 @@ def _is_unlearned(source: Depends, model: str, optimizers: dict[str, set[str]]) 
         for use in uses
         if isinstance(use, ast.Attribute) and isinstance(use.ctx, ast.Store) and (owner := source.tree.class_of(use))
     }
-    learned = set[str]().union(*optimizers.values())
     if not made or any(_is_of(source, name, keepers) for name in learned):
         return False
     return all(use in made or _only_passes(source, use, model) for use in uses)
 
 
 def _is_made_here(source: Depends, use: ast.expr) -> bool:
+    if not isinstance(use, ast.Name):
+        return False  # a part of an object, which may be a part of a model
     statement = source.tree.statement_of(use)
     value = source.given_to(statement).get(use) if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and (called(value) in source.functions or source.makes_layer(value))
+    return isinstance(value, ast.Call) and _makes_weights(source, value)
+
+
+def _makes_weights(source: Depends, value: ast.Call) -> bool:
+    """Whether a call makes layers with weights, itself or by a function or a class of the file: a loss is a module without."""
+    own = source.functions.get(called(value)) or source.classes.get(called(value))
+    nodes = [*ast.walk(value), *(ast.walk(own) if own is not None else ())]
+    return any(isinstance(node, ast.Call) and _WEIGHTED.match(called(node)) for node in nodes)
 
 
 def _is_of(source: Depends, name: str, classes: set[str]) -> bool:
@@ -196,7 +208,9 @@ def _is_of(source: Depends, name: str, classes: set[str]) -> bool:
     stores = [node for node in source.names.get(name, ()) if isinstance(node.ctx, ast.Store)]
     statements = [source.tree.statement_of(node) for node in stores]
     values = [source.given_to(one).get(node) for one, node in zip(statements, stores, strict=True) if isinstance(one, ast.Assign)]
-    known = [value for value in values if isinstance(value, ast.Call) and called(value) not in classes]
+    kept = [source.tree.statement_of(call) for made in classes for call in source.calls.get(made, ())]
+    holders = {last_name(target) for one in kept if isinstance(one, ast.Assign) for target in one.targets} | classes
+    known = [value for value in values if isinstance(value, ast.Call) and not any(last_name(node) in holders for node in ast.walk(value))]
     return not values or len(known) != len(stores)
 
 
@@ -236,16 +250,47 @@ def _takes(source: Depends, call: ast.Call, use: ast.expr, model: str) -> bool:
     return any(word.value is use and word.arg == model for word in call.keywords)
 
 
-def _goes_to_loss(source: Depends, statement: ast.stmt) -> bool:
-    """Whether what a statement makes reaches a backward pass of its function, or of one that calls it, and nothing cuts it off."""
+def _goes_to_loss(source: Depends, statement: ast.stmt, call: ast.Call, learned: set[str]) -> bool:
+    """Whether what a statement makes reaches a backward pass of its function, or of one that calls it, and is made of data."""
     scope = source.scope_of(statement)
     made, parts = _made_of(source, scope, statement)
     if _cuts(parts):
         return False
     if isinstance(scope, Function) and any(isinstance(part, ast.Return) for part in parts):
-        return _trains_with(source, scope)
+        calls = _training_calls(source, scope)
+        return bool(calls) and all(_is_of_data(source, call, learned, each) for each in calls)
     passes = _calls_in(source, scope, "backward")
-    return any(_of(call) in made for call in passes)
+    return any(_of(one) in made for one in passes) and _is_of_data(source, call, learned)
+
+
+def _is_of_data(source: Depends, call: ast.Call, learned: set[str], outer: ast.Call | None = None) -> bool:
+    """Whether a call is given nothing of models that learn, whose gradients would go through it; nor by the call of its function."""
+    scope, names = source.scope_of(call), learned | _parameters_of(source, learned)
+    own = _outputs(source, scope, names)
+    nodes = [node for part in arguments(call) for node in ast.walk(part)]
+    read = {node.id for node in nodes if isinstance(node, ast.Name)}
+    if read & own or any(isinstance(node, ast.Call) for node in nodes):
+        return False
+    taken = [one.arg for one in scope.args.args if one.arg != "self"] if isinstance(scope, Function) else []
+    if outer is None:
+        return read.isdisjoint(taken)
+    given = dict(zip(taken, outer.args, strict=False)) | {word.arg: word.value for word in outer.keywords}
+    parts = [given.get(name) for name in taken if name in read]
+    return all(isinstance(part, ast.Name) and _is_no_output(source, outer, part.id, names) for part in parts)
+
+
+def _is_no_output(source: Depends, place: ast.Call, name: str, names: set[str]) -> bool:
+    """Whether a name is made, in the function around a call, of nothing that one of these models gives."""
+    scope = source.scope_of(place)
+    own = _outputs(source, scope, names)
+    taken = {one.arg for one in scope.args.args} if isinstance(scope, Function) else set[str]()
+    return name not in own | taken
+
+
+def _outputs(source: Depends, scope: ast.AST, names: set[str]) -> set[str]:
+    """The names in a function that are made of what models with these names give."""
+    calls = [one for one in source.tree.of(ast.Call) if source.scope_of(one) is scope and last_name(one.func) in names]
+    return set[str]().union(*(_made_of(source, scope, source.tree.statement_of(one))[0] for one in calls))
 
 
 def _made_of(source: Depends, scope: ast.AST, statement: ast.stmt) -> tuple[set[str], list[ast.stmt]]:
@@ -262,15 +307,15 @@ def _made_of(source: Depends, scope: ast.AST, statement: ast.stmt) -> tuple[set[
     return made, parts
 
 
-def _trains_with(source: Depends, function: Function) -> bool:
-    """Whether a function that goes back through a graph calls this one, with gradients on."""
+def _training_calls(source: Depends, function: Function) -> list[ast.Call]:
+    """The calls of a function, with gradients on, in those that go back through a graph."""
     owner = source.tree.class_of(function)
     names = {function.name}
     if owner is not None and function.name in ("forward", "__call__"):
         made = [source.tree.statement_of(call) for call in source.calls.get(owner.name, ())]
         names = {last_name(target) for one in made if isinstance(one, ast.Assign) for target in one.targets}
     calls = [call for name in names | _parameters_of(source, names) for call in source.calls.get(name, ())]
-    return any(_calls_in(source, source.scope_of(call), "backward") and not without_gradients(call, source.tree) for call in calls)
+    return [call for call in calls if _calls_in(source, source.scope_of(call), "backward") and not without_gradients(call, source.tree)]
 
 
 def _parameters_of(source: Depends, names: set[str]) -> set[str]:
