@@ -89,7 +89,7 @@ def describe(
     of_source["searching"] = statements.searching(main, rules, least, tells)
     of_source["row_gradients"] = statements.row_gradients(main, rules, least, tells)
     counts.update({kind: max(found.values(), default=0) for kind, found in of_source.items()})
-    counts.update({kind: round(counts["backward"] * counts[kind] / counts["forward"]) for kind in UNUSED if counts[kind]})
+    _take_backward_passes(counts)
     lines |= {kind: found for kind, found in (("unoptimized", of_others), *of_source.items()) if found}
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
@@ -101,6 +101,12 @@ def describe(
         fetch_loop=_loop_of("inline_fetch", lines, tells),
         lines=_hottest(lines, total, read_line),
     )  # fmt: skip
+
+
+def _take_backward_passes(counts: Counter[str]) -> None:
+    """Count backward passes in the place of the forward passes of which they are."""
+    for kind in UNUSED:
+        counts[kind] = round(counts["backward"] * counts[kind] / counts["forward"]) if counts[kind] else 0
 
 
 def _in_pieces(hot: statements.Hot | None) -> bool:

@@ -206,6 +206,39 @@ def test_a_line_that_searches_a_list_and_one_that_draws_of_a_deque() -> None:
     assert described.searching == 0.25
 
 
+def test_a_generator_has_its_part_of_the_backward_passes() -> None:
+    """It is as large as its part of the forward passes."""
+    forward, backward = (
+        Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3),
+        Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 9),
+    )
+    frames = (
+        ((forward, Frame("main", "/me/a.py", 9)), 30),
+        ((forward, Frame("main", "/me/a.py", 10)), 10),
+        ((backward, Frame("main", "/me/a.py", 11)), 60),
+    )
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, count) for stack, count in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "detached" if one.line == 9 else ""))
+
+    assert described is not None
+    assert (described.backward, described.detached, described.unlearned) == (0.6, 0.45, 0.0)
+
+
+def test_a_part_of_few_backward_passes_is_smaller_than_its_forward_passes() -> None:
+    forward, backward = (
+        Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3),
+        Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 9),
+    )
+    frames = ((forward, Frame("main", "/me/a.py", 9)), 80), ((backward, Frame("main", "/me/a.py", 11)), 20)
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, count) for stack, count in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "unlearned" if one.line == 9 else ""))
+
+    assert described is not None
+    assert (described.forward, described.unlearned) == (0.8, 0.2)
+
+
 def test_layers_that_are_called_one_by_one() -> None:
     frames = [(CALL, at("forward", 9), CALL, at("<module>", 2)), (BACKWARD, at("<module>", 5))]
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))

@@ -78,6 +78,7 @@ def test_a_generator_in_the_step_of_its_critic() -> None:
         ("Adam(self.d.parameters())", "Adam(list(self.d.parameters()) + list(g.parameters()))"),
         ("Adam(self.d.parameters())", "Adam(weights)"),
         ("        self.opt_g.zero_grad()\n", ""),
+        ("        self.opt_g.zero_grad()\n", "        if self.steps % 4 == 0:\n            self.opt_g.zero_grad()\n"),
         ("        self.opt_g.zero_grad()\n        loss.backward()", "        loss.backward()\n        self.opt_g.zero_grad()"),
         ("        loss.backward()\n        self.opt_d.step()", "        loss.backward(retain_graph=True)\n        self.opt_d.step()"),
         ("        self.opt_d.step()", "        self.opt_d.step()\n        self.opt_g.step()"),

@@ -131,9 +131,17 @@ def _is_between(source: Depends, statement: ast.stmt, made: ast.Call, learning: 
 def _clears(source: Depends, step: ast.Call, names: set[str], others: Sequence[ast.Call]) -> bool:
     """Whether gradients are cleared before the backward pass of a step, after that of the others."""
     scope = source.scope_of(step)
-    passes = [call.lineno for call in _calls_in(source, scope, "backward") if call.lineno < step.lineno]
-    clears = [call.lineno for call in _calls_in(source, scope, "zero_grad") if _of(call) in names and call.lineno < max(passes, default=0)]
-    return bool(clears) and not any(source.scope_of(one) is scope and max(clears) < one.lineno < step.lineno for one in others)
+    passes = [call for call in _calls_in(source, scope, "backward") if call.lineno < step.lineno]
+    if not passes:
+        return False
+    clears = [call for call in _calls_in(source, scope, "zero_grad") if _of(call) in names and call.lineno < passes[-1].lineno]
+    clears = [call for call in clears if _branches(source, call) <= _branches(source, passes[-1])]
+    return bool(clears) and not any(source.scope_of(one) is scope and clears[-1].lineno < one.lineno < step.lineno for one in others)
+
+
+def _branches(source: Depends, node: ast.AST) -> set[ast.AST]:
+    """The conditions and loops on which it depends whether a line runs."""
+    return {parent for parent in source.tree.ancestors(node) if isinstance(parent, ast.If | ast.While | ast.For | ast.Try)}
 
 
 def _given_names(statement: ast.stmt) -> set[str]:
