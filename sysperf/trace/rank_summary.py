@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
+from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.exposed import members
@@ -13,9 +15,13 @@ from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
 from sysperf.trace.kernels import ByName
 
+_SENDS = lazy(r"(?i)send_?recv")
+_SENDING = lazy(r"(?:c10d::|nccl:)(?:send|recv)")
 MIN_MATCHED = 4
 MAX_SHIFT = 400
 """Collectives by which windows of two ranks may begin apart."""
+MAX_APART_NS = 1_000_000
+"""Ranks leave a collective within some microseconds, a root sooner."""
 
 
 class Entry(NamedTuple):
@@ -27,6 +33,8 @@ class Entry(NamedTuple):
     end: int
     alone: Intervals
     """When nothing is computed beside it: no other kernel, on a CPU no operator of the main thread."""
+    is_between_two: bool = False
+    """Whether one rank sends it to another, as stages of a pipeline do: the same number is another exchange elsewhere."""
 
     @property
     def took(self) -> int:
@@ -74,7 +82,8 @@ def summarize(accounting: Accounting) -> RankSummary:
     for index in chosen:
         name, span = texts[rows.name[index]], rows.span(index)
         if nccl(rows.name[index]):
-            collectives.append(Entry(_key(accounting, index, name), *span, subtract([span], intersect(others, [span]))))
+            key, is_between_two = _key(accounting, index, name)
+            collectives.append(Entry(key, *span, subtract([span], intersect(others, [span])), is_between_two))
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
@@ -87,11 +96,46 @@ def _on_cpu(host: HostTime) -> list[Entry]:
     return [Entry(texts[rows.name[i]], *rows.span(i), intersect(host.communicating, [rows.span(i)])) for i in host.collectives]
 
 
-def _key(accounting: Accounting, index: int, name: str) -> str:
-    """Collectives match by group and sequence number where the file has them, else by order within their name."""
+def _key(accounting: Accounting, index: int, name: str) -> tuple[str, bool]:
+    """(group and number of a collective where the file has them, else its name; whether it is one between two ranks)."""
     detail = accounting.timeline.operations.detail[index]
     collective = accounting.timeline.collectives[detail] if detail >= 0 else None
-    return f"{collective.group}#{collective.sequence}" if collective is not None and collective.sequence >= 0 else name.partition("(")[0]
+    if collective is None or collective.sequence < 0:
+        return name.partition("(")[0], _SENDS.search(name) is not None and _is_sent(accounting, index)
+    return f"{collective.group}#{collective.sequence}", collective.is_between_two
+
+
+def _is_sent(accounting: Accounting, index: int) -> bool:
+    """Whether the operator that launched this sends to one rank, or receives from one: the kernel is that of an exchange of all, too."""
+    call, calls, ranges = accounting.launches.calls[index], accounting.timeline.calls, accounting.timeline.ranges
+    operator = None if call is None else accounting.threads.operator(calls.thread[call], calls.start[call])
+    return operator is not None and bool(_SENDING.match(accounting.timeline.names.texts[ranges.name[operator]]))
+
+
+def leaving_together(each: Sequence[RankSummary]) -> list[RankSummary]:
+    """The same, with what ranks do not leave together marked as between two of them, where no file says what it is.
+
+    NCCL calls what one rank sends to another as it calls an exchange of all. The first stage of a pipeline has half as many as the second.
+    """
+    names = {entry.key for summary in each for entry in summary.collectives if "#" not in entry.key}
+    apart = {name for name in names if _is_apart([_ends(summary, name) for summary in each])}
+    if not apart:
+        return list(each)
+    marked = []
+    for summary in each:
+        entries = [entry._replace(is_between_two=True) if entry.key in apart else entry for entry in summary.collectives]
+        marked.append(summary._replace(collectives=entries))
+    return marked
+
+
+def _is_apart(ends: Sequence[Sequence[int]]) -> bool:
+    """Whether collectives, matched in order, end at times that differ by more than what is between two of them, on any two ranks."""
+    if any(len(one) < MIN_MATCHED for one in ends):
+        return False
+    longest = max(ends, key=len)
+    usual = median([after - before for before, after in itertools.pairwise(longest)])
+    shifts = ((one, _shift(one, longest)) for one in ends)
+    return any(_spread(one, longest, shift) > max(usual, MAX_APART_NS) for one, shift in shifts)
 
 
 def aligned(each: Sequence[RankSummary]) -> list[RankSummary]:
@@ -123,14 +167,14 @@ def _ends(summary: RankSummary, name: str) -> list[int]:
 
 def _shift(mine: Sequence[int], theirs: Sequence[int]) -> int:
     """How many collectives of the other rank come before our first: where the ends differ by the same time throughout."""
-
-    def spread(shift: int) -> tuple[float, int]:
-        pairs = zip(mine[max(0, -shift) :], theirs[max(0, shift) :], strict=False)
-        apart = [ours - other for ours, other in pairs]
-        if len(apart) < max(MIN_MATCHED, len(mine) // 4):
-            return inf, abs(shift)
-        middle = median(apart)
-        return median([abs(value - middle) for value in apart]), abs(shift)
-
     most = min(MAX_SHIFT, max(len(mine), len(theirs)))
-    return min(range(-most, most + 1), key=spread)
+    return min(range(-most, most + 1), key=lambda shift: (_spread(mine, theirs, shift), abs(shift)))
+
+
+def _spread(mine: Sequence[int], theirs: Sequence[int], shift: int) -> float:
+    """Return how far ends differ from what they differ by mostly, in ns."""
+    apart = [ours - other for ours, other in zip(mine[max(0, -shift) :], theirs[max(0, shift) :], strict=False)]
+    if len(apart) < max(MIN_MATCHED, len(mine) // 4):
+        return inf
+    middle = median(apart)
+    return median([abs(value - middle) for value in apart])

@@ -17,7 +17,7 @@ from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.device_facts import ExchangeRow
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, length, median, union
-from sysperf.trace.rank_summary import MIN_MATCHED, Entry, RankSummary
+from sysperf.trace.rank_summary import MIN_MATCHED, Entry, RankSummary, leaving_together
 
 ROTATES_BELOW = 50.0
 """Percent of the waiting. A rank that causes no more than that is not the late one."""
@@ -46,6 +46,7 @@ MORE_WORK = 1.25
 
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
+    each = leaving_together(each)
     compared, skew = [], compare(each, [parts(rank) for rank in ranks])
     for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
         collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
@@ -260,8 +261,9 @@ def _places(each: list[RankSummary]) -> list[list[int]]:
     for summary in each:
         seen: Counter[str] = Counter()
         for place, entry in enumerate(summary.collectives):
-            by_key[entry.key, seen[entry.key]].append(place)
-            seen[entry.key] += 1
+            if not entry.is_between_two:
+                by_key[entry.key, seen[entry.key]].append(place)
+                seen[entry.key] += 1
     return [places for places in by_key.values() if len(places) == len(each) > 1]
 
 

@@ -141,6 +141,11 @@ class Collective(NamedTuple):
     ranks: int = 0
     """How many take part; 0: unknown."""
 
+    @property
+    def is_between_two(self) -> bool:
+        """Whether one rank sends something to another. Such are numbered by rank, and not by group."""
+        return self.name in ("send", "recv")
+
 
 class Device(NamedTuple):
     """What the trace says of one device; None means unknown."""

@@ -185,6 +185,53 @@ def test_copies_beside_a_host_that_is_slower_do_not_bound_a_program(tmp_path: Pa
     assert "without that a replay gains up to" in trace.why
 
 
+@pytest.mark.parametrize(("workers", "verdict"), [(True, "input-bound"), (False, "copy-bound")])
+def test_workers_that_are_waited_for_make_a_batch_no_sooner_where_copies_are_gone(tmp_path: Path, workers: bool, verdict: str) -> None:
+    """Copies run alone longer than the device waits for the loader. Workers make batches meanwhile, and the main thread does not."""
+
+    def step(machine: Machine) -> None:
+        machine.load(6 * MS, workers=workers)
+        machine.copy(9 * MS, blocking=True)
+        machine.work(24)
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.ranks
+    held = {each.verdict: each.gain for each in rank.replay.held}
+
+    assert rank.verdict == verdict
+    assert (held["copy-bound"] > 10) == (not workers)
+
+
+def test_a_launch_that_waits_for_room_in_the_queue_is_no_cause_of_its_own(tmp_path: Path) -> None:
+    """The queue is full until a copy of 9 ms is done, and the launch that waited for that is followed by its kernel at once."""
+
+    def step(machine: Machine) -> None:
+        copied = machine.copy(9 * MS, stream=13)
+        for _ in range(20):
+            machine.kernel(4)
+        machine.kernel(4, cost=copied + 4 - machine.now, latency=copied + 6 - machine.now)
+        machine.synchronize()
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.ranks
+
+    assert rank.verdict == "copy-bound"
+    assert {each.verdict: each.gain for each in rank.replay.held}["copy-bound"] > 80
+
+
+def test_a_call_that_seems_to_begin_before_the_last_one_ended_follows_it(tmp_path: Path) -> None:
+    """Times are rounded. What waits for a copy to the host, and for nothing, is no part of the call that copied."""
+
+    def step(machine: Machine) -> None:
+        machine.work(12)
+        machine.copy(5 * MS, "Memcpy DtoH (Device -> Pageable)", blocking=True)
+        machine.now -= 0.4
+        machine.call("cudaStreamSynchronize", 2)
+
+    (rank,) = analyzed(tmp_path, steps(Machine(), 8, step)).analysis.trace.ranks
+
+    assert rank.verdict == "copy-bound"
+    assert {each.verdict: each.gain for each in rank.replay.held}["copy-bound"] > 60
+
+
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
@@ -197,6 +244,7 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
         pytest.param(0.5, 2, True, False, "comm-bound", id="a faster loader"),
         pytest.param(1, 4, False, True, "comm-bound", id="a host that waits for them, and takes less"),
         pytest.param(4.2, 2, False, False, "compute-bound", id="a host that is as slow as the device: neither gains"),
+        pytest.param(6.2, 4, False, False, "cannot-tell", id="a host that is as slow as the device, which does little else"),
     ],
 )
 def test_collectives_that_run_alone_bound_a_program_only_beside_a_faster_host(

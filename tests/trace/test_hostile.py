@@ -162,6 +162,25 @@ def test_a_strange_event_is_left_out_and_counted(tmp_path: Path, event: str) -> 
     assert damaged.trust.damaged_events + damaged.trust.bad_durations == 1 or event == '"ph"' or "[[" in event
 
 
+@pytest.mark.parametrize(
+    ("found", "instead"),
+    [('"name"', ' name"'), ("}}, {", "}}, "), ("}}, {", "} , {"), ("}}, {", '}}, ["], {'), ('"args"', "'args\\")],
+    ids=["quote", "opening", "closing", "more", "escape"],
+)
+def test_one_wrong_byte_costs_one_event(tmp_path: Path, found: str, instead: str) -> None:
+    """Quotes and brackets do not match from there on: the events behind it are whole, and no time in which nothing happened."""
+    text = json.dumps(good())
+    at = text.index(found, len(text) // 4)
+    usual = read(written(tmp_path, text))
+    damaged = read(written(tmp_path, text[:at] + instead + text[at + len(found) :]))
+    rows = [sum(map(len, (timeline.operations, timeline.calls, timeline.ranges))) for timeline in (usual, damaged)]
+
+    assert rows[1] >= rows[0] - 2
+    assert 1 <= damaged.damage.events <= 2
+    assert not damaged.damage.breaks_off
+    assert damaged.devices == usual.devices
+
+
 def test_times_as_text_and_large_correlations_are_read(tmp_path: Path) -> None:
     """Other writers: numbers as text, correlations beyond 64 bits, which are unknown."""
     trace = good()
@@ -755,10 +774,10 @@ def test_what_a_profiler_dropped_does_not_cut_the_trace_in_front_of_another(tmp_
 
 
 def test_a_cut_file_with_two_whole_iterations_of_a_loader_is_judged(tmp_path: Path) -> None:
-    """They are too few to be looked for elsewhere, and enough for a window."""
+    """They are enough for a window, and are its iterations."""
     facts = account(read(written(tmp_path, json.dumps(with_kernels(marked("loader"), 350))[:-40])))
 
-    assert (facts.window_rule, facts.steps.by, facts.verdict) == ("loader", "", "healthy")
+    assert (facts.window_rule, facts.steps.by, facts.verdict) == ("loader", "loader", "healthy")
 
 
 def test_a_marked_step_without_length_does_not_hide_others(tmp_path: Path) -> None:

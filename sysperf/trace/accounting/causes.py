@@ -54,11 +54,9 @@ def contested(rank: Rank) -> tuple[str, ...]:
     """
     if not rank.has_device:
         return ()
-    figures = rank.figures
     causes = of_device(rank)
     word = max(causes, key=causes.__getitem__)
-    are_back = word == "copy-bound" and 2 * (figures.d2h_exposed_pct or 0.0) >= (figures.copy_exposed_pct or 0.0)
-    if word not in ALONE or causes[word] < MIN_EXPOSED_PCT or are_back:
+    if word not in ALONE or causes[word] < MIN_EXPOSED_PCT:
         return ()
     return word, *(other for other, share in causes.items() if other != word and share >= MIN_RIVAL_PCT)
 
@@ -85,5 +83,16 @@ def holds_nothing_up(rank: Rank, verdict: str, busy: float) -> str:
         return ""
     if busy < MIN_BUSY_PCT or busy - alone < MIN_OTHERWISE_BUSY_PCT:
         return ""
+    if gained < MIN_RIVAL_PCT and max(held(rank).values()) >= MIN_EXPOSED_PCT:
+        return ""  # what costs little time itself gains much: it holds up what seems to run alone
     what = f"without {ALONE[verdict]} that run alone it would gain {gained:.0f} %"
     return f"the device is busy {busy:.0f} % of the time, and {what}, by replay"
+
+
+def is_balanced(rank: Rank, verdict: str) -> str:
+    """Why what runs alone need not bound a device that does little else; empty where a replay without it gains enough, or there is none."""
+    gained = held(rank).get(verdict)
+    if verdict not in ALONE or gained is None or gained >= MIN_HELD_PCT:
+        return ""
+    alone = f"{ALONE[verdict]} run alone {of_device(rank)[verdict]:.0f} % of the time"
+    return f"{alone}, and without them a replay gains {gained:.0f} %: something else takes as long"

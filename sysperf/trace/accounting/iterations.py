@@ -19,7 +19,8 @@ from sysperf.trace.intervals import Interval, length, median
 from sysperf.trace.timeline import ANNOTATION, COPY, GRAPH, KERNEL, OPERATOR, SET, Spans, Timeline
 
 MIN_REPEATS, MIN_NAMED = 4, 3
-"""Iterations; of those whose ranges say that they are steps, fewer do. From one to the next, so that the last range ends the last one."""
+"""Iterations; of those whose ranges say that they are steps, as an optimizer's and a loader's do, fewer do. From one to the next, so that
+the last range ends the last one."""
 MAX_SPREAD = 3.0
 """Iterations of one program do not differ by more; what does is no iteration, or no steady state."""
 MIN_COVERED = 0.5
@@ -46,10 +47,10 @@ def find(timeline: Timeline, window: Window) -> tuple[str, list[Interval]]:
         return _MARKED.get(window.rule, ""), list(window.steps)  # where none of the marked ones is whole, nor is what else repeats
     lost = losses.begins(timeline)
     optimizer_steps = losses.whole(timeline, _between(timeline.ranges.spans_of(_optimizer_marks(timeline))))
-    if len(optimizer_steps) >= MIN_REPEATS:
+    if len(optimizer_steps) >= MIN_NAMED:
         return "optimizer", _of_window(optimizer_steps, window) if window.rule == "loader" else optimizer_steps[1:]
     loader_steps = losses.whole(timeline, _between(loader_calls(timeline).spans))
-    if len(loader_steps) >= MIN_REPEATS:
+    if len(loader_steps) >= MIN_NAMED:
         return "loader", loader_steps[1:]
     others: dict[str, Callable[[Timeline], list[Interval]]] = {
         "NVTX": _annotations,

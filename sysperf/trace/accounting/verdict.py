@@ -111,6 +111,8 @@ def _of_device(rank: Rank) -> Verdict:
         return _rivals(rank, most, rival, share)
     if idle := causes_of.holds_nothing_up(rank, verdict, busy):
         return "compute-bound", idle
+    if balanced := causes_of.is_balanced(rank, verdict):
+        return _cannot(balanced)
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
     return _busy_or_idle(rank, busy)
@@ -142,7 +144,8 @@ def _busy_or_idle(rank: Rank, busy: float) -> Verdict:
 def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
     """Why the file does not tell what bounds the program; empty where it does."""
     figures, unexplained = rank.figures, unexplained_pct(rank.figures)
-    if rank.trust.truncated not in ("", SECOND) and rank.window_rule == GPU_EXTENT and not rank.steps.by:
+    is_lone = rank.window_rule == DEVICE_STEPS and rank.steps.count < MIN_DEVICE_STEPS < (rank.step_count or 0)
+    if rank.trust.truncated not in ("", SECOND) and (is_lone or (rank.window_rule == GPU_EXTENT and not rank.steps.by)):
         return f"the file is not whole, and no two iterations in it are: {rank.trust.truncated}"
     if (share < MIN_EXPOSED_PCT or verdict in _OF_HOST) and (short := _too_short(rank)):
         return short

@@ -11,7 +11,7 @@ A piece that cannot be decoded whole is taken apart event by event (`repair`), a
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from typing import BinaryIO
 
 import msgspec
@@ -52,6 +52,8 @@ _FORMS = {
 """What other JSON people have, by how it begins."""
 _SECOND = lazy(rb'\A\s*\]\s*\[\s*\{|\A\s*\].*?"traceEvents"\s*:\s*\[', re.DOTALL)
 MAX_NAMED = 5
+MAX_BROKEN = 10_000
+"""Behind so many broken events, those are not looked for that are whole among broken ones."""
 
 
 class _Tail(msgspec.Struct):
@@ -227,12 +229,26 @@ def _is_end(text: bytes) -> bool:
 
 def _apart_to_end(text: bytes, timeline: Timeline) -> tuple[list[Event], int, bool]:
     """The events that can be decoded one by one, where they end, and whether the array was closed there."""
-    events: list[Event] = []
     objects, end, closed = repair.objects(text)
-    for start, stop in objects:
-        event = repair.event(text[start:stop])
-        if event is None:
-            timeline.damage.events += 1
+    events = list(_repaired((text[start:stop] for start, stop in objects), timeline))
+    if closed or timeline.damage.events > MAX_BROKEN or not (behind := repair.split(text[end:]))[1:]:
+        return events, end, closed
+    *whole, last = behind  # quotes or brackets do not match: those of the last event may
+    events += _repaired(whole, timeline)
+    found, stop, closed = _apart_to_end(last, timeline)
+    return events + found, len(text) - len(last) + stop, closed
+
+
+def _repaired(texts: Iterable[bytes], timeline: Timeline) -> Iterator[Event]:
+    """The events in these texts, each of one event, or of several where what is broken between them made them one."""
+    for text in texts:
+        event = repair.event(text)
+        parts = repair.split(text) if event is None and timeline.damage.events <= MAX_BROKEN else []
+        if event is not None:
+            yield event
+        elif len(parts) > 1:
+            yield from _repaired(parts, timeline)
         else:
-            events.append(event)
-    return events, end, closed
+            timeline.damage.events += 1
+            if timeline.damage.events > MAX_BROKEN:
+                timeline.damage.truncated = f"more than {MAX_BROKEN} events are broken"

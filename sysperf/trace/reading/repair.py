@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
@@ -16,6 +17,10 @@ _NO_NUMBER = lazy(rb"(?<=[:,\[\s])-?(?:NaN|nan|Infinity|inf|N/A)(?=[\s,}\]])")
 _HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _ESCAPE = lazy(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(" + _HALF + rb")|\\.", re.DOTALL)
 """A whole character of two halves, half a one (the group), any other escape."""
+_BETWEEN = lazy(rb"\}\s*,\s*(?=\{\s*\")")
+"""What stands between two events, seldom within one."""
+MAX_DEPTH = 100_000
+"""No event has so many brackets in each other."""
 _decode = msgspec.json.Decoder(Event).decode
 
 
@@ -33,6 +38,8 @@ def objects(text: bytes) -> tuple[list[tuple[int, int]], int, bool]:
         elif sign in b"{[":
             start = token.start() if depth == 0 else start
             depth += 1
+            if depth > MAX_DEPTH:
+                break
         elif depth == 0:
             return places, end, sign == b"]"
         else:
@@ -41,6 +48,14 @@ def objects(text: bytes) -> tuple[list[tuple[int, int]], int, bool]:
                 places.append((start, position))
                 end = position
     return places, end, False
+
+
+def split(text: bytes) -> list[bytes]:
+    """The events in a text whose quotes or brackets do not match: one may be broken, and those behind it are whole."""
+    ends = [between.start() + 1 for between in _BETWEEN.finditer(text)]
+    return [
+        part.lstrip(b" \t\r\n,") for part in (text[start:end] for start, end in itertools.pairwise((0, *ends, len(text)))) if part.strip()
+    ]
 
 
 def event(text: bytes) -> Event | None:

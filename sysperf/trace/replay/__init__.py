@@ -246,6 +246,7 @@ class _Run:
         """When each stream is free; the last two are those of copies and collectives that get one of their own."""
         self._batch = prepared.first_batch
         """When the worker had the last batch ready."""
+        self._made = iter([item.end for item in self._graph.items if item.kind == nodes.LOADER])
 
     def total(self) -> int:
         """Nanoseconds from the window's start until host and device are done."""
@@ -283,10 +284,13 @@ class _Run:
         self._free[stream] = self._ends[index] = begin + self._lengths[index]
 
     def _loaded(self, start: int, took: int) -> int:
-        """Return when a batch is there that was asked for at `start`."""
+        """Return when a batch is there that was asked for at `start`: one that workers had not ready does not come sooner."""
+        made = next(self._made)
         if self._edit.loader == "gone":
             return start
         if self._edit.loader == "worker":
             self._batch = max(self._batch + took, start)
             return self._batch + min(took, HAND_OVER_NS)
+        if self._graph.has_workers and took > HAND_OVER_NS:
+            return max(start + HAND_OVER_NS, made)
         return start + took

@@ -133,7 +133,7 @@ GONE = {
     "host-bound": Edit(short_host=0.1, long_host=0.0),
     "sync-bound": Edit(no_waits=_WAITS),
     "comm-bound": Edit(speed=((nodes.NCCL, 0.0),)),
-    "copy-bound": Edit(no_waits=_COPYING, speed=((nodes.H2D, 0.0),)),
+    "copy-bound": Edit(no_waits=_COPYING, speed=((nodes.H2D, 0.0), (nodes.D2H, 0.0))),
 }
 """By the verdict, what is taken away to see whether it bounds a program: it takes no time, and nothing waits for it."""
 BY_NAME = {fix.name: fix for fix in FIXES}

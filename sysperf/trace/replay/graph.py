@@ -23,10 +23,10 @@ from sysperf.trace.timeline import COPY, KERNEL, NUMBER_BITS, Timeline
 
 LAUNCH, SYNC, COPYING, FILLING, ALLOCATION, LOADER, OTHER = range(7)
 """What an item of the host is; FILLING: a copy to a device, and the synchronisation with which PyTorch waits for it."""
-H2D, NCCL, PLAIN_MATMUL, PAGEABLE = 1, 2, 4, 8
-OF_KINDS = {name: 16 << number for number, name in enumerate(KERNEL_KINDS)}
+H2D, NCCL, PLAIN_MATMUL, PAGEABLE, D2H = 1, 2, 4, 8, 16
+OF_KINDS = {name: 32 << number for number, name in enumerate(KERNEL_KINDS)}
 """The flags of the kinds of kernels that `Work` declares, by its fields."""
-FLAGS = (H2D, NCCL, PLAIN_MATMUL, PAGEABLE, *OF_KINDS.values())
+FLAGS = (H2D, NCCL, PLAIN_MATMUL, PAGEABLE, D2H, *OF_KINDS.values())
 """What an operation is; it can be several of these."""
 
 OPTIMIZER, ZERO_GRAD = 1, 2
@@ -37,6 +37,8 @@ EXPLAINED_NS = 15_000
 """A start that follows the end of something else so closely waited for it."""
 OWN_NS = 5_000
 """What a call costs that waits for nothing."""
+ROUNDED_NS = 1_000
+"""By so much a call may seem to begin within the one before it: times are rounded, in some files to microseconds."""
 RETURN_NS = 60_000
 DRAIN_NS = 100_000
 """A kernel's last thread blocks leave the device within so long of its end: then the next kernel's first ones get in."""
@@ -93,6 +95,8 @@ class Graph(NamedTuple):
     end: int
     last_think: int
     """ns from the end of the last item to the window's end."""
+    has_workers: bool = False
+    """Whether the loader's workers make batches beside the step: one that is waited for comes when it is made, whatever else takes time."""
 
     @property
     def measured(self) -> int:
@@ -129,7 +133,8 @@ class Builder:
         frontier = max((item.end for item in items), default=self.window.start)
         earlier = [index for index in range(len(operations)) if index not in inside]
         after_last = 0 if self.window.rule == GPU_EXTENT else max(0, self.window.end - frontier)  # the device's work ends that one
-        return Graph(items, operations, earlier, self.window.start, self.window.end, after_last)
+        has_workers = loader_calls(self.timeline, self._owners).worker_class == "_MultiProcessingDataLoaderIter"
+        return Graph(items, operations, earlier, self.window.start, self.window.end, after_last, has_workers)
 
     def _operations(self) -> tuple[list[int], list[int]]:
         """(the operations that run or are launched in the window, by their start; the start of each launch, or -1)."""
@@ -168,7 +173,9 @@ class Builder:
             if lag > EXPLAINED_NS:
                 call = self.launches.call(index)
                 if call is not None and at >= 0 and start <= calls.end[call] + EXPLAINED_NS:
-                    pass  # the call itself did something first, such as filling a staging buffer
+                    other = self._waited_for_room(call, ends)
+                    if other >= 0:  # else the call itself did something first, such as filling a staging buffer
+                        after, lag = other, max(0, start - rows.end[chosen[other]])
                 else:
                     other = ends.just_before(start, base, position, streams)
                     if other < 0 or start - rows.end[chosen[other]] > EXPLAINED_NS:
@@ -181,6 +188,12 @@ class Builder:
             what = flags[rows.kind[index], rows.name[index]]
             operations.append(Operation(start, end - start, stream, what, latency, after, lag, unexplained))
         return operations
+
+    def _waited_for_room(self, call: int, ends: _Ends) -> int:
+        """The operation whose end made room in the queue for what this call launches; -1: the call waited for none."""
+        calls = self.timeline.calls
+        is_launch = by_name.is_launch_call(self.timeline.names.texts[calls.name[call]])
+        return ends.waited_for(calls.start[call], calls.end[call], LAUNCH, ())[0] if is_launch else -1
 
     def _draining(self, chosen: list[int], position: int) -> int:
         """A kernel of another stream whose last thread blocks were leaving the device when this operation found room on it."""
@@ -220,7 +233,7 @@ class Builder:
         for start, end, kind, call in timed:
             launched = tuple(by_call[call]) if call in by_call else ()
             waits_for, lag = (-1, 0) if kind == LOADER or end - start < OWN_NS else ends.waited_for(start, end, kind, launched)
-            think = start - frontier if start >= frontier else -(start - previous) - 1
+            think = max(0, start - frontier) if start >= frontier - ROUNDED_NS else -(start - previous) - 1
             nested = start < loading and kind != LOADER
             region = regions.at(start) if regions.spans else 0
             waits_for_all = kind == SYNC and calls.name[call] in of_all
@@ -305,7 +318,7 @@ class _Regions:
         return self.spans[self._position][2] if inside else 0
 
 
-_OF_COPIES = ((H2D, by_name.is_h2d), (PAGEABLE, by_name.is_memory_pageable))
+_OF_COPIES = ((H2D, by_name.is_h2d), (D2H, by_name.is_d2h), (PAGEABLE, by_name.is_memory_pageable))
 _OF_KERNELS = ((NCCL, by_name.is_collective), *((flag, KERNEL_KINDS[name].is_one) for name, flag in OF_KINDS.items()))
 
 

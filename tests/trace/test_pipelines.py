@@ -1,0 +1,63 @@
+"""Stages of a pipeline: what one rank sends to another is no collective of all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysperf.engine.analyze import analyze
+
+from .labelled import rules
+from .synthetic import MS, Machine, steps, written
+
+BATCHES = 4
+SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def stage(number: int, *, told: str, stages: int) -> Machine:
+    """A stage that goes forward with each of four parts of a batch, and then backward: it waits while the pipeline fills and empties."""
+    sequence = 0
+
+    def exchange(machine: Machine, kind: str, us: float) -> None:
+        nonlocal sequence
+        more: dict[str, Any] = (
+            {"Collective name": kind, "Process Group Name": "3", "Seq": sequence, "Group size": stages} if told == "description" else {}
+        )
+        start = machine.now
+        machine.kernel(us, SENDS, **more)
+        machine.range("aten::copy_" if told == "times" else f"c10d::{kind}", start, "cpu_op")
+        sequence += 1
+
+    def step(machine: Machine) -> None:
+        for is_back in (False, True):
+            before = stages - 1 - number if is_back else number
+            for part in range(BATCHES):
+                if before:
+                    exchange(machine, "recv", before * (2 if is_back else 1) * MS if part == 0 else 30)
+                machine.kernel(2 * MS if is_back else MS)
+                if before < stages - 1:
+                    exchange(machine, "send", 30)
+        machine.kernel(number * 2 * MS + 200, "multi_tensor_apply_kernel")
+        machine.synchronize()
+
+    return steps(Machine(), 6, step)
+
+
+@pytest.mark.parametrize(("told", "stages"), [("description", 2), ("description", 4), ("operator", 2), ("operator", 4), ("times", 4)])
+def test_no_stage_is_late_at_what_two_exchange(tmp_path: Path, told: str, stages: int) -> None:
+    """The first and the last stage exchange half as often as those between them; of two, the first waits for what it gets back."""
+    files = [
+        written(
+            tmp_path,
+            stage(number, told=told, stages=stages).trace(distributedInfo={"rank": number, "world_size": stages}),
+            f"rank{number}.json",
+        )
+        for number in range(stages)
+    ]
+    result = analyze(files, rules())
+
+    assert (result.analysis.trace.skew.late, result.analysis.trace.skew.matched) == ((), 0)
+    assert all(rank.collectives.waiting_pct is None for rank in result.analysis.trace.ranks)
+    assert not [finding for finding in result.analysis.findings if finding.rule.startswith("ddp.unequal")]
