@@ -150,7 +150,7 @@ class Stacks(Record, kw_only=True):
         float,
         activity(
             "a line that makes a Python number of each element",
-            line=r"\b(?:float|int)\((\w+)\) for \1 in\b|\[\w+(?:, *\w+)*\]\.item\(\)",
+            line=r"\b(?:float|int)\((\w+)\) for \1 in\b|\bmap\((?:float|int), (?!.*\bsplit)|\[\w+(?:, *\w+)*\]\.item\(\)",
         ),
     ] = 0.0  # fmt: skip
     children: Annotated[
@@ -402,6 +402,17 @@ class Stacks(Record, kw_only=True):
             "/multiprocessing/connection.py: _recv recv_bytes recv poll wait", "/zmq/", "/prompt_toolkit/", "/pdb.py", "/bdb.py",
             "/debugpy/", "/pydevd",
             line=r"\b(?:input|accept|recv\w*|poll|epoll_wait|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|asyncio\.run)\(|\bstdin\b(?!\.(?:write|flush|close))",
+        ),
+    ] = 0.0  # fmt: skip
+    attending: Annotated[
+        float,
+        activity(
+            "of those, at a prompt, in a debugger or in a server's loop: it waits for work, where others may wait for data",
+            "/socketserver.py: serve_forever", "/socket.py: accept", "/prompt_toolkit/", "/IPython/", "/ipykernel/", "/code.py: interact",
+            "/cmd.py: cmdloop", "/pdb.py", "/bdb.py", "/debugpy/", "/pydevd", "/uvicorn/", "/hypercorn/", "/gunicorn/", "/waitress/",
+            "/aiohttp/web", "/tornado/", "/gradio/", "/streamlit/", "/celery/", "/rq/worker.py", "/ray/_private/", "/ray/serve/",
+            "/ts/model_service_worker.py", "/vllm/", "/sglang/",
+            line=r"\b(?:input|accept|(?:serve|run)_forever|wait_for_termination|uvicorn\.run|breakpoint|set_trace)\(|\bstdin\b(?!\.(?:write|flush|close))",
         ),
     ] = 0.0  # fmt: skip
     python: Annotated[float, activity("in the user's own code, or in what it calls outside of PyTorch, and none of the above")] = 0.0

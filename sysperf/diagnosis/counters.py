@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """CPU time of a process since its start. Children that ended do not count: they may have run for hours before."""
+    """CPU time of a process since its start."""
 
     name: str
     ticks: int
@@ -56,13 +56,23 @@ class Spent(NamedTuple):
     """Its process group: what a shell started as one command."""
     ready: bool = False
     """Whether its main thread ran, or waited for a CPU."""
+    ended_ticks: int = 0
+    """CPU time of its children that ended and were waited for: they may have run for hours before."""
 
 
 def everybody() -> dict[int, Spent]:
     """The CPU time of all processes that are seen from here, by their numbers."""
     stats = (parse(content(f"/proc/{name}/stat")) for name in os.listdir("/proc") if name.isdigit())
     return {
-        stat.pid: Spent(stat.comm, stat.cpu_ticks, KTHREADD in (stat.pid, stat.ppid), stat.ppid, stat.group, stat.state == "R")
+        stat.pid: Spent(
+            stat.comm,
+            stat.cpu_ticks,
+            KTHREADD in (stat.pid, stat.ppid),
+            parent=stat.ppid,
+            group=stat.group,
+            ready=stat.state == "R",
+            ended_ticks=stat.ended_children_ticks,
+        )  # fmt: skip
         for stat in stats
         if stat is not None
     }

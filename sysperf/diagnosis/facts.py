@@ -261,6 +261,10 @@ class Machine(Record, kw_only=True):
     torch_others: Annotated[str | None, fact("who they are, with the CPUs that each used", STAT)] = None
     trials_cpus: Annotated[float | None, fact("of those, how many runs of sysperf itself used, as of `sysperf verify`", STAT)] = None
     trials: Annotated[str | None, fact("which ones", STAT)] = None
+    helpers_cpus: Annotated[
+        float | None, fact("of those, how many the job's own helpers used, as at the other end of its pipe", STAT, "/proc/[pid]/fd")
+    ] = None
+    helpers: Annotated[str | None, fact("who they are", STAT)] = None
     others_steady: Annotated[
         float | None, fact("share of the window's half seconds in which others used a quarter of a CPU", "/proc/stat")
     ] = None

@@ -174,7 +174,8 @@ def _in_its_place(names: set[str], frames: Sequence[Frame], rules: Rules) -> set
         names = names - {"serving", "from_processes"}
     if "children" in names:
         names = names - {"opening"}  # what is read is what a process writes
-    if "children" in names and (loads or names & {"loader_start", "compiling"}):
+    of_loader = any("/torch/utils/data/" in frame.file for frame in below_user(frames, rules))
+    if "children" in names and (of_loader or names & {"loader_start", "compiling"}):
         return names - {"children"}
     if rules.phase(frames) != "other" or names & {"checkpoint", "children"}:
         return names - {"weights", "preparing", "converting"}

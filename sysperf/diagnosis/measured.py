@@ -19,8 +19,8 @@ FAULT_S = 2e-6
 """CPU time of a minor fault (rules/allocator.toml has the measurement)."""
 BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
-MEMBER = 0.3
-"""A thread of a worker that ran for less than this share of the busiest one's time does not compute beside it."""
+MEMBER, WORKER_MEMBER = 0.3, 0.5
+"""A thread that wanted, in a worker ran for, less than this share of the busiest one's time does not compute beside it."""
 HELPER = 0.1
 """A thread of a program that ran for less than this share of its main thread's time only helps it."""
 MIN_GROWTH = 3 << 20
@@ -198,9 +198,9 @@ def workers(window: Window, pid: int) -> Workers:
 
 
 def _computing(threads: Sequence[_Thread]) -> int:
-    """The threads of a worker that compute. The one that sends its batches runs less than those, and waits as long where CPUs are few."""
+    """The threads of a worker that compute. Those that send its batches run less than these, and wait as long where CPUs are few."""
     most = max((thread.ran for thread in threads), default=0.0)
-    return sum(thread.ran + thread.waited >= BUSY_THREAD and thread.ran >= MEMBER * most for thread in threads)
+    return sum(thread.ran + thread.waited >= BUSY_THREAD and thread.ran >= WORKER_MEMBER * most for thread in threads)
 
 
 def _program_of(window: Window, pid: int) -> int | None:

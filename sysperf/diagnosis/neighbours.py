@@ -1,15 +1,17 @@
 """Neighbours on the job's CPUs, by kind: other PyTorch programs, other programs, the job's own helpers, and runs of sysperf itself.
 
-Reads   what sysperf/diagnosis/counters.py reads  /proc/[pid]/cmdline
+Reads   what sysperf/diagnosis/counters.py reads  /proc/[pid]/{cmdline,fd}
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from sysperf.diagnosis import rates
@@ -23,6 +25,10 @@ MAX_NAMED, MIN_NAMED = 3, 0.1
 MAX_DEPTH = 32
 """Processes above one that are asked who they are."""
 
+MAX_AT_PIPES = 64
+"""Processes of a job that are asked for their pipes."""
+INPUT, OUTPUTS = 0, (1, 2)
+
 Used = tuple[str, int, float]
 """(name, number, CPUs)."""
 Ask = Callable[[int], bool]
@@ -32,8 +38,8 @@ class Neighbours(NamedTuple):
     """The CPUs that each kind used of those that the job may use; programs that use most come first."""
 
     kernel_cpus: float
-    helper_cpus: float
-    """Of processes in a process group that the job leads, such as the log's end of its pipe."""
+    helpers: tuple[Used, ...]
+    """Processes at the other end of the job's pipe, such as its log's, or in a process group that the job leads."""
     torch: tuple[Used, ...]
     """Each PyTorch program with all that is below it."""
     trials: tuple[Used, ...]
@@ -44,6 +50,11 @@ class Neighbours(NamedTuple):
     def torch_cpus(self) -> float:
         """CPUs of all other PyTorch programs."""
         return sum(used for _, _, used in self.torch)
+
+    @property
+    def helper_cpus(self) -> float:
+        """CPUs of the job's own helpers."""
+        return sum(used for _, _, used in self.helpers)
 
     @property
     def trial_cpus(self) -> float:
@@ -58,7 +69,8 @@ def by_kind(window: Window, outside: Outside, torch: Sequence[int], cpus: CpuSet
     trials: defaultdict[int, float] = defaultdict(float)
     others: defaultdict[int, float] = defaultdict(float)
     programs: list[Used] = []
-    helpers = 0.0
+    helpers: list[Used] = []
+    inlets, outlets = _ends_of_pipes(window)
     for name, pid, used in outside.programs:
         part = used * rates.share_on(pid, cpus) if used > 0 else 0.0
         if not part:
@@ -70,12 +82,32 @@ def by_kind(window: Window, outside: Outside, torch: Sequence[int], cpus: CpuSet
             trials[run] += part
         elif top is not None:
             others[top] += part
-        elif spent[pid].group in groups and spent[pid].group:
-            helpers += part
+        elif (spent[pid].group in groups and spent[pid].group) or _is_at_pipe(pid, inlets, outlets):
+            helpers.append((name, pid, part))
         else:
             programs.append((name, pid, part))
     programs.sort(key=lambda program: -program[2])
-    return Neighbours(outside.kernel_cpus, helpers, _most_first(others, spent), _most_first(trials, spent), tuple(programs))
+    return Neighbours(outside.kernel_cpus, tuple(helpers), _most_first(others, spent), _most_first(trials, spent), tuple(programs))
+
+
+def _ends_of_pipes(window: Window) -> tuple[set[str], set[str]]:
+    """The pipes that the job's programs read as their input, and those into which they write their output."""
+    several = list(itertools.islice(window.processes, MAX_AT_PIPES))
+    return {pipe for pid in several for pipe in _pipes(pid, INPUT)}, {pipe for pid in several for pipe in _pipes(pid, *OUTPUTS)}
+
+
+def _is_at_pipe(pid: int, inlets: AbstractSet[str], outlets: AbstractSet[str]) -> bool:
+    """Whether a process writes what the job reads, or reads what it writes, as the shell's `|` connects them."""
+    return bool(inlets and inlets & _pipes(pid, *OUTPUTS)) or bool(outlets and outlets & _pipes(pid, INPUT))
+
+
+def _pipes(pid: int, *descriptors: int) -> set[str]:
+    """The pipes behind some descriptors of a process; none where it may not be asked."""
+    names = set[str]()
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            names.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return {name for name in names if name.startswith("pipe:")}
 
 
 def named(programs: Iterable[Used]) -> str | None:

@@ -189,6 +189,7 @@ def machine(
         cpus=len(cpus) if cpus is not None else None, idle_cpus=idle, others_cpus=others_cpus, others=neighbours.named(others.programs),
         torch_cpus=others.torch_cpus, torch_others=neighbours.named(others.torch),
         trials_cpus=others.trial_cpus, trials=neighbours.named(others.trials),
+        helpers_cpus=others.helper_cpus, helpers=neighbours.named(others.helpers),
         others_ready=ready, left_share=max(0.0, 1 - wanted / len(cpus)) if cpus else None,
         others_steady=rates.others_steady(window, cpus, MIN_OTHERS),
         other_programs=other_programs, shares=shares,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from sysperf.diagnosis.counters import Spent
 from sysperf.diagnosis.machine import Part
 from sysperf.diagnosis.window import Window
 from sysperf.model.cpuset import CpuSet
@@ -14,6 +17,8 @@ from sysperf.procfs.stat import TICKS_PER_S
 MIN_PAGES = 1_000
 """Pages taken within the window; with fewer, the share is unknown."""
 MIN_PARTS = 4
+_NEW = Spent("", 0, kernel=False)
+"""Before its start."""
 
 
 def idle_cpus(window: Window, cpus: CpuSet | None) -> float | None:
@@ -96,13 +101,31 @@ class Outside(NamedTuple):
 
 
 def outside(window: Window, cpus: CpuSet | None = None) -> Outside:
-    """The CPU time of processes outside of the job and of this one; of the kernel's threads, their part on these CPUs."""
-    first, last, ours = window.machine_first.spent, window.machine_last.spent, {*window.processes, os.getpid()}
-    spent = {
-        pid: (process.ticks - (first[pid].ticks if pid in first else 0)) / TICKS_PER_S / window.seconds for pid, process in last.items()
-    }
+    """The CPU time of processes outside of the job and of this one, with what they waited for; of the kernel's threads, their part here."""
+    last, ours = window.machine_last.spent, {*window.processes, os.getpid()}
+    spent = {pid: ticks / TICKS_PER_S / window.seconds for pid, ticks in _spent_ticks(window.machine_first.spent, last).items()}
     programs = sorted(((last[pid].name, pid, cpus) for pid, cpus in spent.items() if not last[pid].kernel and pid not in ours), key=_cpus)
     return Outside(sum(used * share_on(pid, cpus) for pid, used in spent.items() if last[pid].kernel and used > 0), tuple(programs))
+
+
+def _spent_ticks(first: Mapping[int, Spent], last: Mapping[int, Spent]) -> dict[int, int]:
+    """CPU time of each process between two readings, with the commands that it started and that have ended since.
+
+    What such a command had used before is known where it was there; a program that takes over others' children is not asked.
+    """
+    before: Counter[int] = Counter()
+    for pid in first.keys() - last.keys():
+        above = first[pid].parent
+        while above in first and above not in last:
+            above = first[above].parent
+        before[above] += first[pid].ticks + first[pid].ended_ticks
+    return {pid: process.ticks - first.get(pid, _NEW).ticks + _ended(pid, process, first, before) for pid, process in last.items()}
+
+
+def _ended(pid: int, process: Spent, first: Mapping[int, Spent], before: Mapping[int, int]) -> int:
+    if pid == 1:
+        return 0
+    return max(0, process.ended_ticks - first.get(pid, _NEW).ended_ticks - before[pid])
 
 
 def others_ready(window: Window, cpus: CpuSet | None) -> float:

@@ -48,6 +48,17 @@ def test_an_answer_that_nothing_explains_says_so(state: Path) -> None:
     assert "near each other" in earlier.changed(said(msgspec.structs.replace(COMPETES, rule="threads.over-cpus"), 1.05), 100)
 
 
+def test_another_illness_of_the_program_itself_is_another_answer(state: Path) -> None:
+    """Neighbours come first on a crowded machine, each time."""
+    inline = Finding("dataloader.inline", "likely", "warning", "diagnosis", "The main thread makes the batches itself")
+    first, same, other = (
+        msgspec.structs.replace(said(COMPETES, 1.0), causes=causes)
+        for causes in ((COMPETES, inline), (COMPETES, inline), (COMPETES, msgspec.structs.replace(inline, rule="program.sleeps")))
+    )
+
+    assert [bool(earlier.changed(verdict, 100)) for verdict in (first, same, other)] == [False, False, True]
+
+
 def test_another_process_of_the_same_number_has_no_earlier_answer(state: Path) -> None:
     """Nor has one that was asked about ten minutes before, nor is a file believed that is none of ours."""
     earlier.changed(said(COMPETES, 1.0), 100)

@@ -81,6 +81,7 @@ def test_what_the_program_calls_outside_of_pytorch_is_its_own_time() -> None:
     [
         ("total += loss.item()", "readback"), ("right += (model(x) == y).sum().item()", "computed_readback"),
         ("total += x[row, column].item()", "elements"), ("rows.append([float(value) for value in x])", "elements"),
+        ("counts.update(map(int, out.argmax(1)))", "elements"),
         ("os.fsync(file.fileno())", "syncing"), ("gc.collect()", "collection"),
         ("print(step)", "logging"), ("with open(path) as file:", "opening"), ("time.sleep(1)", "sleeping"), ("dist.barrier()", "collective"),
         ("with self._lock:", "locking"), ("with FileLock(path) as held:", "locking"), ("fcntl.flock(file, fcntl.LOCK_EX)", "locking"),
@@ -483,6 +484,16 @@ def test_processes_that_a_program_starts_are_no_workers_of_its_loader() -> None:
 
     described = seen(((fork, pool, USER), 30), ((communicate, USER), 30), ((fork, loader, USER), 20), ((communicate, compiler, USER), 20))
     assert (described.children, described.loader_start, described.compiling) == (0.6, 0.2, 0.2)
+
+
+def test_a_pool_that_a_collate_function_makes_is_the_programs_own() -> None:
+    """The loader calls it, and starts no worker there."""
+    start = Frame("_launch", "/usr/lib/python3.11/multiprocessing/popen_fork.py", 9)
+    collate = Frame("collate", "/home/me/train.py", 12)
+    fetch = Frame("fetch", f"{TORCH}/utils/data/_utils/fetch.py", 55)
+    described = seen(((start, collate, fetch, USER), 60), ((collate, fetch, USER), 40))
+
+    assert (described.children, described.collate, described.inline_fetch) == (0.6, 1.0, 1.0)
 
 
 def test_a_password_in_the_line_is_not_shown() -> None:

@@ -407,13 +407,32 @@ def test_a_third_of_the_time_in_kernels_is_not_healthy() -> None:
     assert judged(program(native=Native(samples=300, torch=0.35, math=0.3, kernel=0.3, python=0.3))).word == "cannot-tell"
 
 
-def test_what_waits_for_work_is_idle() -> None:
-    """A server without requests, a notebook at its prompt."""
-    idle = {"role": "idle", "threads": {"used_cpus": 0.0}, "main": {"ran": 0.0, "slept": 1.0}}
+ASLEEP: dict[str, object] = {"role": "idle", "threads": {"used_cpus": 0.0}, "main": {"ran": 0.0, "slept": 1.0}}
 
-    assert "wait for work" in judged(program(**idle)).sentence
-    suspended = judged(program(**{**idle, "main": {"ran": 0.0, "slept": 1.0, "suspended": 1.0}}))
+
+def test_what_waits_for_work_is_idle() -> None:
+    """A server without requests, a notebook at its prompt; and who is suspended, whom nobody needs to look into."""
+    assert "wait for work" in judged(program(**ASLEEP, stacks=Stacks(samples=300, other=1.0, serving=1.0, attending=1.0))).sentence
+    suspended = judged(program(**{**ASLEEP, "main": {"ran": 0.0, "slept": 1.0, "suspended": 1.0}}))
     assert (suspended.word, "python (pid 7) is suspended" in suspended.sentence) == ("idle", True)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "says", "then"),
+    [
+        (None, "only stacks tell whether it waits for data or for work", "sysperf diagnose 7"),
+        (Stacks(samples=300, other=1.0, serving=1.0), "at a socket or a pipe: for data or for work", "sysperf stacks 7"),
+        (Stacks(samples=300, other=1.0, locking=1.0), "for another thread of it: for data or for work", "sysperf stacks 7"),
+        (Stacks(samples=300, other=1.0, python=1.0), "in its own code: for data or for work", "sysperf stacks 7"),
+        (Stacks(samples=300, other=1.0, compiling=1.0), "while torch.compile compiles.", "sysperf stacks 7"),
+        (Stacks(samples=300, other=1.0, children=0.9), "for processes that it started.", "sysperf stacks 7"),
+    ],
+)
+def test_what_may_wait_for_data_is_not_idle(stacks: Stacks | None, says: str, then: str) -> None:
+    """No CPU is used while far storage reads, a prefetcher sleeps, or a compiler is at work: nobody calls that nothing."""
+    verdict = judged(program(**ASLEEP, stacks=stacks))
+
+    assert (verdict.word, says in verdict.sentence, verdict.next) == ("cannot-tell", True, then)
 
 
 def test_who_waits_for_a_loader_is_not_idle() -> None:
@@ -424,7 +443,7 @@ def test_who_waits_for_a_loader_is_not_idle() -> None:
         "main": {"ran": 0.0, "slept": 1.0},
         "workers": Workers(count=2, ran=0.0, waited=0.0),
     }
-    waits, kept = Stacks(samples=300, loader_wait=1.0), Stacks(samples=300, other=1.0, serving=1.0)
+    waits, kept = Stacks(samples=300, loader_wait=1.0), Stacks(samples=300, other=1.0, serving=1.0, attending=1.0)
     seen, prompt = (programs.with_role_by_stacks(program(**asleep, stacks=stacks)) for stacks in (waits, kept))
 
     assert states(judged(seen)) == {"dataloader.program-waits": "confirmed"}
@@ -436,7 +455,8 @@ def test_who_trains_on_what_comes_through_a_socket_waits_for_it() -> None:
     """However small the step is beside the wait; a debugger's prompt within the model's forward is no step."""
     asleep = {"role": "idle", "threads": {"used_cpus": 0.01}, "main": {"ran": 0.01, "slept": 0.99, "polling": 0.98}}
     fed = Stacks(samples=600, other=0.985, serving=0.98, backward=0.01, optimizer=0.005)
-    prompt, asked = Stacks(samples=600, forward=1.0, serving=1.0), Stacks(samples=600, other=0.99, serving=0.98, forward=0.01)
+    prompt = Stacks(samples=600, forward=1.0, serving=1.0, attending=1.0)
+    asked = Stacks(samples=600, other=0.99, serving=0.98, attending=0.98, forward=0.01)
 
     assert states(judged(programs.with_role_by_stacks(program(**asleep, stacks=fed)))) == {"program.waits-for-data": "confirmed"}
     assert [judged(programs.with_role_by_stacks(program(**asleep, stacks=one))).word for one in (prompt, asked)] == ["idle", "idle"]
@@ -470,14 +490,6 @@ def test_a_rank_that_waits_for_others_is_not_promoted() -> None:
     rank = {"rank": 1, "world_size": 2, "role": "idle", "threads": {"used_cpus": 0.0}}
 
     assert [programs.with_role_by_stacks(program(**rank, stacks=one)).role for one in (hangs, loads)] == ["idle", "computes"]
-
-
-def test_a_program_that_waits_in_its_own_code_is_not_called_idle() -> None:
-    """It may wait for data that come over a socket, which it reads itself."""
-    streams = Stacks(samples=300, other=1.0, python=1.0)
-    verdict = judged(program(role="idle", threads={"used_cpus": 0.0}, main={"ran": 0.0, "slept": 1.0}, stacks=streams))
-
-    assert (verdict.word, verdict.next) == ("cannot-tell", "sysperf stacks 7")
 
 
 def test_faults_of_an_evaluation_stand_below_it() -> None:
@@ -548,6 +560,19 @@ def test_the_programs_own_illness_is_said_beside_its_neighbours() -> None:
 
     assert sentence.startswith("Confirmed: programs without PyTorch take the CPUs")
     assert sentence.endswith("; in the program itself: tensors are made of Python objects in each step.")
+
+    team = msgspec.structs.replace(
+        ill,
+        threads=msgspec.structs.replace(ill.threads, team=2),
+        native=Native(samples=300, openmp=0.6),
+        main=MainThread(ran=0.1, waited=0.5),
+    )
+    crowded = judged(team, machine=msgspec.structs.replace(around, torch_cpus=0.0))
+
+    assert ("its team of threads waits" in crowded.sentence, crowded.sentence.endswith("of Python objects in each step.")) == (True, True)
+    assert {cause.rule: cause.gain.middle for cause in crowded.causes}["threads.team-beside-others"] == pytest.approx(
+        90 * 0.6 * 0.6, abs=0.1
+    )
 
 
 def test_where_another_thread_computes_is_said_beside_the_neighbours() -> None:

@@ -409,6 +409,52 @@ def test_neighbours_are_told_by_kind() -> None:
     assert seen.helper_cpus == pytest.approx(0.3)
 
 
+def test_the_other_end_of_the_jobs_pipe_is_no_neighbour() -> None:
+    """A script's shell leads the group of both: the pipe tells who reads what the job writes, and not who writes into it, too."""
+    read, write = os.pipe()
+    sleeps = (sys.executable, "-c", "import time; time.sleep(600)")
+    job, beside = (subprocess.Popen(sleeps, stdin=subprocess.DEVNULL, stdout=write) for _ in range(2))
+    parser = subprocess.Popen(sleeps, stdin=read, stdout=subprocess.DEVNULL)
+    os.close(read)
+    os.close(write)
+    try:
+        pids = (parser.pid, beside.pid)
+        looked = _spent({pid: counters.Spent("python", 0, kernel=False, parent=1, group=1) for pid in (job.pid, *pids)})
+        looked.processes[job.pid] = None  # type: ignore[assignment]  # only its number counts
+        seen = neighbours.by_kind(looked, rates.Outside(0.0, tuple(("python", pid, 0.5) for pid in pids)), (), None)
+    finally:
+        for process in (job, beside, parser):
+            process.kill()
+            process.wait()
+
+    assert ([pid for _, pid, _ in seen.helpers], [pid for _, pid, _ in seen.programs]) == ([parser.pid], [beside.pid])
+
+
+def test_commands_that_ended_are_their_parents() -> None:
+    """A script runs one short command after the other; what one had used before the window is not counted, nor what init takes over."""
+    shell, make, compiler, gone = (2**22 + number for number in range(1, 5))
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 1
+    empty = machine.MachineReading({}, {}, {}, None)
+    looked.machine_first = empty._replace(
+        spent={
+            1: counters.Spent("init", 0, kernel=False),
+            shell: counters.Spent("bash", 10, kernel=False, parent=1, ended_ticks=1000),
+            make: counters.Spent("make", 5, kernel=False, parent=shell, ended_ticks=100),
+            compiler: counters.Spent("cc1plus", 400, kernel=False, parent=make),
+            gone: counters.Spent("python", 90_000, kernel=False, parent=1),
+        }
+    )
+    looked.machine_last = empty._replace(
+        spent={
+            1: counters.Spent("init", 0, kernel=False, ended_ticks=90_010),
+            shell: counters.Spent("bash", 12, kernel=False, parent=1, ended_ticks=1000 + 5 + 100 + 400 + 60),
+        }
+    )
+
+    assert {pid: round(used, 2) for _, pid, used in rates.outside(looked).programs} == {shell: 0.62, 1: 0.0}
+
+
 def test_the_kernels_work_on_other_cpus_hides_no_neighbour(start) -> None:  # type: ignore[no-untyped-def]
     """Its threads there take nothing from the job, and nothing from what others take."""
     here, elsewhere = sorted(os.sched_getaffinity(0))[:2]

@@ -9,6 +9,7 @@ import time
 from sysperf import paths
 from sysperf.diagnosis.facts import Diagnosis, Program
 from sysperf.diagnosis.verdict import Verdict
+from sysperf.engine.diagnose.verdict import OTHERS_DOING
 from sysperf.host import files
 from sysperf.host.plain_files import read_orders
 from sysperf.model.record import Record, from_json, to_json
@@ -30,6 +31,8 @@ class Answer(Record, kw_only=True):
     word: str
     first: str
     """The rule of its first cause; empty where it has none."""
+    own: str = ""
+    """That of its first cause in the program itself, where others are said first."""
     sentence: str
     figures: dict[str, float] = {}
 
@@ -54,15 +57,16 @@ def changed(verdict: Verdict, start_ticks: int) -> str:
 
 def answer_of(verdict: Verdict, start_ticks: int, at: float) -> Answer:
     """Return what the next diagnosis of this program is compared with."""
+    causes = [cause.rule for cause in verdict.causes]
     return Answer(
-        pid=verdict.pid, start_ticks=start_ticks, at=at, word=verdict.verdict, first=verdict.causes[0].rule if verdict.causes else "",
-        sentence=verdict.sentence, figures=_figures(verdict.facts),
+        pid=verdict.pid, start_ticks=start_ticks, at=at, word=verdict.verdict, first=next(iter(causes), ""),
+        own=next((rule for rule in causes if rule not in OTHERS_DOING), ""), sentence=verdict.sentence, figures=_figures(verdict.facts),
     )  # fmt: skip
 
 
 def since(before: Answer, now: Answer) -> str:
     """Say what was answered before, and which figures have changed; "" where the answer is the same."""
-    if (before.word, before.first) == (now.word, now.first):
+    if (before.word, before.first, before.own) == (now.word, now.first, now.own):
         return ""
     both = ((name, before.figures[name], value) for name, value in now.figures.items() if name in before.figures)
     moved = [f"{name} {was:.2f} → {value:.2f}" for name, was, value in both if abs(value - was) >= max(MIN_CHANGE, CHANGED * abs(was))]

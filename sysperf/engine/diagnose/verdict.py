@@ -30,8 +30,8 @@ STATEMENT_SHARE = 0.15
 """Of the time of a program of which no cause is said, how much its largest statement takes that is shown."""
 OWN_SHARE = 0.2
 """Of the CPU time of a program, how much its main thread takes that computes itself, perhaps with a team."""
-MIN_TRIALS = 0.3
-"""CPUs that a run of sysperf takes, from which it is said."""
+MIN_BESIDE = 0.3
+"""CPUs that a run of sysperf or a helper of the job takes, from which it is said."""
 
 
 class Judged(NamedTuple):
@@ -114,9 +114,19 @@ def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[
     if shown := _computes(busiest):
         return "healthy", f"Healthy: bound by computation; {shown}{_beside(busiest)}.", ""
     why, then = _why_unknown(busiest, remedy)
-    if facts.machine.trials and (facts.machine.trials_cpus or 0.0) >= MIN_TRIALS:
-        why = f"a run of sysperf takes {facts.machine.trials_cpus:.1f} CPUs of the job meanwhile, {facts.machine.trials}; {why}"
-    return "cannot-tell", f"Cannot tell: {why}{_beside(busiest)}.", then
+    return "cannot-tell", f"Cannot tell: {_of_its_own(facts)}{why}{_beside(busiest)}.", then
+
+
+def _of_its_own(facts: Diagnosis) -> str:
+    """Name who takes the job's CPUs and is no neighbour: what it is connected with, and runs of sysperf."""
+    around = facts.machine
+    several = (
+        ("a run of sysperf takes", around.trials, around.trials_cpus),
+        ("what the job's pipe leads to takes", around.helpers, around.helpers_cpus),
+    )
+    return "".join(
+        f"{what} {used:.1f} CPUs of the job meanwhile, {who}; " for what, who, used in several if who and used and used >= MIN_BESIDE
+    )
 
 
 def _busiest(candidates: Sequence[Program]) -> Program:
@@ -139,26 +149,35 @@ def _most_at(taken: Stacks, kind: str, before: str = ", most of it ") -> str:
 
 
 def _waiting(facts: Diagnosis, remedy: str) -> tuple[Word, str, str]:
-    """What is said of programs that use no CPU: that they wait for work only where nothing speaks for waiting for data."""
+    """What is said of programs that use no CPU: that they wait for work only where that is seen, and not where it may be for data."""
     for program in facts.programs:
-        if program.role != "idle" or programs.is_rank(program):
-            continue
-        if program.stacks is None and program.workers.count:
-            why = f"it and its {program.workers.count} DataLoader worker(s) use no CPU: only stacks tell whether for storage or for work"
+        if program.role == "idle" and program.stacks is None:
+            whom = f"it and its {program.workers.count} DataLoader worker(s) use" if program.workers.count else "it uses"
+            why = f"{whom} no CPU: only stacks tell whether it waits for data or for work"
             return "cannot-tell", f"Cannot tell: {why}.", remedy or f"sysperf diagnose {program.pid}"
-        if program.stacks is not None and program.stacks.python >= HEALTHY_SHARE:
-            at = next((f", at {place.file}:{place.line}" for place in program.stacks.lines if place.what == "python"), "")
-            why = f"it uses no CPU, and waits in its own code{at}: for data or for work, which nothing here tells"
-            return "cannot-tell", f"Cannot tell: {why}.", f"sysperf stacks {program.pid}"
+        if program.role == "idle" and not programs.is_rank(program) and (where := _waits_in(program.stacks or Stacks())):
+            return "cannot-tell", f"Cannot tell: it uses no CPU, and waits {where}.", f"sysperf stacks {program.pid}"
     return "idle", "It does nothing now: its programs wait for work and use no CPU.", ""
+
+
+def _waits_in(taken: Stacks) -> str:
+    """Say where a program waits that may do so for data; empty of one at a prompt, in a server's loop or in a sleep."""
+    if taken.attending + taken.sleeping >= HEALTHY_SHARE:
+        return ""
+    places = {"serving": "at a socket or a pipe", "locking": "for another thread of it", "other": "in its own code"}
+    for_what = {"compiling": "while torch.compile compiles", "children": "for processes that it started", **places}
+    kind = next((kind for kind in for_what if getattr(taken, kind) >= HEALTHY_SHARE), "other")
+    unknown = ": for data or for work, which nothing here tells" if kind in places else ""
+    return f"{for_what[kind]}{_most_at(taken, kind, ', ')}{unknown}"
 
 
 def _slowed(facts: Diagnosis, causes: Sequence[Finding]) -> str:
     first = causes[0]
-    own = next((cause for cause in causes if cause.rule not in OTHERS_DOING), None)
-    beside = (
-        _others_of(facts) or _beside(_busiest(facts.programs)) if own is None else _in_itself(own) if first.rule in OTHERS_DOING else ""
-    )
+    own = [cause for cause in causes if cause.rule not in BY_OTHERS]
+    team = [cause for cause in causes[1:] if cause.rule in BY_OTHERS - OTHERS_DOING]
+    beside = ""
+    if first.rule in BY_OTHERS:
+        beside = "".join(map(_in_itself, (*team, *own[:1]))) or _others_of(facts) or _beside(_busiest(facts.programs))
     sure = "Confirmed" if first.state == "confirmed" else "Likely"
     where = _at(first)
     low, middle, high = first.gain.low or 0.0, first.gain.middle or 0.0, first.gain.high or 0.0
