@@ -72,7 +72,7 @@ def everybody() -> dict[int, Spent]:
             group=stat.group,
             ready=stat.state == "R",
             ended_ticks=stat.ended_children_ticks,
-        )  # fmt: skip
+        )
         for stat in stats
         if stat is not None
     }

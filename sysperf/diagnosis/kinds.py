@@ -151,7 +151,7 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
     if innermost is not None and (text := read_line(innermost)):
         names |= {name for name, told_by in ACTIVITIES.items() if told_by.line and told_by.line.search(text)}
-        if _goes_through_elements(innermost, text, read_line):
+        if "elements" in names or _goes_through_elements(innermost, text, read_line):
             names |= {"elements", "readback"}
     return _in_its_place(names, frames, rules)
 

@@ -575,6 +575,18 @@ def test_the_programs_own_illness_is_said_beside_its_neighbours() -> None:
     )
 
 
+def test_whose_stacks_are_not_seen_beside_others_is_told_what_would_show_them() -> None:
+    """What others do is no answer about the program itself."""
+    around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.8, others_steady=1.0)
+    facts = Diagnosis(programs=(program(threads={"used_cpus": 0.2, "waited_share": 0.8}),), machine=around)
+    remedy = "python3 -m pip install py-spy"
+    found = diagnose_verdict.judged(facts, rules(), remedy)
+    verdict = Verdict(sysperf="1", pid=7, verdict=found.word, sentence=found.sentence, causes=found.causes, next=found.next)
+
+    assert (found.next, diagnose_verdict.judged(facts, rules()).next.startswith("ps ")) == (remedy, True)
+    assert remedy in diagnosis.render(verdict, "text")
+
+
 def test_where_another_thread_computes_is_said_beside_the_neighbours() -> None:
     """A server's main thread accepts; its handlers parse what comes."""
     around = Machine(cpus=2, idle_cpus=0.0, others_cpus=1.5, others_steady=1.0)

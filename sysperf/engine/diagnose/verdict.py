@@ -102,8 +102,9 @@ def trace_may_tell(causes: Sequence[Finding], facts: Diagnosis, ruleset: Ruleset
 def _verdict(facts: Diagnosis, causes: Sequence[Finding], remedy: str) -> tuple[Word, str, str]:
     """(word, sentence, command to run next)."""
     if causes:
-        first = causes[0]
-        return "slowed", _slowed(facts, causes), first.verify or next((fix.command for fix in first.fixes if fix.command), "")
+        first, of_others = causes[0], all(cause.rule in BY_OTHERS for cause in causes)
+        then = first.verify or next((fix.command for fix in first.fixes if fix.command), "")
+        return "slowed", _slowed(facts, causes), (remedy if of_others else "") or then
     computing = [program for program in facts.programs if program.role == "computes"]
     suspended = [program for program in facts.programs if (program.main.suspended or 0.0) >= MOSTLY]
     if suspended and not computing:

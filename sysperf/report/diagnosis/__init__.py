@@ -51,7 +51,8 @@ def text(verdict: Verdict, *, color: bool = False, width: int = 100, verbose: bo
         sheet.labelled("source", neutral(f"{at}{hypothesis.title} ({hypothesis.rule}; {confirmed})", MAX_TEXT), "dim")
     for note in verdict.notes:
         sheet.labelled("not seen", neutral(note, MAX_TEXT), "dim")
-    if verdict.verdict == "cannot-tell" and verdict.next:
+    said = {command for cause in verdict.causes for command in (cause.verify, *(fix.command for fix in cause.fixes))}
+    if verdict.next and verdict.next not in said:
         sheet.line()
         sheet.verbatim("next", neutral(verdict.next, MAX_TEXT), "command")
     sheet.line()
