@@ -141,8 +141,8 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
         return file.loops.where(call).often != "sample"
     if what in (".set_format", ".with_format"):
         return bool(file.words & {"set_transform", "with_transform"})
-    if what.endswith(".DataParallel"):
-        return _is_asked_for(file, call)
+    if what.endswith((".DataParallel", "detect_anomaly")):
+        return _is_asked_for(file, call) if what.endswith("Parallel") else _is_optional(file, call)
     if what == "torch.tensor":
         of_numpy = bool(call.args) and file.values.is_a(call.args[0], "array")  # data of the host, which must be copied
         return of_numpy or _is_broadcast(file, call) or _is_gathered(file, call) or _is_of_an_environment(file, call)
@@ -150,6 +150,12 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
         return _is_timed(file, call)
     recorded = what == ".zero_grad" and any(_GRAPHS.fullmatch(word) for word in file.words)
     return recorded or (what.endswith("repeat_interleave") and not _repeats_by_tensor(file, call))
+
+
+def _is_optional(file: File, call: ast.Call) -> bool:
+    """Whether a condition decides if a call is made: ``if args.detect_nan:``."""
+    tests = [parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If)]
+    return any(file.names.constant(test) is not True for test in tests)
 
 
 def _matter(file: File, call: ast.Call, what: str) -> tuple[str, bool] | None:

@@ -15,10 +15,11 @@ MIN_OF_STEP = 3
 """An environment's step gives back an observation, a reward, and whether it is done, at least."""
 _CHECKS = lazy(r"_*(assert|check|ensure|sanity)(_\w+)?")
 """Functions that look whether something is as it must be."""
-_WRITES = lazy(
-    r"(?i)_*((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
-)
+_SHOWS = r"((im)?(save|write|export|dump|plot|draw|render|show)|visuali[sz]e)(_\w+)?|imsave|imwrite|imshow|savefig|to_pil_image"
+_WRITES = lazy(rf"(?i)_*({_SHOWS})")
 """Functions that write or show what they are given: it must leave the device."""
+_WRITING = lazy(rf"(?i)(\w+_|_*)({_SHOWS})|fromarray")
+"""Names of such functions where they are called."""
 _CHOOSING = frozenset(("masked_select", "nonzero", "argwhere", "boolean_mask"))
 """Functions that choose elements by a mask, and wait for their number."""
 _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
@@ -43,6 +44,8 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if _is_bound(file, asked) or _warns_of_a_batch(asked, of):
         return None
     if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
+        return None
+    if isinstance(asked, ast.If) and of == "loss" and _accepts(file, asked.test):
         return None
     raises = isinstance(asked, ast.If) and (isinstance(asked.body[-1], ast.Raise) or _ends_inner_loop(file, asked))
     if (
@@ -142,6 +145,12 @@ def _chooses(asked: ast.If) -> bool:
     return any(isinstance(part, ast.Name) and part.id in names for index in indices for part in within(index))
 
 
+def _accepts(file: File, test: ast.expr) -> bool:
+    """``if new_loss < loss:``: whether a step is taken at all."""
+    sides = (test.left, *test.comparators) if isinstance(test, ast.Compare) else ()
+    return bool(sides) and all(isinstance(side, ast.Name | ast.Attribute) and file.values.is_a(side, "loss") for side in sides)
+
+
 def _ends_inner_loop(file: File, asked: ast.If) -> bool:
     """Whether a condition ends a loop within a step: the last word of a text."""
     loop = next((parent for parent in file.tree.ancestors(asked) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
@@ -150,19 +159,35 @@ def _ends_inner_loop(file: File, asked: ast.If) -> bool:
 
 def is_written(file: File, node: ast.expr) -> bool:
     """Whether a copy is made to be written to a file or shown, by the function around it or a call that it is given to."""
-    names = [file.function_name(node).rpartition(".")[2]]
+    if _WRITES.fullmatch(file.function_name(node).rpartition(".")[2]) or _is_given_to_a_writer(file, node):
+        return True
+    statement = file.tree.statement_of(node)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) and statement.value is node else ""
+    later = _uses(file, statement, name) if name and "." not in name else []
+    return any(_is_given_to_a_writer(file, use) and not file.loops.where(use).guarded for use in later)
+
+
+def _is_given_to_a_writer(file: File, node: ast.expr) -> bool:
     for parent in file.tree.ancestors(node):
         if isinstance(parent, ast.stmt):
-            break
-        names += [last_name(parent.func)] if isinstance(parent, ast.Call) and node not in within(parent.func) else []
-    return any(_WRITES.fullmatch(name) for name in names)
+            return False
+        if isinstance(parent, ast.Call) and _WRITING.fullmatch(last_name(parent.func)) and node not in within(parent.func):
+            return True
+    return False
+
+
+def _uses(file: File, statement: ast.stmt, name: str) -> list[ast.Name]:
+    """The places that read a name after a statement of the same function."""
+    around = file.tree.function_of(statement) or file.tree.module
+    named = (part for part in within(around) if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load))
+    return [part for part in named if part.lineno > statement.lineno]
 
 
 def _is_of_the_host(file: File, node: ast.expr) -> bool:
     """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
     around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
     names = [last_name(call.func) for call in around]
-    if _is_one_of_two_places(file, node):
+    if _is_one_of_two_places(file, node) or _is_where_the_host_computes(file, node):
         return True
     return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
 
@@ -181,6 +206,33 @@ def _is_one_of_two_places(file: File, node: ast.expr) -> bool:
             return True
         child = parent
     return False
+
+
+def _is_where_the_host_computes(file: File, node: ast.expr) -> bool:
+    """Whether tensors of a GPU do not come here: ``if x.is_cuda: return``, ``if x.device.type == "cpu":``."""
+    child: ast.AST = file.tree.statement_of(node)
+    for parent in file.tree.ancestors(child):
+        if isinstance(parent, ast.If) and _asks_device(parent.test) == ("cpu" if child in parent.body else "cuda"):
+            return True
+        block, place = file.tree.place_of(child) if isinstance(child, ast.stmt) else ([], 0)
+        left = (each for each in block[:place] if isinstance(each, ast.If) and isinstance(each.body[-1], ast.Return | ast.Raise))
+        if any(_asks_device(each.test) == "cuda" for each in left):
+            return True
+        if isinstance(parent, Function):
+            return False
+        child = parent
+    return False
+
+
+def _asks_device(test: ast.expr) -> str:
+    """The device of which a condition says that something lies there: empty where it asks for something else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return {"cuda": "cpu", "cpu": "cuda"}.get(_asks_device(test.operand), "")
+    if isinstance(test, ast.Attribute):
+        return {"is_cuda": "cuda", "is_cpu": "cpu"}.get(test.attr, "")
+    said = test.comparators[0] if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) else None
+    asked = isinstance(test, ast.Compare) and dotted(test.left).endswith(("device", "device.type"))
+    return str(said.value) if asked and isinstance(said, ast.Constant) and said.value in ("cuda", "cpu") else ""
 
 
 def _feeds_a_library(file: File, node: ast.expr) -> bool:

@@ -13,6 +13,13 @@ from sysperf.script.semantics.binding import Binding
 from sysperf.script.semantics.kinds import TENSORS
 from sysperf.script.semantics.loops import SAMPLE_METHODS
 from sysperf.script.syntax import within
+from sysperf.startup import lazy
+
+_SIZES = frozenset(("size", "shape", "len"))
+_LISTS = lazy(r"(\w+_)?(preds|predictions|outs|outputs|feats|features|flows|maps|levels|stages|states|heads|results)")
+"""Names of tensors of which a model has several."""
+_STATEFUL = lazy(r"(?i)(\w*_)?(step|single_step|cell|lif|neurons?)(_\w+)?|\w*Cell")
+"""Names of what goes through time."""
 
 
 def patterns(file: File) -> Iterator[Pattern]:
@@ -40,6 +47,7 @@ def _elements(file: File) -> Iterator[Pattern]:
             and not _recurs(loop, counter)
             and not _may_be_none(file, element)
             and not _goes_through_layers(loop, counter)
+            and not _steps(file, element)
             and file.loops.where(loop).often in ("step", "forward")
         ):
             told.add(element)
@@ -68,7 +76,10 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
         or any(value.kind == "array" for value in values)
     ):
         return False
-    return any(value.kind in ("output", "tensor") for value in values) and not (_is_result(file, part.value) and _is_counted(rounds))
+    tensors = [value for value in values if value.kind in ("output", "tensor")]
+    if _LISTS.fullmatch(last_name(part.value)) and _is_counted_by_len(file, rounds):
+        tensors = [value for value in tensors if value.kind != "tensor" or not value.guess]  # a `forward` may be given a list
+    return bool(tensors) and not (_is_result(file, part.value) and _is_counted(rounds))
 
 
 def _is_result(file: File, node: ast.expr) -> bool:
@@ -100,11 +111,19 @@ def _said_to_be(binding: Binding) -> ast.expr | None:
 
 def _is_size(file: File, node: ast.expr) -> bool:
     """``x.shape[0]``, ``len(x)``, or a name that was given one."""
+    return bool(_sizes(file, node))
+
+
+def _is_counted_by_len(file: File, node: ast.expr) -> bool:
+    return _sizes(file, node) == {"len"}
+
+
+def _sizes(file: File, node: ast.expr) -> set[str]:
+    """What tells how many rounds there are: ``shape``, ``size``, ``len``, itself or by the names in an expression."""
     parts = [part for part in within(node) if isinstance(part, ast.Name | ast.Attribute)]
-    if any(last_name(part) in ("size", "shape", "len") for part in parts):
-        return True
-    given = [binding.value for part in parts for binding in file.names.lookup(part, dotted(part)) if isinstance(part, ast.Name)]
-    return any(last_name(part) in ("size", "shape", "len") for value in given if value is not None for part in within(value))
+    told = {last_name(part) for part in parts} & _SIZES
+    given = [binding.value for part in parts if isinstance(part, ast.Name) for binding in file.names.lookup(part, part.id)]
+    return told or {last_name(part) for value in given if value is not None for part in within(value)} & _SIZES
 
 
 def _counts_others(file: File, rounds: ast.expr, tensor: ast.expr) -> bool:
@@ -140,6 +159,12 @@ def _goes_through_layers(loop: ast.For, counter: str) -> bool:
     called = (part.func for statement in loop.body for part in within(statement) if isinstance(part, ast.Call))
     layers = (func.slice for func in called if isinstance(func, ast.Subscript))
     return any(isinstance(part, ast.Name) and part.id == counter for index in layers for part in within(index))
+
+
+def _steps(file: File, element: ast.Subscript) -> bool:
+    """Whether a part that keeps a state takes one element after the other: ``self.cell(x[t])``, ``self.step_forward(x[t])``."""
+    parent = file.tree.parents.get(element)
+    return isinstance(parent, ast.Call) and element in parent.args and bool(_STATEFUL.fullmatch(last_name(parent.func)))
 
 
 def _may_be_none(file: File, element: ast.Subscript) -> bool:

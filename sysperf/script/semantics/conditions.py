@@ -13,13 +13,15 @@ from sysperf.startup import lazy
 _SELDOM = lazy(
     r"(?i)\w*(log|print|debug|anomal|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
     r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
-    r"|(\w+_)?(free|empty|clear)_(mem(ory)?|cache)|\w*_(due|done|finished|ended)|(is_)?(new_|the_)?best|\w*improved|isnan|isinf|smoke_test|fast_dev_run"
+    r"|(\w+_)?write(_\w+)?|(\w+_)?(free|empty|clear)_(mem(ory)?|cache)|\w*_(due|done|finished|ended)|(is_)?(new_|the_)?best|\w*improved|isnan|isinf|smoke_test|fast_dev_run"
 )
 _READY = lazy(r"_*(is_|was_|has_been_)?(initi?t?ed|initiali[sz]ed|built|ready|calibrated|setup_done)_*")
 """What is so from the first round on."""
 _COUNTER = lazy(
     r"(?i)_*(?!\w*optim)(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
 )
+_ROUNDS = lazy(r"_*(\w+_)?(steps?|iters?|iterations?|epochs?|count|counter)_*")
+"""Counters that a dictionary keeps."""
 _VERBOSITY = lazy(r"(?i)\w*(verbos|debug|log_?level)\w*")
 _BEST = lazy(r"(?i)(\w+_)?best(_\w+)?")
 """What is better than all before it, is so less and less often."""
@@ -134,7 +136,16 @@ class Conditions:
             return self._is_counter(node.left) or self._is_counter(node.right)
         if isinstance(node, ast.Name) and any(binding.element for binding in self._names.lookup(node, node.id)):
             return self._values.is_a(node, "number")
+        if isinstance(node, ast.Subscript):
+            return self._is_kept_counter(node)
         return isinstance(node, ast.Name | ast.Attribute) and bool(_COUNTER.fullmatch(last_name(node)))
+
+    def _is_kept_counter(self, node: ast.Subscript) -> bool:
+        """``state["step"]``, or ``calls[0]`` where ``calls = [0]``, which a function counts up."""
+        if key := item_key(node):
+            return bool(_ROUNDS.fullmatch(key))
+        kept = [binding.value for binding in self._names.lookup(node, dotted(node.value))] if dotted(node.value) else []
+        return bool(kept) and all(isinstance(each, ast.List) and [*map(type, each.elts)] == [ast.Constant] for each in kept)
 
     def _is_every_nth(self, node: ast.expr) -> bool:
         """Whether a remainder is seldom a certain one: not with a divisor of 1, and not where gradients are summed up."""

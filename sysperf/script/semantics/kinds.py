@@ -115,8 +115,11 @@ OF_MODELS = ("parameters", "buffers", "named_parameters", "named_buffers")
 LOSS_METHODS = lazy(r"(compute_|calc(ulate)?_|get_)?(loss|nll|elbo)(_fn|_function)?|neg_log_likelihood|log_prob")
 """Methods of a model that go through it to a loss."""
 NUMBERS = frozenset(
-    ("item", "tolist", "numpy", "size", "dim", "numel", "nelement", "ndimension", "get_device", "data_ptr", "is_contiguous")
-)
+    (
+        "item", "tolist", "numpy", "size", "dim", "numel", "nelement", "ndimension", "get_device", "data_ptr", "is_contiguous",
+        "stride", "storage_offset", "element_size",
+    )
+)  # fmt: skip
 """Methods of a tensor whose result is none."""
 DESCRIBING = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout", "names", "grad_fn", "itemsize"))
 OF_MASKS = ("nonzero", "sum", "cumsum", "argmax", "argsort", "sort", "topk", "long", "int")

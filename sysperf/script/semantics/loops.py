@@ -18,6 +18,10 @@ EVALUATION_HOOKS = frozenset(("validation_step", "test_step", "predict_step", "p
 SAMPLE_METHODS = frozenset(("__getitem__", "__getitems__"))
 _CRITERION = lazy(r"\w*(Loss|LossCompute|Criterion)")
 """Classes whose forward pass is a part of each step."""
+_MAYBE = lazy(r"_*maybe_\w+|\w+_(maybe|if_(due|needed|ready|necessary|time))")
+"""Functions that say that they do something only at times."""
+_LOOKS = frozenset(("isinstance", "hasattr", "getattr", "len", "callable", "is_available", "is_tensor", "get", "lower"))
+"""Functions that say what something is, not whether it is time."""
 Places = tuple[tuple[Function, int, bool], ...]
 """Parameters of a function, and whether they must be something, or nothing."""
 
@@ -145,7 +149,7 @@ class Loops(Evaluations):
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
             if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
                 return True
-            if isinstance(parent, ast.If) and (_is_alarm(parent) or _is_default(parent, child)):
+            if isinstance(parent, ast.If) and (_is_alarm(parent) or _is_default(parent, child) or self._is_time(parent, otherwise)):
                 return True
         return self._left_before(parent, child)
 
@@ -193,6 +197,18 @@ class Loops(Evaluations):
         stored = [part for statement in later for part in within(statement) if isinstance(part, ast.Assign)] if containers else []
         return any(puts(statement, container) for statement in stored for container in containers if container)
 
+    def _is_time(self, choice: ast.If, otherwise: bool) -> bool:
+        """Whether a function that acts at times asks if it is time: ``def maybe_update(self): if not self.due(): return``."""
+        function = self._tree.parents.get(choice)
+        if not isinstance(function, Function) or not _MAYBE.fullmatch(function.name):
+            return False
+        called = [part for part in within(choice.test) if isinstance(part, ast.Call)]
+        return (
+            isinstance(choice.test, ast.UnaryOp) == otherwise
+            and bool(called)
+            and not any(last_name(call.func) in _LOOKS for call in called)
+        )
+
     def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
         """Whether an earlier statement of the same block leaves it nearly always: `if step % 100: return`."""
         if not isinstance(child, ast.stmt) or isinstance(parent, ast.Module | ast.ClassDef):
@@ -207,7 +223,11 @@ class Loops(Evaluations):
                     left = left or (
                         isinstance(statement, ast.If)
                         and _leaves(statement)
-                        and (self.conditions.seldom(statement.test, True) or self._gives_kept(statement, block[number + 1 :]))
+                        and (
+                            self.conditions.seldom(statement.test, True)
+                            or self._is_time(statement, otherwise=True)
+                            or self._gives_kept(statement, block[number + 1 :])
+                        )
                     )
         return self._left.get(child, False)
 

@@ -48,8 +48,14 @@ class Names(Bindings):
         name = dotted(node)
         bindings = self.lookup(node, name) if name else []
         if len(bindings) == 1 and bindings[0].value is not None and not bindings[0].element and not bindings[0].path:
-            return self.constant(bindings[0].value, depth - 1)
+            value = self.constant(bindings[0].value, depth - 1)
+            return None if "." in name and self._may_be_left(bindings[0].value, node) else value
         return self._default(bindings, name, depth, node)
+
+    def _may_be_left(self, given: ast.expr, node: ast.expr) -> bool:
+        """Whether only a branch gives an attribute its value: ``if args.debug: args.workers = 0``, and it has another before."""
+        branches = {parent for parent in self._tree.ancestors(given) if isinstance(parent, ast.If)}
+        return not branches.issubset(self._tree.ancestors(node)) if branches else False
 
     def passed_on(self, node: ast.expr, name: str) -> tuple[Function, int] | None:
         """The parameter of `__init__` that a base class keeps under its name, which nobody here gives: ``super().__init__(n=n)``."""
