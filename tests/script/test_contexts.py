@@ -48,6 +48,8 @@ class Engine:
             "loss_after = criterion(model(x), y)\n        if loss_after < loss:\n            model.keep()",
             False,
         ),
+        ("sync.per-step", TRAIN.replace("{before}", "pass"), "total += torch.optim.LBFGS(args.p).step(closure).item()", False),
+        ("sync.per-step", TRAIN.replace("{before}", "pass"), "loss = state['LBFGS'].step(closure)\n        total += float(loss)", True),
         ("sync.per-step", MAYBE.replace("{name}", "maybe_apply"), "not self.due()", False),
         ("sync.per-step", MAYBE.replace("{name}", "maybe_apply"), "not isinstance(x, torch.Tensor)", True),
         ("sync.per-step", MAYBE.replace("{name}", "apply"), "not self.due()", True),

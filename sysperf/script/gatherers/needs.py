@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from sysperf.script.file import File
+from sysperf.script.gatherers.transfers import last_given
 from sysperf.script.nodes import dotted, item_key, last_name
 from sysperf.script.semantics.kinds import FROM_ARRAYS, MADE_ON_CPU
 from sysperf.script.syntax import Function, within
@@ -66,9 +67,13 @@ def _is_in_a_check(file: File, node: ast.expr) -> bool:
 
 
 def _waits_anyway(file: File, node: ast.expr) -> bool:
-    """Whether all optimizers of the file are of a kind that reads the loss and the gradients itself, several times a step."""
+    """Whether all optimizers of the file read the loss and the gradients themselves, several times a step, or one gave what is read."""
     if "LBFGS" not in file.words:
         return False
+    calls = [part for part in within(node) if isinstance(part, ast.Call)]
+    calls += [value for part in within(node) if isinstance(part, ast.Name) if isinstance(value := last_given(file, part), ast.Call)]
+    if any(last_name(call.func) == "step" and call.args for call in calls):
+        return True
     made = [name for call in file.tree.of(ast.Call) if (name := file.names.qualified(call.func)).startswith("torch.optim.")]
     classes = {name.rpartition(".")[2] for name in made if name.count(".") == 2}
     return classes == {"LBFGS"} and file.loops.where(node).often == "step"
@@ -148,7 +153,7 @@ def _chooses(asked: ast.If) -> bool:
 def _accepts(file: File, test: ast.expr) -> bool:
     """``if new_loss < loss:``: whether a step is taken at all."""
     sides = (test.left, *test.comparators) if isinstance(test, ast.Compare) else ()
-    return bool(sides) and all(isinstance(side, ast.Name | ast.Attribute) and file.values.is_a(side, "loss") for side in sides)
+    return bool(sides) and all(isinstance(side, ast.Name) and file.values.is_a(side, "loss") for side in sides)
 
 
 def _ends_inner_loop(file: File, asked: ast.If) -> bool:
