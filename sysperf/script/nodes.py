@@ -28,6 +28,14 @@ def item_key(node: ast.AST) -> str:
     return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
 
 
+def asked_key(node: ast.AST) -> str:
+    """``device`` of ``options["device"]`` and of ``options.get("device")``."""
+    if not isinstance(node, ast.Call):
+        return item_key(node)
+    key = node.args[0] if last_name(node.func) == "get" and node.args else None
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+
+
 def last_name(node: ast.AST) -> str:
     """The last part of what is called: ``step`` of ``self.optimizer.step``."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -28,6 +28,24 @@ class Engine:
             optimizer.step()
 """
 
+STEPPER = """\
+import torch
+class Stepper:
+    def backward(self, run, batch):
+        loss = run(batch)
+        loss.backward()
+        return loss
+    def apply(self):
+        {apply}
+    def advance(self, run, batch):
+        loss = self.backward(run, batch)
+        self.apply()
+        return loss.item() + torch.cuda.memory_allocated()
+"""
+BY_KEY = "def train(model, loader, criterion, parts):\n    for x, y in loader:\n        loss = criterion(model(x.to({line})), y)\n        loss.backward()\n        parts.get('optimizer').step()\n        total += loss.item()\n"
+FISHER = "import torch\ndef fisher(model, loader, criterion):\n    for x, y in loader:\n        criterion(model(x.cuda()), y).backward()\n        for n, p in model.named_parameters():\n            kept[n] += {line}\n"
+METRIC = "import torch\nimport numpy as np\nfrom sklearn import metrics\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        p = model(x.cuda()).cpu().numpy()\n        classes = p.shape[1]\n        {line}\n"
+
 
 @pytest.mark.parametrize(
     ("rule", "text", "line", "shown"),
@@ -76,6 +94,14 @@ class Engine:
         ),
         ("sync.per-step", EVALUATION, "p = p.squeeze().cpu().numpy()\n            Image.fromarray(p).save(x)", False),
         ("sync.per-step", EVALUATION, "p = p.squeeze().cpu().numpy()\n            keep(p)", True),
+        ("sync.per-step", STEPPER.replace("{apply}", "{line}"), "self.optimizer.step()", True),
+        ("sync.per-step", STEPPER.replace("{apply}", "{line}"), "self.model.show()", False),
+        ("sync.per-step", "import torch\n" + BY_KEY, "parts.get('device')", True),
+        ("sync.per-step", "import torch\n" + BY_KEY, "parts.get('dtype')", False),
+        ("optimizer.own-loop", FISHER, "p.grad.detach() ** 2", True),
+        ("optimizer.own-loop", FISHER, "p.grad.norm()", False),
+        ("sync.per-step", METRIC, "log(metrics.log_loss(y, np.exp(p)), classes)", True),
+        ("sync.per-step", METRIC, "keep(np.exp(p))", False),
         ("dataloader.inline", OPTIONS, "if self.args.debug:\n            self.args.workers = 0", False),
         ("dataloader.inline", OPTIONS, "self.args.workers = 0", True),
     ],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.file import File
 from sysperf.script.nodes import last_name
+from sysperf.script.semantics.kinds import DESCRIBING
 from sysperf.script.syntax import Function, within
 
 MAX_DEPTH = 3
@@ -15,7 +16,7 @@ _COMPARES = frozenset(("eq", "equal", "array_equal", "accuracy_score"))
 """Functions that make a number of what two tensors have in common."""
 _METRICS = ("sklearn.metrics.", "scipy.stats.pearsonr", "scipy.stats.spearmanr", "scipy.stats.kendalltau")
 """Functions that measure on the host what has left the device."""
-_CONVERTS = frozenset(("argmax", "round", "rint", "squeeze", "ravel", "reshape", "array", "asarray", "clip"))
+_CONVERTS = frozenset(("argmax", "round", "rint", "squeeze", "ravel", "reshape", "array", "asarray", "clip", "exp", "log"))
 """Functions of numpy whose result is measured like what they are given."""
 
 _COUNTS = frozenset(("sum", "mean", "count_nonzero", "float", "item", "int", "bool", "all", "any"))
@@ -71,11 +72,11 @@ def is_only_measured(file: File, node: ast.AST, depth: int = MAX_DEPTH) -> bool:
     """
     parent = file.tree.parents.get(node)
     if isinstance(parent, ast.Attribute):
-        return parent.attr == "eq" or is_only_measured(file, parent, depth)
+        return parent.attr == "eq" or parent.attr in DESCRIBING or is_only_measured(file, parent, depth)
     if isinstance(parent, ast.Subscript):
         return parent.value is node and is_only_measured(file, parent, depth)
     if isinstance(parent, ast.Compare):
-        return isinstance(parent.ops[0], ast.Eq) and _is_counted(file, parent)
+        return _is_counted(file, parent) if isinstance(parent.ops[0], ast.Eq) else is_only_measured(file, parent, depth)
     if isinstance(parent, ast.keyword):
         parent, node = file.tree.parents[parent], parent
     if isinstance(parent, ast.Call):

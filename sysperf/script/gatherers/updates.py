@@ -14,6 +14,8 @@ from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
 
 _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "clamp_"))
+_ELEMENTWISE = frozenset(("detach", "clone", "pow", "square", "abs"))
+"""Methods that keep a gradient's size."""
 _GIVEN_BY = frozenset((*OF_MODELS, "param_groups"))
 _AVERAGES = lazy(r"\w*(EMA|Ema(?![a-z])|MovingAverage|Averaged?(Model|Weights|Parameters))\w*")
 """Classes that keep averages of weights."""
@@ -57,10 +59,21 @@ def _changes(file: File, part: ast.AST) -> bool:
         if not isinstance(method, ast.Attribute) or method.attr not in _IN_PLACE or file.values.kinds(method.value) != {"parameter"}:
             return False
         return method.attr != "copy_" or any(_computes(given) for given in part.args)
+    if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Subscript):
+        return _adds_to_its_own(file, part)
     if isinstance(part, ast.AugAssign):
         return isinstance(part.target, ast.Name | ast.Attribute) and file.values.kinds(part.target) == {"parameter"}
     targets = part.targets if isinstance(part, ast.Assign) else []
     return any(_is_data(file, target) for target in targets) and isinstance(part, ast.Assign) and _computes(part.value)
+
+
+def _adds_to_its_own(file: File, part: ast.AugAssign) -> bool:
+    """``fisher[name] += p.grad ** 2``: to a tensor that is kept for each parameter."""
+    inside = list(within(part.value))
+    squares = any(
+        isinstance(each, ast.Attribute) and each.attr == "grad" and file.values.kinds(each.value) == {"parameter"} for each in inside
+    )
+    return squares and not any(isinstance(each, ast.Call) and last_name(each.func) not in _ELEMENTWISE for each in inside)
 
 
 def _asks_of_class(part: ast.AST, loop: ast.For) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import asked_key, dotted, last_name
 from sysperf.script.semantics.kinds import OPTIMIZER_CLASSES
 from sysperf.script.semantics.names import Names
 from sysperf.script.semantics.values import Values
@@ -123,7 +123,8 @@ class Steps:
         if isinstance(call.func, ast.Attribute) and method in ("backward", "manual_backward", "optimize_parameters"):
             return not dotted(call.func.value).startswith(("ctx", "super")) and not self._in_autograd(call)
         if isinstance(call.func, ast.Attribute) and method == "step":
-            return self._values.is_a(call.func.value, "optimizer", "scaler") or self._names.outside.result(call).advances
+            known = self._values.is_a(call.func.value, "optimizer", "scaler") or asked_key(call.func.value) == "optimizer"
+            return known or self._names.outside.result(call).advances
         return self._names.outside.result(call).advances or self._takes_loss_and_optimizer(call, method)
 
     def _takes_loss_and_optimizer(self, call: ast.Call, method: str) -> bool:
@@ -205,6 +206,8 @@ class Steps:
         parts = [part for statement in function.body for part in _outside_loops(statement)]
         few = (loop for loop in within(function) if isinstance(loop, ast.For | ast.AsyncFor) and self._over_few(loop))
         calls = [part for part in (*parts, *(part for loop in few for part in within(loop))) if isinstance(part, ast.Call)]
+        helpers = [functions[0] for call in calls if through and len(functions := self._names.functions.get(last_name(call.func), [])) == 1]
+        calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
         made = {last_name(call.func) for call in calls if self.advances(call)}
         whole = any(last_name(call.func) == "step" and call.args and self._is_loss(call.args[0]) for call in calls if self.advances(call))
         updates = "step" in made and bool(_UPDATES.fullmatch(function.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from sysperf.script.nodes import argument, keyword, last_name
+from sysperf.script.nodes import argument, asked_key, keyword, last_name
 from sysperf.script.semantics.names import Names
 
 
@@ -48,5 +48,5 @@ def device_text(names: Names, node: ast.expr | None) -> str:
         return "device"
     if isinstance(node, ast.Call) and names.qualified(node.func) == "torch.device":
         return device_text(names, argument(node, "type", 0) or keyword(node, "device")) or "device"
-    words = last_name(node.func if isinstance(node, ast.Call) else node).lower()
+    words = (asked_key(node) or last_name(node.func if isinstance(node, ast.Call) else node)).lower()
     return "device" if words in ("device", "rank", "local_rank", "gpu", "gpu_id", "device_id", "dev", "torch_device", "cuda") else ""
