@@ -206,12 +206,17 @@ class Steps:
         parts = [part for statement in function.body for part in _outside_loops(statement)]
         few = (loop for loop in within(function) if isinstance(loop, ast.For | ast.AsyncFor) and self._over_few(loop))
         calls = [part for part in (*parts, *(part for loop in few for part in within(loop))) if isinstance(part, ast.Call)]
-        helpers = [functions[0] for call in calls if through and len(functions := self._names.functions.get(last_name(call.func), [])) == 1]
-        calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
-        made = {last_name(call.func) for call in calls if self.advances(call)}
+        made = {last_name(call.func) for call in calls if self.advances(call)} | (self._halves(calls) if through else set())
         whole = any(last_name(call.func) == "step" and call.args and self._is_loss(call.args[0]) for call in calls if self.advances(call))
         updates = "step" in made and bool(_UPDATES.fullmatch(function.name))
         return whole or updates or (bool(made & {"backward", "manual_backward"}) and "step" in made)
+
+    def _halves(self, calls: list[ast.Call]) -> set[str]:
+        """What methods of the file do of a step of which each does one half: a backward pass, or an optimizer's step."""
+        called = (self._names.functions.get(last_name(call.func), []) for call in calls)
+        helpers = dict.fromkeys(functions[0] for functions in called if len(functions) == 1)
+        made = [{last_name(part.func) for part in within(each) if isinstance(part, ast.Call) and self.advances(part)} for each in helpers]
+        return {name for names in made if not {"backward", "step"} <= names for name in names}
 
     def _over_few(self, loop: Loop) -> bool:
         """A loop over optimizers, losses, parameters or the like inside of a step: it does not repeat the step."""
