@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import tomli
 
 from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIELDS, RECOVERY, RESET_FIELDS
 from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION
@@ -93,8 +93,7 @@ Machine = dict[str, Any]
 
 def records(name: str) -> dict[str, Machine]:
     """The machines of a file by their names."""
-    machines: dict[str, Machine] = msgspec.toml.decode((FOLDER / f"{name}.toml").read_bytes())
-    return machines
+    return tomli.loads((FOLDER / f"{name}.toml").read_text())
 
 
 def _value(given: object, make: Any = None) -> object:

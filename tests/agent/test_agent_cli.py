@@ -21,14 +21,13 @@ from sysperf.cli import agent as command
 from sysperf.engine.configuration import read_config
 from sysperf.model.errors import ConfigError, SysperfError
 from sysperf.paths import default_socket, find_socket
+from tests import invoking
 from tests.agent.machines import ROOT, Running, agent, until
 
 
 def sysperf(*args: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The command, for real."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
-    command = (sys.executable, "-m", "sysperf", "agent", *args)
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environ, cwd=cwd or ROOT)
+    return invoking.sysperf("agent", *args, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}, cwd=cwd or ROOT)
 
 
 def test_status_and_events(tmp_path: Path) -> None:
@@ -218,9 +217,7 @@ def test_answers_of_another_shape_are_an_error(tmp_path: Path, body: bytes, comm
     path = str(tmp_path / "agent.sock")
     with impostor(path, body):
         where = ("--connect", path) if command[0] == "top" else ("--socket", path)
-        done = subprocess.run(
-            (sys.executable, "-m", "sysperf", *command, *where), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
-        )
+        done = invoking.sysperf(*command, *where, cwd=ROOT)
 
     assert "Traceback" not in done.stderr
     assert "internal error" not in done.stderr

@@ -669,5 +669,4 @@ def test_machines_are_compared_out_of_pipes(tmp_path: Path, places: str) -> None
 @pytest.mark.parametrize("name", ["waiver.stale", "baseline.stale"])
 def test_findings_about_our_own_lists_are_explained(name: str) -> None:
     """A report says `Next: sysperf explain ID` of these, too."""
-    done = subprocess.run([sys.executable, "-m", "sysperf", "explain", name], capture_output=True, text=True, check=True)
-    assert name in done.stdout
+    assert name in sysperf("explain", name).stdout

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import gzip
 import itertools
 import json
@@ -16,7 +15,6 @@ import os
 import shutil
 import socket
 import sqlite3
-import struct
 import subprocess
 import sys
 import zlib
@@ -26,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from sysperf.cli import _options, commands
+from tests.bombs import repeated
 from tests.fuzzing import EXAMPLES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -137,14 +136,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def gigabyte_of_spaces() -> bytes:
-    """Return a gzip stream of one member (RFC 1952): the same compressed block 1024 times, so that it is made in a moment."""
-    spaces, deflate = b" " * (1 << 20), zlib.compressobj(9, zlib.DEFLATED, -15)
-    block = deflate.compress(spaces) + deflate.flush(zlib.Z_FULL_FLUSH)
-    checksum = functools.reduce(lambda sum_, _: zlib.crc32(spaces, sum_), range(1_024), 0)
-    return b"\x1f\x8b\x08" + bytes(7) + block * 1_024 + b"\x03\x00" + struct.pack("<II", checksum, 1 << 30)
-
-
 def make_files(folder: Path, listener: socket.socket) -> None:
     """Each is the content of a form that we read, damaged in a way of its own, or no file at all."""
     folder.mkdir()
@@ -163,7 +154,7 @@ def make_files(folder: Path, listener: socket.socket) -> None:
     }  # fmt: skip
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    (folder / "bomb.gz").write_bytes(gigabyte_of_spaces())
+    (folder / "bomb.gz").write_bytes(repeated(b" " * (1 << 20), 1_024))
     shutil.copyfile(TRACES / "nsysai_mock.sqlite", folder / "numbers.sqlite")
     with sqlite3.connect(folder / "numbers.sqlite") as export:
         export.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = -1, correlationId = 1 << 60, start = -(1 << 61)")

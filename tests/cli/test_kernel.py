@@ -8,16 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.invoking import sysperf
+
 
 def kernel(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sysperf", "kernel", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **env},
-        timeout=300,
-        check=False,
-    )
+    return sysperf("kernel", *arguments, env={**os.environ, **env})
 
 
 def installed(path: Path, name: str) -> dict[str, object]:

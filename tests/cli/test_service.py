@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,14 @@ import pytest
 from sysperf.cli import service as service_command
 from sysperf.engine.service import systemd
 from sysperf.engine.service import units as _units
+from tests.invoking import sysperf
 from tests.privileges import real_root
 
 RUNS = Path("/run/systemd/system").is_dir()
 
 
 def service(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sysperf", "service", *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
+    return sysperf("service", *arguments)
 
 
 def install(root: Path, program: str = "/usr/bin/sysperf") -> None:

@@ -319,7 +319,7 @@ def test_a_fix_of_variables_is_tried_without_them(tmp_path: Path) -> None:
     """A rule that looks at running programs: B is started without the variable, where it is set here."""
     environ = {**environment(tmp_path), "CUDA_LAUNCH_BLOCKING": "1"}
     command = (*SPEED, "--fix", "environment.launch-blocking", "--json", "--", "sh", "-c", "echo speed: ${CUDA_LAUNCH_BLOCKING:-2}")
-    done = subprocess.run((sys.executable, "-m", "sysperf", "verify", *command), env=environ, capture_output=True, text=True, check=False)
+    done = sysperf("verify", *command, env=environ)
     comparison = json.loads(done.stdout)["comparison"]
 
     assert (comparison["verdict"], round(comparison["ratio"])) == ("faster", 2)
@@ -344,10 +344,7 @@ def test_ranks_are_compared_by_the_steps_of_each(tmp_path: Path) -> None:
     )
     environ = {**environment(tmp_path), "PYTHONPATH": str(tmp_path)}
     options = ("--ranks", "1,2", "--max-pairs", "6", "--keep-disturbed", "--seed", "1")
-    done = subprocess.run(
-        (sys.executable, "-m", "sysperf", "verify", *options, "--json", "--", sys.executable, str(script)),
-        env=environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = sysperf("verify", *options, "--json", "--", sys.executable, str(script), env=environ)
     comparison = json.loads(done.stdout)["comparison"]
 
     assert comparison["ranks"] == [1, 2], done.stderr
@@ -411,10 +408,8 @@ def test_every_safe_fix_is_tried_alone_and_together(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os\nprint('speed:', 12 if 'MALLOC_TRIM_THRESHOLD_' in os.environ else 10)\n")
     kept = {name: value for name, value in environment(tmp_path).items() if not name.startswith(("MALLOC_", "GLIBC_", "LD_PRELOAD"))}
-    done = subprocess.run(
-        (sys.executable, "-m", "sysperf", "verify", *SPEED, "--all", "--yes", "--json", "--", sys.executable, str(script)),
-        env={**kept, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = (*SPEED, "--all", "--yes", "--json", "--", sys.executable, str(script))
+    done = sysperf("verify", *words, env={**kept, "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     tried = {tuple(fix["rules"]): fix for fix in json.loads(done.stdout)["tried"]}
     allocator = tried["launch.page-faults-likely",]

@@ -30,6 +30,7 @@ from sysperf.host.live import Live
 from sysperf.host.opening import open_tree
 from sysperf.host.tree import Tree
 from sysperf.model.errors import CaptureError
+from tests.bombs import repeated
 from tests.conftest import fixture_folder
 
 LIMIT = 1 << 20
@@ -350,7 +351,7 @@ def test_this_machine_under_another_name_is_live() -> None:
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]) -> None:
     """What unpacks to more than the limit is refused when the limit is reached."""
     monkeypatch.setattr(archive, "MAX_TOTAL_BYTES", 4 << 20)
-    (tmp_path / "bomb").write_bytes(compress(bytes(64 << 20)))
+    (tmp_path / "bomb").write_bytes(compress(bytes(16 << 20)))
 
     with pytest.raises(CaptureError, match="more than 4 MiB"):
         Archive(tmp_path / "bomb")
@@ -360,15 +361,16 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comp
 def test_no_archive_takes_more_than_200_mb(tmp_path: Path, kind: str) -> None:
     """Compressed to nothing, it is large or has very many members: refused, or read within the bound."""
     if kind == "large":
-        content = header("proc/x", b"%011o\0" % (150 << 20)) + bytes(150 << 20)
+        packed = repeated(bytes(1 << 20), 151, header("proc/x", b"%011o\0" % (150 << 20)))
     elif kind == "a long header":
-        content = header("pax", b"%011o\0" % (130 << 20), b"x") + bytes(130 << 20)
+        packed = repeated(bytes(1 << 20), 131, header("pax", b"%011o\0" % (130 << 20), b"x"))
     else:
         block = header("proc/000000/x", b"00000000000\0")
         names = (b"%06d" % number for number in range(170_000))
         sums = {name: int(block[148:154], 8) + sum(name) - sum(b"000000") for name in names}
-        content = b"".join(b"%s%s%s%06o%s" % (block[:5], name, block[11:148], total, block[154:]) for name, total in sums.items())
-    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(content + bytes(1024), 1))
+        members = (b"%s%s%s%06o%s" % (block[:5], name, block[11:148], total, block[154:]) for name, total in sums.items())
+        packed = gzip.compress(b"".join((*members, bytes(1024))), 1)
+    (tmp_path / "x.tar.gz").write_bytes(packed)
     script = (
         "import sys\nfrom sysperf.host import Host\nfrom sysperf.model.errors import CaptureError\n"
         "try:\n Host(sys.argv[1])\nexcept CaptureError as error:\n print(error)\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import get_type_hints
@@ -13,7 +14,7 @@ import pytest
 
 from sysperf.cli import main
 from sysperf.evaluate.rule_files import read_causes
-from sysperf.model.cause import Cause, Witness
+from sysperf.model.cause import Cause, CauseFile, Witness
 from sysperf.model.rule import Rule
 from sysperf.script.changes.codemods import CODEMODS
 from tests.golden import Golden
@@ -39,8 +40,14 @@ def words(record: type, name: str) -> str:
     return next((part.description for part in getattr(hint, "__metadata__", ()) if isinstance(part, msgspec.Meta) and part.description), "")
 
 
+@cache
+def written() -> tuple[CauseFile, ...]:
+    """Our rule files as they are written."""
+    return tuple(map(read_causes, FILES))
+
+
 def causes() -> list[Cause]:
-    return sorted((cause for path in FILES for cause in read_causes(path).cause), key=lambda cause: cause.id)
+    return sorted((cause for file in written() for cause in file.cause), key=lambda cause: cause.id)
 
 
 def with_table(name: str, table: str, what: str = "causes") -> str:
@@ -52,7 +59,7 @@ def with_table(name: str, table: str, what: str = "causes") -> str:
 
 def entries() -> list[tuple[str, str, str, tuple[str, ...]]]:
     """(id, title, where it shows, statements) of each cause, and of each rule that stands alone."""
-    alone = [rule for path in FILES for rule in read_causes(path).rule]
+    alone = [rule for file in written() for rule in file.rule]
     of_causes = [(cause.id, cause.title, ", ".join(dict.fromkeys(each.from_ for each in cause.witness)), cause.seeds) for cause in causes()]
     return sorted([*of_causes, *((rule.id, rule.title, SHOWS[rule.scope], rule.seeds) for rule in alone)])
 

@@ -18,6 +18,7 @@ from sysperf.cli import top
 from sysperf.model.errors import UsageError
 from sysperf.tui.source import Facts, Meters
 from tests.agent.states import serving
+from tests.invoking import sysperf
 from tests.tui.machines import Still, laptop, news
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -25,15 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, with nothing to read and no terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "sysperf", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        stdin=subprocess.DEVNULL,
-    )
+    return sysperf(*arguments, cwd=ROOT)
 
 
 def test_once_prints_meters_and_findings() -> None:
