@@ -214,16 +214,16 @@ SPELLED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", SPELLED)
 @pytest.mark.parametrize("secret", ["hunter2", "Tr0ub4dor&3", "correct-horse-battery-staple", "V"])
-def test_a_secret_vanishes_however_its_option_is_written(form: str, secret: str) -> None:
+def test_a_secret_vanishes_however_its_option_is_written(secret: str) -> None:
     """In other alphabets, with other signs, behind two dashes, in lists and in connection strings."""
-    words = ["python", "train.py", "--lr", "0.1", *form.replace("{{", "{").replace("}}", "}").replace("{}", secret).split(" ")]
-    nested = ["bash", "-c", shlex.join(words)]
-    without = form.replace("{{", "{").replace("}}", "}").replace("{}", "")
+    for form in SPELLED:
+        words = ["python", "train.py", "--lr", "0.1", *form.replace("{{", "{").replace("}}", "}").replace("{}", secret).split(" ")]
+        nested = ["bash", "-c", shlex.join(words)]
+        without = form.replace("{{", "{").replace("}}", "}").replace("{}", "")
 
-    for line in (shown(words), shown(nested), shown(["srun", *words]), shown([" ".join(words)])):
-        assert secret in without or not any(secret in word for word in line), line
+        for line in (shown(words), shown(nested), shown(["srun", *words]), shown([" ".join(words)])):
+            assert secret in without or not any(secret in word for word in line), (form, line)
 
 
 PLACES = (
