@@ -22,7 +22,7 @@ from pathlib import Path
 SBIN = "/usr/sbin:/sbin"
 """Where programs lie that Debian's users have not on their PATH, and may run."""
 SERVER = """
-import importlib, json, os, socket, sys
+import importlib, importlib.metadata, json, os, socket, sys
 del sys.path[0]
 from sysperf import startup
 startup.import_msgspec()
@@ -31,6 +31,12 @@ from sysperf import cli
 for name in cli.commands():
     if name not in ("agent", "completion", "tui"):
         importlib.import_module(f"sysperf.cli.{name}")
+from sysperf.collect import AREAS
+for name in AREAS:
+    importlib.import_module(f"sysperf.collect.{name}")
+for module in [module for name, module in sys.modules.items() if name.startswith("sysperf.")]:
+    for value in vars(module).values():
+        isinstance(value, startup.LazyPattern) and value.groups  # compiled here, and not by each command
 
 with socket.socket(fileno=int(sys.argv[1])) as client:
     while True:
