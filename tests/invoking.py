@@ -19,24 +19,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 SBIN = "/usr/sbin:/sbin"
 """Where programs lie that Debian's users have not on their PATH, and may run."""
 SERVER = """
-import importlib, importlib.metadata, json, os, socket, sys
-del sys.path[0]
-from sysperf import startup
-startup.import_msgspec()
-startup.import_argparse()
+import json, os, socket, sys
+sys.path[0] = sys.argv[2]
 from sysperf import cli
-for name in cli.commands():
-    if name not in ("agent", "completion", "tui"):
-        importlib.import_module(f"sysperf.cli.{name}")
-from sysperf.collect import AREAS
-for name in AREAS:
-    importlib.import_module(f"sysperf.collect.{name}")
-for module in [module for name, module in sys.modules.items() if name.startswith("sysperf.")]:
-    for value in vars(module).values():
-        isinstance(value, startup.LazyPattern) and value.groups  # compiled here, and not by each command
+from tests import forked
+forked.prepare(without=("agent", "completion", "tui"))
+del sys.path[0]
 
 with socket.socket(fileno=int(sys.argv[1])) as client:
     while True:
@@ -88,7 +80,7 @@ def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         subprocess.Popen(
-            (sys.executable, "-c", SERVER, str(its.fileno())),
+            (sys.executable, "-c", SERVER, str(its.fileno()), str(ROOT)),
             pass_fds=(its.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # no terminal, whatever pytest has
@@ -112,20 +104,27 @@ def _starts_alike(variables: Mapping[str, str]) -> bool:
 
 
 def sysperf(
-    *words: str, cwd: Path | str | None = None, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = 300
+    *words: str,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    stdout: int = subprocess.PIPE,
+    timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `sysperf WORDS` until all that has its output is gone. Raises TimeoutExpired. `env` is all variables, as for `subprocess.run`."""
+    """Run `sysperf WORDS` until all that has its output is gone. Raises TimeoutExpired. `env` and `stdout` are as for `subprocess.run`."""
     argv = [sys.executable, "-m", "sysperf", *words]
     variables = dict(os.environ if env is None else env)
     request = json.dumps((words, variables, os.fspath(cwd or os.getcwd()))).encode()
     if not _starts_alike(variables) or len(request) > MAX_BYTES or len(stdin) > MAX_BYTES:
-        return subprocess.run(argv, cwd=cwd, env=variables, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
+        return subprocess.run(
+            argv, cwd=cwd, env=variables, input=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=timeout
+        )
     reading, writing = os.pipe()
     os.write(writing, stdin.encode())
     os.close(writing)
     (output, its_output), (errors, its_errors) = os.pipe(), os.pipe()
     server = _server()
-    socket.send_fds(server, [request], (reading, its_output, its_errors))
+    socket.send_fds(server, [request], (reading, its_output if stdout == subprocess.PIPE else stdout, its_errors))
     for descriptor in (reading, its_output, its_errors):
         os.close(descriptor)
     child = int(server.recv(32))

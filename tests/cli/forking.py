@@ -6,7 +6,6 @@ python -m tests.cli.forking FOLDER      # which becomes its current folder
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import resource
@@ -15,7 +14,8 @@ import sys
 import time
 from typing import Any
 
-from sysperf import cli, startup
+from sysperf import cli
+from tests import forked
 
 LIMIT_S = 60.0
 MEMORY_BYTES = 3 << 30
@@ -25,10 +25,7 @@ SERVERS_S = 2.0
 
 
 def main() -> None:
-    startup.import_msgspec()
-    startup.import_argparse()
-    for name in cli.commands():
-        importlib.import_module(f"sysperf.cli.{name}")
+    forked.prepare()
     os.chdir(sys.argv[1])
     for line in sys.stdin:
         asked = json.loads(line)

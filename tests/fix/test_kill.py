@@ -44,7 +44,7 @@ CALLS = {
     "syscall",
 }
 """Only in such a call something changes that another process can see: just before and just after each are all the states there are."""
-SAMPLE = {"call": 17, "line": 601}
+SAMPLE = {"call": 29, "line": 601}
 """How a point is defined, and every how manieth is tried every day; the complete run tries all."""
 SEVERAL = ("vm.swappiness=10", "thp.enabled=always", "cpu.governor=performance", "block.read_ahead_kb@nvme0n1=512", "vm.nr_hugepages=400")
 

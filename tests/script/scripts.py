@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import textwrap
 
 from sysperf.engine import judging
@@ -15,7 +14,7 @@ from sysperf.script.facts import Script
 from sysperf.script.file import File
 from sysperf.script.hypothesis import Examined
 from sysperf.script.source import Source
-from sysperf.startup import LazyPattern
+from tests import forked
 
 TRAINING = """\
 import torch
@@ -50,9 +49,7 @@ def shipped() -> Ruleset:
     """The rules about scripts that sysperf ships."""
     rules = judging.load_rules()
     rules.keep_scopes(("script",))
-    for module in [module for name, module in sys.modules.items() if name.startswith("sysperf.script.")]:
-        for value in vars(module).values():
-            assert not isinstance(value, LazyPattern) or value.groups >= 0  # compiled once, and not by each process that examines a file
+    forked.compile_patterns()  # of those that processes use which examine files
     return rules
 
 
