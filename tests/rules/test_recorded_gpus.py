@@ -26,7 +26,7 @@ UNKNOWN = re.compile(r"(^|[\s=/'(])\?([\s:,.)/'+]|$)")
 def judged(machine: Machine) -> Report:
     files, links, calls = build(machine)
     host = make_machine({**BASE, **files}, links, calls, deep="dmesg" in machine)
-    return audit(host, TERMS, areas=AREAS)
+    return audit(host, TERMS, areas=(*AREAS, "storage"))
 
 
 class Wrong(NamedTuple):
