@@ -80,7 +80,7 @@ class Service:
 def service(tmp_path: Path) -> Iterator[Service]:
     running = Service(tmp_path)
     yield running
-    running.stop()
+    print(running.process.poll(), running.stop())
 
 
 @pytest.fixture(scope="module")
