@@ -7,6 +7,7 @@ import pytest
 from sysperf.collect.driver import collect as driver
 from sysperf.collect.gpu import collect
 from tests.conftest import MakeMachine
+from tests.gpus import RTX, calls, files
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,10 @@ def test_its_power_mode_limits_the_clock_of_its_gpu(machine: MakeMachine) -> Non
     (gpu,) = collect(machine(jetson)).devices or ()
     assert (gpu.clocks.sm_max_mhz, gpu.clocks.allowed_max_mhz) == (1020, 624)
     assert not collect(machine({**jetson, "/proc/device-tree/compatible": "rockchip,rk3588\0"})).devices
+
+    card, links = files(1)
+    (beside,) = collect(machine({**jetson, **card}, links, calls(RTX))).devices or ()
+    assert (beside.clocks.sm_max_mhz, beside.clocks.allowed_max_mhz) == (3105, None)
 
 
 def test_its_memory_may_be_closed_to_this_user(machine: MakeMachine) -> None:

@@ -148,13 +148,16 @@ def _by_files(host: Host, functions: tuple[Function, ...] | None) -> tuple[Devic
 
 
 def _as_allowed(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:
-    """Add the clocks of the GPU inside of a Jetson, of which its library tells nothing."""
-    highest, allowed = jetson.clocks_mhz(host) if devices and len(devices) == 1 and jetson.is_jetson(host) else (None, None)
+    """Add the clocks of the GPU inside of a Jetson, of which its library tells nothing; a card beside it has its own."""
+    highest, allowed = jetson.clocks_mhz(host) if devices and jetson.is_jetson(host) else (None, None)
     if not devices or highest is None:
         return devices
-    (device,) = devices
-    clocks = msgspec.structs.replace(device.clocks, sm_max_mhz=highest, allowed_max_mhz=allowed)
-    return (msgspec.structs.replace(device, clocks=clocks),)
+    return tuple(
+        msgspec.structs.replace(device, clocks=msgspec.structs.replace(device.clocks, sm_max_mhz=highest, allowed_max_mhz=allowed))
+        if tegra.is_inside(device)
+        else device
+        for device in devices
+    )
 
 
 def _with_others(host: Host, devices: tuple[Device, ...] | None) -> tuple[Device, ...] | None:

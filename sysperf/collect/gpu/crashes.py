@@ -87,7 +87,9 @@ def stories(log: str) -> Iterator[Fault]:
                 kind = str(began.lastgroup)
                 text = neutral(f"{began[kind]} in {frame[1]} of {frame[2]}", MAX_TEXT)
                 yield Fault("a GPU", text, kind, None, 1, neutral(began[1], 40))
-            began = None
+                began = None
+            elif began.lastgroup != "interrupt":  # which several drivers may share
+                began = None
         left -= 1
 
 

@@ -18,6 +18,11 @@ CHIPS = {
 }
 
 
+def is_inside(device: Device) -> bool:
+    """Whether its name is that of a chip's GPU, as "Orin (nvgpu)" is."""
+    return any(name in (device.name or "") for _, _, name in CHIPS.values())
+
+
 def devices(host: Host) -> tuple[Device, ...]:
     """One GPU where the device tree names a chip that has one."""
     text = host.text(COMPATIBLE) if host.exists(COMPATIBLE) else None

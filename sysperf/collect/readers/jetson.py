@@ -15,6 +15,7 @@ TEGRA = (RELEASE, "/proc/device-tree/compatible", "/sys/class/dmi/id/product_nam
 MEMORY_NODE = "/dev/nvmap"
 DEVFREQ = "/sys/class/devfreq"
 _L4T = lazy(r"# R([0-9]{2,3}) \(release\), REVISION: ([0-9]{1,2}\.[0-9]{1,2})\b")
+_HERTZ = lazy(r"\b[0-9]{1,12}\b")
 _GPU = lazy(r"[0-9a-f]{8}\.(?:gpu|g[a-z][0-9]{1,2}b)")
 """How the kernel names the GPU among the devices whose clock it sets: 17000000.gpu, and 17000000.ga10b before JetPack 6."""
 
@@ -50,7 +51,7 @@ def clocks_mhz(host: Host) -> tuple[int | None, int | None]:
     for name in names or ():
         if _GPU.fullmatch(name):
             folder = f"{DEVFREQ}/{name}"
-            steps = [int(word) for word in (host.text(f"{folder}/available_frequencies") or "").split() if word.isdecimal()]
+            steps = [int(word) for word in _HERTZ.findall(host.text(f"{folder}/available_frequencies") or "")]
             allowed = host.number(f"{folder}/max_freq")
             return max(steps, default=0) // 1_000_000 or None, None if allowed is None else allowed // 1_000_000
     return None, None
