@@ -71,6 +71,7 @@ METRIC = "import torch\nimport numpy as np\nfrom sklearn import metrics\ndef eva
         ("sync.per-step", MAYBE.replace("{name}", "maybe_apply"), "not self.due()", False),
         ("sync.per-step", MAYBE.replace("{name}", "maybe_apply"), "not isinstance(x, torch.Tensor)", True),
         ("sync.per-step", MAYBE.replace("{name}", "apply"), "not self.due()", True),
+        ("sync.per-step", MAYBE.replace("{name}", "maybe_apply"), "not self.clip_enabled()", True),
         ("program.anomaly-detection-on", TRAIN.replace("{line}", "pass"), "torch.autograd.set_detect_anomaly(True)", True),
         (
             "program.anomaly-detection-on",
@@ -78,7 +79,14 @@ METRIC = "import torch\nimport numpy as np\nfrom sklearn import metrics\ndef eva
             "if args.detect_nan:\n        torch.autograd.set_detect_anomaly(True)",
             False,
         ),
+        (
+            "program.anomaly-detection-on",
+            TRAIN.replace("{line}", "pass"),
+            "if torch.cuda.is_available():\n        torch.autograd.set_detect_anomaly(True)",
+            True,
+        ),
         ("program.element-loop", FORWARD, "for t in range(x.shape[0]):\n            self.out(x[t])", True),
+        ("program.element-loop", FORWARD, "for t in range(x.shape[0]):\n            self.step_embed(x[t])", True),
         ("program.element-loop", FORWARD, "for t in range(x.shape[0]):\n            self.single_step_forward(x[t], y)", False),
         (
             "program.element-loop",
@@ -91,6 +99,12 @@ METRIC = "import torch\nimport numpy as np\nfrom sklearn import metrics\ndef eva
             FORWARD.replace("x = self.net(x)", "n = len(flow_preds)").replace("self, x,", "self, flow_preds,"),
             "for i in range(n):\n            self.out(flow_preds[i] - y)",
             False,
+        ),
+        (
+            "program.element-loop",
+            FORWARD.replace("x = self.net(x)", "n = len(feats)").replace("self, x,", "self, feats: torch.Tensor,"),
+            "for i in range(n):\n            self.out(feats[i] - y)",
+            True,
         ),
         ("sync.per-step", EVALUATION, "p = p.squeeze().cpu().numpy()\n            Image.fromarray(p).save(x)", False),
         ("sync.per-step", EVALUATION, "p = p.squeeze().cpu().numpy()\n            keep(p)", True),

@@ -106,6 +106,8 @@ _CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
 """Options for which texts of one length are wanted."""
 _BY_NAME = lazy(r"(?i)\w*data_?parallel\w*")
 """Options that ask for DataParallel."""
+_OF_CHECKS = lazy(r"(?i)\w*(detect|anomal|nan|debug|check|sanity)\w*")
+"""Options that ask to look for errors."""
 _GRAPHS = lazy(r"(?i)\w*cuda_?graph\w*|make_graphed_callables")
 """What records a step as a graph, in which gradients keep their memory."""
 _ENVIRONMENT = lazy(r"\w*(Env|Environment|EnvBase|EnvWrapper|Simulator)\w{0,2}")
@@ -153,9 +155,10 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
 
 
 def _is_optional(file: File, call: ast.Call) -> bool:
-    """Whether a condition decides if a call is made: ``if args.detect_nan:``."""
+    """Whether an option decides if a call is made, by its name: ``if args.detect_nan:``."""
     tests = [parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If)]
-    return any(file.names.constant(test) is not True for test in tests)
+    asked = [test for test in tests if file.names.constant(test) is not True]
+    return any(_OF_CHECKS.fullmatch(last_name(part)) for test in asked for part in within(test))
 
 
 def _matter(file: File, call: ast.Call, what: str) -> tuple[str, bool] | None:

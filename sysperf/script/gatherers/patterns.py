@@ -18,7 +18,7 @@ from sysperf.startup import lazy
 _SIZES = frozenset(("size", "shape", "len"))
 _LISTS = lazy(r"(\w+_)?(preds|predictions|outs|outputs|feats|features|flows|maps|levels|stages|states|heads|results)")
 """Names of tensors of which a model has several."""
-_STATEFUL = lazy(r"(?i)(\w*_)?(step|single_step|cell|lif|neurons?)(_\w+)?|\w*Cell")
+_STATEFUL = lazy(r"(?i)(\w*_)?(step|cell|lif|neurons?)(_(forward|fwd|fn|once|\d+))?|\w*Cell")
 """Names of what goes through time."""
 
 
@@ -77,7 +77,7 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     ):
         return False
     tensors = [value for value in values if value.kind in ("output", "tensor")]
-    if _LISTS.fullmatch(last_name(part.value)) and _is_counted_by_len(file, rounds):
+    if _LISTS.fullmatch(last_name(part.value)) and _is_counted_by_len(file, rounds) and not _is_called_a_tensor(file, part.value):
         tensors = [value for value in tensors if value.kind != "tensor" or not value.guess]  # a `forward` may be given a list
     return bool(tensors) and not (_is_result(file, part.value) and _is_counted(rounds))
 
@@ -107,6 +107,12 @@ def _said_to_be(binding: Binding) -> ast.expr | None:
     """An empty list for a parameter that an annotation calls one."""
     words = [last_name(part) for part in within(binding.annotation)] if binding.annotation is not None else []
     return ast.List([]) if {"list", "List", "Sequence", "tuple", "Tuple"} & set(words) else None
+
+
+def _is_called_a_tensor(file: File, node: ast.expr) -> bool:
+    bound = file.names.lookup(node, dotted(node)) if dotted(node) else []
+    said = (part for binding in bound if binding.annotation is not None for part in within(binding.annotation))
+    return any(last_name(part) == "Tensor" for part in said)
 
 
 def _is_size(file: File, node: ast.expr) -> bool:

@@ -21,7 +21,8 @@ _CRITERION = lazy(r"\w*(Loss|LossCompute|Criterion)")
 _MAYBE = lazy(r"_*maybe_\w+|\w+_(maybe|if_(due|needed|ready|necessary|time))")
 """Functions that say that they do something only at times."""
 _LOOKS = frozenset(("isinstance", "hasattr", "getattr", "len", "callable", "is_available", "is_tensor", "get", "lower"))
-"""Functions that say what something is, not whether it is time."""
+_OPTIONS = lazy(r"\w*(enabled|disabled|training)|_*(has|uses?|can|supports?|allows?|wants?)_\w+")
+"""Functions that say what something is, or what is wanted throughout, not whether it is time."""
 Places = tuple[tuple[Function, int, bool], ...]
 """Parameters of a function, and whether they must be something, or nothing."""
 
@@ -206,7 +207,7 @@ class Loops(Evaluations):
         return (
             isinstance(choice.test, ast.UnaryOp) == otherwise
             and bool(called)
-            and not any(last_name(call.func) in _LOOKS for call in called)
+            and not any(last_name(call.func) in _LOOKS or _OPTIONS.fullmatch(last_name(call.func)) for call in called)
         )
 
     def _left_before(self, parent: ast.AST, child: ast.AST) -> bool:
