@@ -129,6 +129,8 @@ class Adder:
                 return True
         elif event.ph in ("i", "I", "M"):
             self._small(event)
+        elif not event.ph:
+            self._timeline.damage.events += 1
         return False
 
     def _range(self, event: Event, kind: int, start: int, end: int, name: int) -> None:

@@ -51,6 +51,8 @@ _FORMS = {
 }
 """What other JSON people have, by how it begins."""
 _SECOND = lazy(rb'\A\s*\]\s*\[\s*\{|\A\s*\].*?"traceEvents"\s*:\s*\[', re.DOTALL)
+_STRAY = lazy(rb'[\s,]*\](?:\s*\{|")')
+"""A bracket in the place of what stands between two events, or opens one: the list does not end there."""
 MAX_NAMED = 5
 MAX_BROKEN = 10_000
 """Behind so many broken events, those are not looked for that are whole among broken ones."""
@@ -197,8 +199,12 @@ def _add(piece: bytes, adder: Adder, timeline: Timeline) -> None:
     try:
         events = _events(b"[%b]" % piece)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        events, end, _ = _apart_to_end(piece, timeline)
-        timeline.damage.truncated = SECOND if _SECOND.search(piece[end:]) else timeline.damage.truncated
+        known = timeline.damage.events
+        events, end, closed = _apart_to_end(piece, timeline)
+        if _SECOND.search(piece[end:]):
+            timeline.damage.truncated = SECOND
+        elif not closed and piece[end:].strip() and timeline.damage.events == known:
+            timeline.damage.events += 1
     adder.add(events)
 
 
@@ -230,6 +236,9 @@ def _is_end(text: bytes) -> bool:
 def _apart_to_end(text: bytes, timeline: Timeline) -> tuple[list[Event], int, bool]:
     """The events that can be decoded one by one, where they end, and whether the array was closed there."""
     objects, end, closed = repair.objects(text)
+    if closed and _STRAY.match(text, end) and not _SECOND.search(text[end:]):
+        closed = False
+        text = text[:end] + text[end:].replace(b"]", b",", 1)
     events = list(_repaired((text[start:stop] for start, stop in objects), timeline))
     if closed or timeline.damage.events > MAX_BROKEN or not (behind := repair.split(text[end:]))[1:]:
         return events, end, closed
