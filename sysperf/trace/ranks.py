@@ -40,6 +40,9 @@ MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
 MIN_EXCESS_PCT = 1.0
 """A kind of time of which a late rank has less than this more is not named as the cause."""
+HOST = "host time"
+MIN_RENEWED = 0.5
+"""The part of the waiting by which the host of a late rank works longer in each step than others do, at least."""
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
@@ -47,13 +50,37 @@ MORE_WORK = 1.25
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
     each = leaving_together(each)
-    compared, skew = [], compare(each, [parts(rank) for rank in ranks])
+    compared, skew = [], _renewed(compare(each, [parts(rank) for rank in ranks]), ranks)
     for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
         collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
         told = msgspec.structs.replace(rank, collectives=collectives)
         word, why = of_rank(told if skew.rotates else _without_waiting(told, share))
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
     return Trace(ranks=tuple(compared), skew=skew)
+
+
+def _renewed(skew: Skew, ranks: Sequence[Rank]) -> Skew:
+    """The same without late ranks whose hosts work no longer than others'.
+
+    Where no host waits for its device, a rank that chance made late once comes late to all that follows, and costs nothing anew.
+    """
+    if skew.cause != HOST:
+        return skew
+    numbers = [number if rank.rank is None else rank.rank for number, rank in enumerate(ranks)]
+    works = [_host_works_ms(rank) for rank in ranks]
+    late = [work for number, work in zip(numbers, works, strict=True) if number in skew.late]
+    others = [work for number, work in zip(numbers, works, strict=True) if number not in skew.late]
+    step = max(rank.window_ms / max(1, rank.steps.count) for rank in ranks)
+    if 100 * (min(late) - median(others)) >= MIN_RENEWED * (skew.lost_pct or 0.0) * step:
+        return skew
+    return msgspec.structs.replace(skew, late=(), late_share=None, gain_pct=None, cause="")
+
+
+def _host_works_ms(rank: Rank) -> float:
+    """The part of a step in which a rank's host is in no call that waits for its device, or may wait for room in its queue."""
+    figures = rank.figures
+    held = sum(share or 0.0 for share in (figures.sync_api_pct, figures.copy_api_pct, figures.launch_api_pct))
+    return (100 - min(held, 100.0)) / 100 * rank.window_ms / max(1, rank.steps.count)
 
 
 def _without_waiting(rank: Rank, own: float | None) -> Rank:
@@ -291,7 +318,7 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
 
 _OF_DEVICE: dict[str, Callable[[Rank], float]] = {
     "loader time": lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
-    "host time": lambda rank: rank.figures.host_starved_pct or 0.0,
+    HOST: lambda rank: rank.figures.host_starved_pct or 0.0,
     "synchronisation": lambda rank: rank.figures.sync_exposed_pct or 0.0,
     "kernel time": lambda rank: (rank.figures.kernel_busy_pct or 0.0) - (rank.figures.nccl_exposed_pct or 0.0),
     "copying": lambda rank: rank.figures.h2d_exposed_pct or 0.0,
@@ -303,7 +330,7 @@ _OF_CPU: dict[str, Callable[[Rank], float]] = {
     INTERRUPTIONS: lambda rank: (rank.cpu.interrupted_pct if rank.cpu else 0.0) + (rank.hole.scattered_pct or 0.0),
 }
 """What a rank can have more time in."""
-_BESIDE = frozenset(("loader time", "host time", "time between operators"))
+_BESIDE = frozenset(("loader time", HOST, "time between operators"))
 """Of these, what a busy machine does not stretch as it stretches operators: on the CPU it is that of the median step."""
 
 
