@@ -15,7 +15,6 @@ from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
 from sysperf.trace.kernels import ByName
 
-_SENDS = lazy(r"(?i)send_?recv")
 _SENDING = lazy(r"(?:c10d::|nccl:)(?:send|recv)")
 MIN_MATCHED = 4
 MAX_SHIFT = 400
@@ -101,7 +100,7 @@ def _key(accounting: Accounting, index: int, name: str) -> tuple[str, bool]:
     detail = accounting.timeline.operations.detail[index]
     collective = accounting.timeline.collectives[detail] if detail >= 0 else None
     if collective is None or collective.sequence < 0:
-        return name.partition("(")[0], _SENDS.search(name) is not None and _is_sent(accounting, index)
+        return name.partition("(")[0], _is_sent(accounting, index)
     return f"{collective.group}#{collective.sequence}", collective.is_between_two
 
 

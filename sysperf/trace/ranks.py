@@ -70,7 +70,7 @@ def _renewed(skew: Skew, ranks: Sequence[Rank]) -> Skew:
     works = [_host_works_ms(rank) for rank in ranks]
     late = [work for number, work in zip(numbers, works, strict=True) if number in skew.late]
     others = [work for number, work in zip(numbers, works, strict=True) if number not in skew.late]
-    step = max(rank.window_ms / max(1, rank.steps.count) for rank in ranks)
+    step = max(map(_step_ms, ranks))
     if 100 * (min(late) - median(others)) >= MIN_RENEWED * (skew.lost_pct or 0.0) * step:
         return skew
     return msgspec.structs.replace(skew, late=(), late_share=None, gain_pct=None, cause="")
@@ -80,7 +80,11 @@ def _host_works_ms(rank: Rank) -> float:
     """The part of a step in which a rank's host is in no call that waits for its device, or may wait for room in its queue."""
     figures = rank.figures
     held = sum(share or 0.0 for share in (figures.sync_api_pct, figures.copy_api_pct, figures.launch_api_pct))
-    return (100 - min(held, 100.0)) / 100 * rank.window_ms / max(1, rank.steps.count)
+    return (100 - min(held, 100.0)) / 100 * _step_ms(rank)
+
+
+def _step_ms(rank: Rank) -> float:
+    return (rank.window_ms or 0.0) / max(1, rank.steps.count)
 
 
 def _without_waiting(rank: Rank, own: float | None) -> Rank:

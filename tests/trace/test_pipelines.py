@@ -15,6 +15,9 @@ from .synthetic import MS, Machine, steps, written
 BATCHES = 4
 SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
+RCCL = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)"
+"""What RCCL calls all that it does."""
+
 
 def stage(number: int, *, told: str, stages: int) -> Machine:
     """A stage that goes forward with each of four parts of a batch, and then backward: it waits while the pipeline fills and empties."""
@@ -26,7 +29,7 @@ def stage(number: int, *, told: str, stages: int) -> Machine:
             {"Collective name": kind, "Process Group Name": "3", "Seq": sequence, "Group size": stages} if told == "description" else {}
         )
         start = machine.now
-        machine.kernel(us, SENDS, **more)
+        machine.kernel(us, RCCL if told == "operator of RCCL" else SENDS, **more)
         machine.range("aten::copy_" if told == "times" else f"c10d::{kind}", start, "cpu_op")
         sequence += 1
 
@@ -45,7 +48,9 @@ def stage(number: int, *, told: str, stages: int) -> Machine:
     return steps(Machine(), 6, step)
 
 
-@pytest.mark.parametrize(("told", "stages"), [("description", 2), ("description", 4), ("operator", 2), ("operator", 4), ("times", 4)])
+@pytest.mark.parametrize(
+    ("told", "stages"), [("description", 2), ("description", 4), ("operator", 2), ("operator", 4), ("operator of RCCL", 2), ("times", 4)]
+)
 def test_no_stage_is_late_at_what_two_exchange(tmp_path: Path, told: str, stages: int) -> None:
     """The first and the last stage exchange half as often as those between them; of two, the first waits for what it gets back."""
     files = [

@@ -47,6 +47,8 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for {_waited_for(skew)}"
     common = max(sorted(set(names)), key=names.count)
+    if common == "compute-bound" and not (skew.late or skew.once) and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
+        return "cannot-tell", f"ranks wait {skew.lost_pct:.0f} % of the time for {_waited_for(skew)}: what holds them up is not known"
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
     aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank
