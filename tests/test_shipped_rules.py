@@ -14,6 +14,7 @@ from sysperf.engine.audit import audit
 from sysperf.evaluate.selftest import run_tests
 from sysperf.host import Host
 from sysperf.host.archive import Archive
+from sysperf.host.variables import keeps
 from sysperf.report.formats import as_json
 from tests.golden import ROOT
 
@@ -77,6 +78,14 @@ def test_a_rule_says_who_says_so_and_why() -> None:
         assert not rule.message.strip().endswith("!"), rule.key
         for reference in rule.refs:
             assert re.match(r"https?://\S+$|\S+ \S+", reference), (rule.key, reference)
+
+
+def test_a_rule_asks_only_for_variables_that_are_gathered() -> None:
+    """Of a variable that nobody keeps a rule would always be told that it is not set."""
+    text = "".join(path.read_text() for path in FILES)
+    asked = set(re.findall(r"\b(?:proc|q)\.env\.([A-Z][A-Z0-9_]+)", text))
+
+    assert [name for name in sorted(asked) if not keeps(name)] == []
 
 
 # The statements of the two articles (docs/seeds.md); S1.14 names workloads, S1.18 is a promise that no rule makes.

@@ -572,6 +572,7 @@ def test_targets_with_matrix_products_are_those_of_the_rocblas_that_pytorch_load
         ("torchvision", "0.25.0", {"torchvision.libs/libpng16.c2edc9e1.so.16": ""}, ""),
         ("torchaudio", "2.10.0", {}, "cuda"),
         ("torchaudio", "2.10.0a0", {}, ""),
+        ("torchaudio", "2.10.0", {"torchaudio-2.10.0.dist-info/direct_url.json": '{"url": "file:///build/torchaudio-2.10.0.whl"}'}, ""),
         ("xformers", "0.0.33", {}, ""),
         ("flash-attn", "2.8.3+cu12torch2.8cxx11abitrue", {}, "cuda"),
         ("vllm", "0.9.2.dev364+gb432b7a28.rocm700", {}, "rocm"),

@@ -1,6 +1,6 @@
 """The packages beside PyTorch: those built for one version of it, extensions, image decoders.
 
-Reads   */site-packages/*.dist-info/{METADATA,INSTALLER}  */site-packages/torchvision.libs  */site-packages/amdsmi
+Reads   */site-packages/*.dist-info/{METADATA,INSTALLER,direct_url.json}  */site-packages/torchvision.libs  */site-packages/amdsmi
 Format  https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
@@ -80,4 +80,4 @@ def _runtime(site: Site, name: str, version: str) -> str:
         brought = site.host.names(f"{site.folder}/torchvision.libs") if "torchvision.libs" in (site.names or ()) else ()
         return "cuda" if any(library.startswith(CUDA_RUNTIME) for library in brought or ()) else ""
     of_pypi = name == "torchaudio" and site.machine == "x86_64" and _RELEASE.fullmatch(version)
-    return "cuda" if of_pypi and site.installer(name, name) in ("pip", "uv") else ""
+    return "cuda" if of_pypi and site.from_index(name) and site.installer(name, name) in ("pip", "uv") else ""

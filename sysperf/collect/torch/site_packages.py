@@ -56,6 +56,11 @@ class Site:
             return neutral(self.host.word(f"{self.folder}/{folder}/INSTALLER") or "", 40)
         return "conda" if package in self.conda else "" if self.readable else None
 
+    def from_index(self, dist: str) -> bool:
+        """Whether an index gave it; what was built here or came as a file has a record of its own."""
+        folder = self.folders.get(dist, {}).get(self.dist(dist), "")
+        return folder.endswith(".dist-info") and self.host.exists(f"{self.folder}/{folder}/direct_url.json") is False
+
     def requirements(self, dist: str, metadata: str = "", extras: tuple[str, ...] = ()) -> list[Requirement] | None:
         """What a distribution requires here, with these of its extras; None when its metadata cannot be read."""
         folder = metadata or self.folders.get(dist, {}).get(self.dist(dist), "")
