@@ -170,10 +170,11 @@ def test_a_strange_event_is_left_out_and_counted(tmp_path: Path, event: str) -> 
         ("}}, {", "} , {"),
         ("}}, {", '}}, ["], {'),
         ("}}, {", "}}, ]"),
+        ("}}, {", "}}], {x"),
         ('"args"', "'args\\"),
         ('{"ph"', '{"pd"'),
     ],
-    ids=["quote", "opening", "closing", "more", "end", "escape", "phase"],
+    ids=["quote", "opening", "closing", "more", "end", "end and more", "escape", "phase"],
 )
 def test_one_wrong_byte_costs_one_event(tmp_path: Path, found: str, instead: str) -> None:
     """Quotes and brackets do not match from there on: the events behind it are whole, and no time in which nothing happened."""

@@ -51,7 +51,7 @@ _FORMS = {
 }
 """What other JSON people have, by how it begins."""
 _SECOND = lazy(rb'\A\s*\]\s*\[\s*\{|\A\s*\].*?"traceEvents"\s*:\s*\[', re.DOTALL)
-_STRAY = lazy(rb'[\s,]*\](?:\s*\{|")')
+_STRAY = lazy(rb'[\s,]*\]\s*(?:,?\s*\{|")')
 """A bracket in the place of what stands between two events, or opens one: the list does not end there."""
 MAX_NAMED = 5
 MAX_BROKEN = 10_000
