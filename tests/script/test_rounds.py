@@ -134,6 +134,17 @@ def test_what_goes_through_the_tensors_of_a_model(body: str) -> None:
         ("for i in range(9):\n    h = 0\n    for r in rows[i:]:\n        h = h + abs(h - r)\n    kept.append(h)", False),
         ("for i in range(9):\n    own = rows * i\n    kept.append(own[i:].sum())", False),
         ("for i in range(9):\n    kept.append(sorted(rows[i:])[0])", False),
+        ("for i in range(9):\n    kept.append(sum(rows[i:]))\n    relax(rows)", False),
+        ("view = rows\nfor i in range(9):\n    view[i] = sum(rows[i:])", False),
+        ("for i in range(9):\n    rows.append(sum(rows[:i]))", False),
+        ("for i in range(9):\n    kept.append(sum(table.pop() for r in rows[i:]))", False),
+        ("for i in range(9):\n    kept.append(sum(next(out) * r for r in rows[i:]))", False),
+        ("for i in range(9):\n    kept.append(sum(r * np.random.rand() for r in rows[i:]))", False),
+        ("for i in range(9):\n    kept.append(sum(net(r) for r in rows[i:]))", False),
+        ("for i in range(9):\n    net(i)\n    kept.append(net.seen[:i].mean())", False),
+        ("for i in range(9):\n    kept.append(rows[i:].mean(dim=1))", False),
+        ("for i in range(9):\n    kept.append(max(rows[i:]))", False),
+        ("for i in range(9):\n    return sum(rows[i:])", False),
     ],
 )
 def test_sums_of_all_rows_before_or_after(body: str, again: bool) -> None:
@@ -159,6 +170,13 @@ def test_sums_of_all_rows_before_or_after(body: str, again: bool) -> None:
         ("for row in rows:\n    move(table, row)\n    last = sorted(boxes)", False),
         ("for row in rows:\n    boxes[0] = row\n    last = sorted(boxes)", False),
         ("for n in range(9):\n    model = models[n]\n    last = model.state_dict()", False),
+        ("for row in rows:\n    view = boxes.numpy()\n    view[0] = row\n    kept.append(sorted(boxes)[0])", False),
+        ("for row in boxes:\n    row.append(1)\n    kept.append(sorted(boxes)[0])", False),
+        ("for row in rows:\n    table.append(row)\n    kept.append(sorted(boxes)[0])", False),
+        ("for row in rows:\n    row.mul_(2)\n    kept.append(sorted(boxes)[0])", False),
+        ("for row in rows:\n    kept.append(sorted(boxes))", False),
+        ("for row in rows:\n    own = net.state_dict()\n    own[row] = 1", False),
+        ("for row in rows:\n    yield sorted(boxes)[0]", False),
     ],
 )
 def test_what_each_round_asks_for_anew(body: str, same: bool) -> None:

@@ -102,11 +102,11 @@ opt_g = torch.optim.Adam(g.parameters())
 opt_d = torch.optim.Adam(d.parameters())
 for x in loader:
     {first}opt_d.zero_grad()
-    fake = g(noise)
+    fake = g(torch.randn(9, 9))
     loss = d(x).mean() - d(fake).mean()
     loss.backward()
     opt_d.step()
-    {then}of_g = d(g(noise)).mean()
+    {then}of_g = d(g(torch.randn(9, 9))).mean()
     of_g.backward()
     opt_g.step()
 """
@@ -133,7 +133,6 @@ def test_a_teacher_that_a_loss_keeps() -> None:
         ("teacher = nn.Sequential(nn.Linear(9, 9))", "teacher = zoo.load('large')"),
         ("student = nn.Linear(9, 9)", "student = teacher"),
         ("student = nn.Linear(9, 9)", "student = nn.Sequential(nn.Linear(9, 9), Distil(teacher))"),
-        ("self.teacher, self.heat = teacher, heat", "self.teacher, self.heat = nn.Linear(9, 9), heat"),
         ("        return ((soft - out) ** 2).mean()", "        return (soft > 0.5) * out"),
         ("criterion(x, student(x), y)\n        loss", "criterion(student(x), x, y)\n        loss"),
         ("    for x, y in loader:\n", "    for x, y in loader:\n        x = student(x)\n"),
@@ -164,3 +163,132 @@ for x, y in loader:
     assert kind(text.format(loss="Dice()", given="net(x)"), "    loss = ") == ""
     assert kind(text.format(loss="nn.Sequential(nn.Linear(9, 9))", given="net(x)"), "    loss = ") == ""
     assert kind(text.format(loss="nn.Sequential(nn.Linear(9, 9))", given="x"), "    loss = ") == "unlearned"
+
+
+PERCEPTUAL = """\
+import torch
+from torch import nn
+from steps import pipeline
+vgg = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+net = nn.Conv2d(3, 3, 3)
+def restore(x): return net(x) + x
+def sample(): return net(torch.randn(1, 3, 8, 8))
+def go(data):
+    for z in data:
+        soft = vgg(z)
+        soft.mean().backward()
+{before}
+opt = torch.optim.Adam(net.parameters())
+for x, y in loader:
+    {made}
+    loss = vgg(x).mean()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "made"),
+    [
+        ("", "x = restore(x)"),
+        ("", "x = sample()"),
+        ("", "x = pipeline(x)"),
+        ("", "x: torch.Tensor = net(x)"),
+        ("", "x = net.image"),
+        ("", "x = net.render()"),
+        ("", "x = render(net)"),
+        ("", "x.add_(net(x))"),
+        ("", "x += net(x)"),
+        ("", "outs = []; outs.append(net(x)); x = torch.cat(outs)"),
+        ("", "(x := net(x))"),
+        ("model = nn.DataParallel(net)", "x = model(x)"),
+        ("model = nn.Sequential(net, nn.Sigmoid())", "x = model(x)"),
+        ("model = net.forward", "x = model(x)"),
+        ("image = nn.Parameter(torch.rand(1, 3, 8, 8))", "x = image"),
+        ("data = [net(torch.rand(1, 3, 8, 8))]", "x = data[0]"),
+        ("net.append(vgg)", ""),
+        ("both = nn.ModuleList([net, vgg])", ""),
+        ("adapt(vgg)", ""),
+        ("vgg = nn.Sequential(net, nn.Conv2d(3, 8, 3))", ""),
+        ("trunk = nn.Conv2d(3, 3, 3)\nvgg = nn.Sequential(trunk, nn.Conv2d(3, 8, 3))\nnet = nn.Sequential(trunk)", ""),
+    ],
+)
+def test_what_a_loss_of_features_goes_back_to(before: str, made: str) -> None:
+    """Gradients go through a model without an optimizer to what made its input; and its weights may be a part of what learns."""
+    assert kind(PERCEPTUAL.format(before=before, made=made), "    loss = ") == ""
+
+
+def test_data_through_a_model_without_an_optimizer() -> None:
+    assert kind(PERCEPTUAL.format(before="", made="x = x.to('cpu')"), "    loss = ") == "unlearned"
+    assert kind(PERCEPTUAL.format(before="go(net(torch.rand(9)))", made=""), "    soft = ") == ""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "student.loss = distil",
+        "student.add_module('loss', distil)",
+        "both = nn.DataParallel(nn.ModuleList([student, distil]))",
+        "attach(distil)",
+        "other = make(distil.parameters())",
+        "opt.add_param_group({'params': distil.parameters()})",
+    ],
+)
+def test_a_teacher_whose_keeper_somebody_else_gets(place: str) -> None:
+    assert kind(TEACHER.replace("train(student, distil", f"{place}\ntrain(student, distil"), "soft = ") == ""
+
+
+BOTH = """\
+import torch
+from torch import nn
+e = nn.Linear(9, 9)
+trunk = nn.Linear(9, 9)
+g, d = G(8), D(8)
+{before}
+opt_g = torch.optim.Adam(g.parameters())
+opt_d = torch.optim.Adam(d.parameters())
+opt_e = torch.optim.Adam(e.parameters())
+for x in loader:
+    z = torch.randn(9, 9)
+    {made}
+    opt_d.zero_grad()
+    fake = g(z)
+    loss = d(x).mean() - d(fake).mean()
+    {more}
+    loss.backward()
+    opt_d.step()
+    {then}
+    opt_g.zero_grad()
+    of_g = d(g(torch.randn(9, 9))).mean()
+    of_g.backward()
+    opt_g.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"made": "z = e(x)", "then": "opt_e.step()"},
+        {"made": "z = e.weight", "then": "opt_e.step()"},
+        {"before": "def made(x): return e(x)", "made": "z = made(x)", "then": "opt_e.step()"},
+        {"made": "z = e(x)", "more": "scaler.step(opt_e)"},
+        {"before": "d.trunk = g.trunk"},
+        {"before": "g = G(trunk)\nd = D(trunk)"},
+        {"before": "d = D(g)"},
+        {"before": "d.add_module('g', g)"},
+        {"before": "opt_d = 0\nhook(g)"},
+        {"more": "loss = loss + e(fake).mean()", "then": "opt_e.step()"},
+        {"more": "loss = loss + penalty(d, x, fake)"},
+        {"before": "def after(): return fake.mean()"},
+        {"then": "scaler.step(opt_g)"},
+        {"then": "kept = d.last.mean()"},
+        {"then": "other.step()"},
+    ],
+)
+def test_a_generator_through_which_gradients_go_to_others(part: dict[str, str]) -> None:
+    """An encoder learns through it, a layer is in both models, or somebody who is out of sight gets one of them or its output."""
+    assert kind(BOTH.format_map({"before": "", "made": "", "more": "", "then": "", **part}), "    fake = ") == ""
+
+
+def test_a_generator_beside_an_encoder() -> None:
+    assert kind(BOTH.format_map({"before": "", "made": "", "more": "", "then": ""}), "    fake = ") == "detached"

@@ -123,7 +123,7 @@ def _of_its_own(facts: Diagnosis) -> str:
     around = facts.machine
     several = (
         ("a run of sysperf takes", around.trials, around.trials_cpus),
-        ("what the job's pipe leads to takes", around.helpers, around.helpers_cpus),
+        ("the job's own helpers take", around.helpers, around.helpers_cpus),
     )
     return "".join(
         f"{what} {used:.1f} CPUs of the job meanwhile, {who}; " for what, who, used in several if who and used and used >= MIN_BESIDE

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 
 from sysperf.script.cures import needless
 from sysperf.script.cures.definitions import called
-from sysperf.script.cures.depends import Depends
+from sysperf.script.cures.depends import RANDOM, Depends
 from sysperf.script.nodes import dotted, root_of
 from sysperf.startup import lazy
 
-_SUMS = frozenset(("sum", "mean", "max", "min", "prod", "any", "all", "fsum", "amax", "amin"))
+_SUMS = frozenset(("sum", "mean", "fsum"))
 """What can be carried on from one row to the next."""
-_WALKS = lazy(r"^(?:state_dict|(?:named_)?(?:parameters|buffers|modules|children)|get_vocab|get_stoi|get_itos|tolist|unique|argsort)$")
-"""Methods that change nothing, and go through all of their object."""
-_COPIES = frozenset(("list", "sorted", "set", "frozenset", "dict", "tuple"))
-"""Functions of Python that make a new one of all of what they are given."""
+_WALKS = lazy(r"^(?:state_dict|(?:named_)?(?:parameters|buffers|modules|children)|get_vocab|get_stoi|get_itos)$")
+"""Methods that change nothing, and go through all of their object, whatever the values in it."""
+_OF_VALUES = frozenset(("tolist", "unique", "argsort", "sorted", "set"))
+"""Methods and functions of Python that go through all values."""
+_FRESH = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp
 _LEAVES = lazy(r"^(?:append|is_floating_point|is_complex|copy_|mul_|add_|lerp_|sub_|div_|requires_grad_|to|get_vocab|get_stoi|get_itos)$")
 """Methods that change nothing but a list or the values of a tensor."""
 _JOINS = lazy(r"^(?:stack|cat|concatenate|array|asarray|tensor|as_tensor)$")
@@ -28,15 +29,43 @@ _Made = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
 _Round = ast.For | ast.While | _Made
 
 
-def sums_again(statement: ast.stmt, loop: _Round) -> bool:
+def sums_again(source: Depends, statement: ast.stmt, loop: _Round) -> bool:
     """Whether a statement adds up, in each round, rows that other rounds add up, too: ``sum(rows[i:])``, or an inner loop from `i` on."""
     own, body = _own(loop), _body(loop)
     made = _stored(body)
     nodes = [node for part in body for node in ast.walk(part)]
-    if any(isinstance(node, ast.For) and _is_in(statement, node) and _adds_rest(node, own, made) for node in nodes):
-        return True
-    calls = [node for node in nodes if isinstance(node, ast.Call) and not hasattr(statement, "body") and _is_in(node, statement)]
-    return any(_is_sum_of_rest(call, own, made) for call in calls)
+    sums: list[ast.AST] = [node for node in nodes if isinstance(node, ast.For) and _is_in(statement, node) and _adds_rest(node, own, made)]
+    if not hasattr(statement, "body"):
+        inside = {id(node) for node in nodes}
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and id(node) in inside]
+        sums += [call for call in calls if _is_sum_of_rest(call, own, made)]
+    if not sums or _ends(loop):
+        return False
+    changed = {name for name in _names(loop) if any(source.is_in(node, loop) for node in source.changed(name))}
+    others = [node for node in nodes if isinstance(node, ast.Call) and called(node) not in (*_SUMS, "append")]
+    calm = all(_leaves(source, call) for call in others)
+    return any(_is_of_rows_that_stay(source, node, changed, calm=calm) for node in sums)
+
+
+def _ends(loop: _Round) -> bool:
+    """Whether there is one round at most."""
+    return isinstance(loop, ast.For | ast.While) and any(isinstance(part, ast.Return | ast.Break) for part in loop.body)
+
+
+def _is_of_rows_that_stay(source: Depends, part: ast.AST, changed: set[str], *, calm: bool) -> bool:
+    """Whether no round changes what a sum reads, and the work on a row changes nothing and draws nothing.
+
+    What an attribute gives may be another one after any call that is not calm.
+    """
+    inner = list(ast.walk(part))
+    work = [node for node in inner if isinstance(node, ast.Call) and called(node) not in (*_SUMS, "range", "enumerate", "reversed")]
+    if (
+        not all(_leaves(source, call) and not RANDOM.search(ast.unparse(call.func)) for call in work)
+        or (_names(part) - _stored([part])) & changed
+    ):
+        return False
+    functions = {id(node.func) for node in inner if isinstance(node, ast.Call)}
+    return calm or not any(isinstance(node, ast.Attribute) and id(node) not in functions for node in inner)
 
 
 def _is_in(node: ast.AST, other: ast.AST) -> bool:
@@ -47,6 +76,8 @@ def asks_again(source: Depends, statement: ast.stmt, loop: _Round) -> bool:
     """Whether a statement asks in each round for the same: no round changes what it is asked of, or calls what might."""
     body = _body(loop)
     nodes = [node for part in body for node in ast.walk(part)]
+    if _ends(loop) or any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes):
+        return False
     if any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) for node in nodes):
         return False
     if not all(_leaves(source, node) for node in nodes if isinstance(node, ast.Call)):
@@ -55,8 +86,36 @@ def asks_again(source: Depends, statement: ast.stmt, loop: _Round) -> bool:
     stored = _stored(body) | _own(loop)
     if hasattr(statement, "body"):
         return False  # its head does not
-    asked = (_asked(node) for node in ast.walk(statement) if id(node) in inside and isinstance(node, ast.Call))
-    return any(of is not None and _stays(source, of, loop, stored) for of in asked)
+    asked = [node for node in ast.walk(statement) if id(node) in inside and isinstance(node, ast.Call)]
+    found = [(node, of) for node in asked if (of := _asked(node)) is not None and _is_only_read(source, node)]
+    if all(called(node) in _OF_VALUES for node, _ in found) and not _fills_new_ones_alone(source, nodes):
+        return False
+    return any(_stays(source, of, loop, stored) for _, of in found)
+
+
+def _is_only_read(source: Depends, call: ast.Call) -> bool:
+    """Whether an element of what a call gives is read, and nobody gets all of it, who may change it."""
+    parent = source.tree.parents[call]
+    is_part = (isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load)) or isinstance(parent, ast.Compare)
+    return is_part or (isinstance(parent, ast.Attribute) and needless.is_pure(parent.attr))
+
+
+def _fills_new_ones_alone(source: Depends, nodes: Iterable[ast.AST]) -> bool:
+    """Whether what is stored or appended in place goes into lists and tables that are made as such, and have one name."""
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            target = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not needless.is_pure(node.func.attr):
+            if isinstance(root := root_of(node.func), ast.Name) and root.id in source.modules and not node.keywords:
+                continue
+            if _asked(node) is not None:
+                continue
+            target = node.func.value
+        else:
+            continue
+        if not isinstance(target, ast.Name) or not all(isinstance(one.value, _FRESH) for one in source.definitions(target)):
+            return False
+    return True
 
 
 def _own(loop: _Round) -> set[str]:
@@ -88,12 +147,18 @@ def _is_sum_of_rest(call: ast.Call, own: set[str], made: set[str]) -> bool:
     of = given[0] if given and (is_library or isinstance(func, ast.Name)) else func.value if isinstance(func, ast.Attribute) else None
     while isinstance(of, ast.Call) and _JOINS.match(called(of)) and of.args:
         of = of.args[0]
-    if of is None or called(call) not in _SUMS:
+    if of is None or called(call) not in _SUMS or not _is_of_first_dimension(call, is_library or isinstance(func, ast.Name)):
         return False
     if not isinstance(of, ast.GeneratorExp | ast.ListComp):
         return _is_rest(of, own | made, own)
     head = of.generators[0]
     return len(of.generators) == 1 and _goes_through_rest(head.target, head.iter, [of.elt, *head.ifs], own, own | made)
+
+
+def _is_of_first_dimension(call: ast.Call, is_given: bool) -> bool:
+    """Whether rows are added up, and not what is in each of them."""
+    others = [*call.args[is_given:], *(word.value for word in call.keywords)]
+    return all(isinstance(part, ast.Constant) and part.value == 0 and part.value is not False for part in others)
 
 
 def _is_rest(part: ast.expr, of_round: set[str], own: set[str]) -> bool:
@@ -172,8 +237,10 @@ def _is_factor(added: ast.expr, name: str) -> bool:
 def _asked(call: ast.Call) -> ast.expr | None:
     """Return what a call goes through as a whole; None: it does not."""
     if isinstance(call.func, ast.Attribute):
-        return call.func.value if _WALKS.match(call.func.attr) and not call.args else None
-    return call.args[0] if called(call) in _COPIES and len(call.args) == 1 and not call.keywords else None
+        name = call.func.attr
+        return call.func.value if (_WALKS.match(name) or name in _OF_VALUES) and not call.args and not call.keywords else None
+    is_of_one = called(call) in _OF_VALUES and len(call.args) == 1 and not call.keywords
+    return call.args[0] if is_of_one else None
 
 
 def _stays(source: Depends, of: ast.expr, loop: ast.AST, stored: set[str]) -> bool:

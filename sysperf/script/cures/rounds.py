@@ -38,7 +38,7 @@ def ways(source: Depends, graph: flows.Flows, statement: ast.stmt) -> tuple[str,
         return ()
     found = [name for name, told in (("parameters", _of_parameters), ("layers", _of_layers)) if told(source, loops[0])]
     found += ["gradients"] if any(map(_makes_gradients, loops)) else []
-    found += ["sums"] if any(again.sums_again(statement, loop) for loop in loops) else []
+    found += ["sums"] if any(again.sums_again(source, statement, loop) for loop in loops) else []
     found += ["same"] if again.asks_again(source, statement, loops[0]) else []
     needing = [_needs_rounds_before(source, loop) for loop in loops if not isinstance(loop, ast.While)]
     if not needing:
