@@ -85,7 +85,8 @@ def describe(
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
     work, least = statements.Work(main, rules), statements.MIN_PROVEN * total
-    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers", *UNUSED)}
+    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers")}
+    of_source |= {kind: _without(work.calls(kind, least, tells), of_others) for kind in UNUSED}
     of_source["searching"] = statements.searching(main, rules, least, tells)
     of_source["row_gradients"] = statements.row_gradients(main, rules, least, tells)
     counts.update({kind: max(found.values(), default=0) for kind, found in of_source.items()})
@@ -103,10 +104,15 @@ def describe(
     )  # fmt: skip
 
 
+def _without(lines: Counter[Frame], others: Counter[Frame]) -> Counter[Frame]:
+    """Return lines that are not counted elsewhere."""
+    return Counter({line: seen for line, seen in lines.items() if line not in others})
+
+
 def _take_backward_passes(counts: Counter[str]) -> None:
     """Count backward passes in the place of the forward passes of which they are."""
     for kind in UNUSED:
-        counts[kind] = round(counts["backward"] * counts[kind] / counts["forward"]) if counts[kind] else 0
+        counts[kind] = round(counts["backward"] * counts[kind] / counts["forward"]) if counts["forward"] else 0
 
 
 def _in_pieces(hot: statements.Hot | None) -> bool:

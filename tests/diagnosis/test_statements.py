@@ -510,6 +510,12 @@ def test_a_backward_pass_counts_by_the_part_of_a_model_that_nobody_updates() -> 
     assert described.unoptimized == pytest.approx(4 / 15)
     assert [line.line for line in described.lines if line.what == "unoptimized"] == [5]
 
+    both = stacks.describe(
+        taken, RULES, lambda _: "", is_unoptimized=lambda frame: frame.line in (5, 8), tells=Tells(call=lambda _: "unlearned")
+    )
+    assert both is not None
+    assert both.unoptimized + both.unlearned <= both.backward
+
 
 def test_gradients_of_one_row_after_the_other() -> None:
     frames = [(BACKWARD, at("step", 17), at("<module>", 2))] * 3 + [(CALL, at("step", 15), at("<module>", 2))]

@@ -356,6 +356,8 @@ for t in range(900):
         ("ids = []", "text = decode(ids)", "ids.append(t); ids = ids[-9:]", False),
         ("ids = deque(maxlen=9)", "text = decode(ids)", "ids.append(t)", False),
         ("ids = []", "text = decode(ids)", "ids.append(t); ids.pop(0)", False),
+        ("ids = []", "text = decode(ids)", "ids.append(t); del ids[:-9]", False),
+        ("ids = []", "text = decode(ids)", "ids.append(t); ids[:] = []", False),
         ("total = 0", "y = f(total)", "total += t", False),
         ("text = 'The '", "y = f(encode(text)[None])", "text += letters[y]", True),
         ("text = 'The '", "y = f(text)", "text = text + letters[y]", True),

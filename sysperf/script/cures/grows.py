@@ -21,6 +21,8 @@ _TAKES_FEW = lazy(r"^(?:len|sample|choice|choices|randrange|next|enumerate|range
 
 def goes_through(source: Definitions, statement: ast.stmt, *, of_model: bool = False) -> bool:
     """Whether a call gets the whole of a text, a list or a tensor to which the loop around it adds."""
+    if isinstance(statement, ast.Return):
+        return False  # it is done once
     loop, names = source.loop_of(statement), _names_read(source, statement)
     if of_model and loop is not None and any(_is_all_of(source, name, loop) for name in names):
         return True
@@ -102,7 +104,10 @@ def _grows(source: Definitions, name: ast.Name, loop: Loop) -> bool:
     starts = [one.value for one in outside]
     if joined:
         return not any(_adds_part(one.node) for one in joined) or all(_is_text(source, value) for value in starts)
-    calls = [node for node in source.changed(name.id) if isinstance(node, ast.Call) and source.is_in(node, loop)]
+    changes = [node for node in source.changed(name.id) if source.is_in(node, loop)]
+    if any(isinstance(node, ast.Subscript) and (isinstance(node.ctx, ast.Del) or isinstance(node.slice, ast.Slice)) for node in changes):
+        return False
+    calls = [node for node in changes if isinstance(node, ast.Call)]
     adds = [node for node in calls if called(node) in _GROWS]
     is_list = all(isinstance(value, ast.List | ast.ListComp) or _is_of(value, ("list", "split", "tolist")) for value in starts)
     return is_list and bool(adds) and len(adds) == len(calls)
