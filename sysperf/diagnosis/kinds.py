@@ -32,6 +32,7 @@ _ITERATION = Call.of("/torch/_tensor.py: __iter__")
 _OF_PARAMETERS = lazy(r"\b(?:named_)?(?:parameters|buffers|modules|children)\(|param_groups|state_dict|\.grad\b|\bparams\b")
 _LOOP = lazy(r"^for (\w+)(?:, *\w+)* in .*:$")
 _OF_ELEMENT = r"\b{0}\.(?:item|tolist|numpy|cpu)\(\)|\b(?:float|int)\({0}\)"
+_TEXT = lazy(r"\bsplit\((?:\)|f?[\"'])|\bre\.split\(|\bsplitlines\(|\bcsv\.|\breadlines?\(|\bjson\.|\bopen\(")
 BODY_LINES = 3
 """Lines of a loop that are looked at for what it does with each element."""
 _LOGS = lazy(
@@ -152,8 +153,15 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     if innermost is not None and (text := read_line(innermost)):
         names |= {name for name, told_by in ACTIVITIES.items() if told_by.line and told_by.line.search(text)}
         if "elements" in names or _goes_through_elements(innermost, text, read_line):
-            names |= {"elements", "readback"}
+            of_text = ".item(" not in text and _reads_text(innermost, read_line)
+            names = names - {"elements"} if of_text else names | {"elements", "readback"}
     return _in_its_place(names, frames, rules)
+
+
+def _reads_text(frame: Frame, read_line: ReadLine) -> bool:
+    """Whether a line, or one shortly above it, takes a text apart: the numbers that it makes are of that."""
+    at = frame.line or 0
+    return any(_TEXT.search(read_line(at_line(frame, line))) for line in range(max(1, at - BODY_LINES), at + 1))
 
 
 def _goes_through_elements(frame: Frame, text: str, read_line: ReadLine) -> bool:

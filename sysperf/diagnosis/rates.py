@@ -17,6 +17,8 @@ from sysperf.procfs.stat import TICKS_PER_S
 MIN_PAGES = 1_000
 """Pages taken within the window; with fewer, the share is unknown."""
 MIN_PARTS = 4
+MAX_ABOVE = 32
+"""Processes above one that has ended."""
 _NEW = Spent("", 0, kernel=False)
 """Before its start."""
 
@@ -103,29 +105,36 @@ class Outside(NamedTuple):
 def outside(window: Window, cpus: CpuSet | None = None) -> Outside:
     """The CPU time of processes outside of the job and of this one, with what they waited for; of the kernel's threads, their part here."""
     last, ours = window.machine_last.spent, {*window.processes, os.getpid()}
-    spent = {pid: ticks / TICKS_PER_S / window.seconds for pid, ticks in _spent_ticks(window.machine_first.spent, last).items()}
+    most = (os.cpu_count() or 1) * window.seconds * TICKS_PER_S
+    spent = {pid: ticks / TICKS_PER_S / window.seconds for pid, ticks in _spent_ticks(window.machine_first.spent, last, most).items()}
     programs = sorted(((last[pid].name, pid, cpus) for pid, cpus in spent.items() if not last[pid].kernel and pid not in ours), key=_cpus)
     return Outside(sum(used * share_on(pid, cpus) for pid, used in spent.items() if last[pid].kernel and used > 0), tuple(programs))
 
 
-def _spent_ticks(first: Mapping[int, Spent], last: Mapping[int, Spent]) -> dict[int, int]:
+def _spent_ticks(first: Mapping[int, Spent], last: Mapping[int, Spent], most: float) -> dict[int, int]:
     """CPU time of each process between two readings, with the commands that it started and that have ended since.
 
-    What such a command had used before is known where it was there; a program that takes over others' children is not asked.
+    What such a command had used before is known where it was there. Init takes over others' children, and is not asked; so may any other,
+    with hours of theirs, which are more than all CPUs give in that time.
     """
     before: Counter[int] = Counter()
     for pid in first.keys() - last.keys():
-        above = first[pid].parent
-        while above in first and above not in last:
-            above = first[above].parent
-        before[above] += first[pid].ticks + first[pid].ended_ticks
-    return {pid: process.ticks - first.get(pid, _NEW).ticks + _ended(pid, process, first, before) for pid, process in last.items()}
+        before[_waits_for(pid, first, last)] += first[pid].ticks + first[pid].ended_ticks
+    ended = {pid: process.ended_ticks - first.get(pid, _NEW).ended_ticks - before[pid] for pid, process in last.items() if pid != 1}
+    return {
+        pid: process.ticks - first.get(pid, _NEW).ticks + (ended[pid] if 0 < ended.get(pid, 0) <= most else 0)
+        for pid, process in last.items()
+    }
 
 
-def _ended(pid: int, process: Spent, first: Mapping[int, Spent], before: Mapping[int, int]) -> int:
-    if pid == 1:
-        return 0
-    return max(0, process.ended_ticks - first.get(pid, _NEW).ended_ticks - before[pid])
+def _waits_for(pid: int, first: Mapping[int, Spent], last: Mapping[int, Spent]) -> int:
+    """Return who stands above a process that has ended; numbers that are used again may go round in a circle."""
+    above = first[pid].parent
+    for _ in range(MAX_ABOVE):
+        if above not in first or above in last:
+            break
+        above = first[above].parent
+    return above
 
 
 def others_ready(window: Window, cpus: CpuSet | None) -> float:

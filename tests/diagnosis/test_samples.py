@@ -96,6 +96,20 @@ def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) ->
 
 
 @pytest.mark.parametrize(
+    "line", ["table[parts[0]] = list(map(float, parts[1:]))", "row = [float(one) for one in parts[1:]]", "for one in parts:"]
+)
+def test_numbers_that_are_read_from_a_text_are_no_elements_of_tensors(line: str) -> None:
+    for above, told in (("parts = text.rstrip().split()", 0.0), ("parts = model(x).split(2)", 1.0)):
+        source = [above, line, "    total += float(one)"]
+        taken = Samples(7, 1, 50, (Sample(7, "MainThread", (Frame("load", "/home/me/train.py", 2),), 10),))
+
+        described = stacks.describe(taken, RULES, lambda one, source=source: source[one.line - 1] if 0 < (one.line or 0) < 4 else "")  # type: ignore[misc]
+
+        assert described is not None
+        assert (described.elements, described.readback) == (told, told)
+
+
+@pytest.mark.parametrize(
     "text", ["with block(x) as y:", "with torch.no_grad():", "line = file.readline()", "clock = now()", "collector.stdin.close()"]
 )
 def test_a_line_that_only_looks_like_a_wait_is_none(text: str) -> None:

@@ -455,6 +455,30 @@ def test_commands_that_ended_are_their_parents() -> None:
     assert {pid: round(used, 2) for _, pid, used in rates.outside(looked).programs} == {shell: 0.62, 1: 0.0}
 
 
+def test_hours_of_orphans_are_not_those_of_who_takes_them_over() -> None:
+    """A terminal is closed: the user's manager waits for what ran in it. Numbers that were used again go round in a circle."""
+    terminal, shell, trained, manager, one, other = (2**22 + number for number in range(1, 7))
+    looked = Window(os.getpid())
+    looked.ended = looked.began + 1
+    empty = machine.MachineReading({}, {}, {}, None)
+    stays = {terminal: counters.Spent("tmux", 0, kernel=False, parent=1)}
+    looked.machine_first = empty._replace(
+        spent={
+            **stays,
+            manager: counters.Spent("systemd", 0, kernel=False, parent=1),
+            shell: counters.Spent("bash", 0, kernel=False, parent=terminal),
+            trained: counters.Spent("python", 9_000_000, kernel=False, parent=shell),
+            one: counters.Spent("a", 0, kernel=False, parent=other),
+            other: counters.Spent("b", 0, kernel=False, parent=one),
+        }
+    )
+    looked.machine_last = empty._replace(
+        spent={**stays, manager: counters.Spent("systemd", 2, kernel=False, parent=1, ended_ticks=9_000_010)}
+    )
+
+    assert {pid: round(used, 2) for _, pid, used in rates.outside(looked).programs} == {manager: 0.02, terminal: 0.0}
+
+
 def test_the_kernels_work_on_other_cpus_hides_no_neighbour(start) -> None:  # type: ignore[no-untyped-def]
     """Its threads there take nothing from the job, and nothing from what others take."""
     here, elsewhere = sorted(os.sched_getaffinity(0))[:2]
