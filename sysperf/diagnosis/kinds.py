@@ -69,6 +69,10 @@ _IN_OWN_CODE = frozenset(
 """Activities that are the program's own time, too."""
 
 
+_OF_WHO_IS_CALLED = frozenset(("profiling", "attending"))
+"""Activities that are told where the program calls a library, and not where a notebook, a server or a profiler calls the program."""
+
+
 def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> set[str]:
     """The phase of a sample, and its activities."""
     phase = PHASES[rules.phase(sample.frames)]
@@ -88,7 +92,7 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) ->
         names.add("python")
     if "collective" in names and (user := rules.user_frame(sample.frames)) is not None:
         names |= _exchanged(user, loop_of(user), read_line)
-    if "profiling" not in names and _profiles(sample.frames):
+    if "profiling" not in names and _does("profiling", sample.frames):
         names.add("profiled")
     return names
 
@@ -115,8 +119,8 @@ def _of_own_lines(frames: Sequence[Frame], phase: str, rules: Rules, read_line: 
     return {"appending"} if phase == "other" and statements.appends(user, loop_of(user), read_line) else set()
 
 
-def _profiles(frames: Iterable[Frame]) -> bool:
-    return any("profiling" in _of_call(frame.file, frame.function) for frame in frames)
+def _does(kind: str, frames: Iterable[Frame]) -> bool:
+    return any(kind in _of_call(frame.file, frame.function) for frame in frames)
 
 
 @functools.lru_cache(maxsize=8_192)
@@ -147,8 +151,9 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     names = set[str]().union(*(_of_call(frame.file, frame.function) for frame in frames))
     if "image_decode" in names:
         names -= {"image_resize"}  # Pillow decodes where the first pixel is asked for
-    if "profiling" in names and not _profiles(below_user(frames, rules)):
-        names -= {"profiling"}
+    for kind in names & _OF_WHO_IS_CALLED:
+        if not _does(kind, below_user(frames, rules)):
+            names = names - {kind}
     innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
     if innermost is not None and (text := read_line(innermost)):
         names |= {name for name, told_by in ACTIVITIES.items() if told_by.line and told_by.line.search(text)}

@@ -96,6 +96,16 @@ def test_a_call_without_a_frame_is_told_by_its_line(text: str, activity: str) ->
 
 
 @pytest.mark.parametrize(
+    "host", ["ipykernel/kernelbase.py", "ray/_private/worker.py", "uvicorn/server.py", "streamlit/runtime/scriptrunner.py"]
+)
+def test_a_notebooks_cell_that_waits_for_data_waits_for_no_work(host: str) -> None:
+    """Who calls the program waits for work; the program waits for what it has asked for."""
+    waits, called_by = Frame("recv_into", "/usr/lib/python3.11/ssl.py", 9), Frame("run", f"/venv/lib/python3.11/site-packages/{host}", 4)
+
+    assert (seen(((waits, USER, called_by), 10)).attending, seen(((waits, called_by), 10)).attending) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
     "line", ["table[parts[0]] = list(map(float, parts[1:]))", "row = [float(one) for one in parts[1:]]", "for one in parts:"]
 )
 def test_numbers_that_are_read_from_a_text_are_no_elements_of_tensors(line: str) -> None:
