@@ -41,8 +41,6 @@ MIN_LOST_PCT = 1.0
 MIN_EXCESS_PCT = 1.0
 """A kind of time of which a late rank has less than this more is not named as the cause."""
 HOST = "host time"
-MIN_RENEWED = 0.5
-"""The part of the waiting by which the host of a late rank works longer in each step than others do, at least."""
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
@@ -50,41 +48,13 @@ MORE_WORK = 1.25
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
     each = leaving_together(each)
-    compared, skew = [], _renewed(compare(each, [parts(rank) for rank in ranks]), ranks)
+    compared, skew = [], compare(each, [parts(rank) for rank in ranks])
     for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
         collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
         told = msgspec.structs.replace(rank, collectives=collectives)
         word, why = of_rank(told if skew.rotates else _without_waiting(told, share))
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
     return Trace(ranks=tuple(compared), skew=skew)
-
-
-def _renewed(skew: Skew, ranks: Sequence[Rank]) -> Skew:
-    """The same without late ranks whose hosts work no longer than others'.
-
-    Where no host waits for its device, a rank that chance made late once comes late to all that follows, and costs nothing anew.
-    """
-    if skew.cause != HOST:
-        return skew
-    numbers = [number if rank.rank is None else rank.rank for number, rank in enumerate(ranks)]
-    works = [_host_works_ms(rank) for rank in ranks]
-    late = [work for number, work in zip(numbers, works, strict=True) if number in skew.late]
-    others = [work for number, work in zip(numbers, works, strict=True) if number not in skew.late]
-    step = max(map(_step_ms, ranks))
-    if 100 * (min(late) - median(others)) >= MIN_RENEWED * (skew.lost_pct or 0.0) * step:
-        return skew
-    return msgspec.structs.replace(skew, late=(), late_share=None, gain_pct=None, cause="")
-
-
-def _host_works_ms(rank: Rank) -> float:
-    """The part of a step in which a rank's host is in no call that waits for its device, or may wait for room in its queue."""
-    figures = rank.figures
-    held = sum(share or 0.0 for share in (figures.sync_api_pct, figures.copy_api_pct, figures.launch_api_pct))
-    return (100 - min(held, 100.0)) / 100 * _step_ms(rank)
-
-
-def _step_ms(rank: Rank) -> float:
-    return (rank.window_ms or 0.0) / max(1, rank.steps.count)
 
 
 def _without_waiting(rank: Rank, own: float | None) -> Rank:

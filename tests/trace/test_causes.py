@@ -1022,29 +1022,6 @@ def ranks(folder: Path, late: Callable[[int, int], float], number: int = 4, *, e
     return analyze(files, rules())
 
 
-@pytest.mark.parametrize(("renewed", "who"), [(False, ()), (True, (1,))])
-def test_a_rank_that_chance_made_late_is_not_the_late_one(tmp_path: Path, renewed: bool, who: tuple[int, ...]) -> None:
-    """No host waits for its device: one that is 400 µs behind stays so, and its steps are as long as others'. Or each step costs it that anew."""
-    files = []
-    for rank in range(3):
-
-        def step(machine: Machine, late: bool = rank == 1) -> None:
-            machine.think(1_400 if late and renewed else 1_000)
-            for _ in range(20):
-                machine.kernel(10)
-            machine.kernel(100 if late else 500, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
-            if renewed:
-                machine.synchronize()
-
-        machine = steps(Machine(), 8, step)
-        files.append(written(tmp_path, machine.trace(distributedInfo={"rank": rank, "world_size": 3}), f"rank{rank}.json"))
-    trace = analyze(files, rules()).analysis.trace
-
-    assert trace.skew.late == who
-    assert (trace.skew.lost_pct or 0.0) > 10
-    assert who or (trace.verdict == "host-bound" and "for whom most is not clear" in trace.why)
-
-
 def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
     """Nobody is last where all come at the same time."""
     skew = ranks(tmp_path, lambda *_: 0.0).analysis.trace.skew
