@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+from _thread import RLock
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_origin, overload
 
@@ -27,6 +29,9 @@ JsonObject = dict[str, Json]
 _FROM_TEXT: dict[type, Callable[[str], object]] = {CpuSet: CpuSet.parse, Version: Version}
 _LEFT_OUT = (("uuid", "UUID"), ("decimal", "Decimal"))
 """Types of a plugin's records that msgspec would know if a start had imported their modules; see `startup.import_msgspec`."""
+_ONE_AT_A_TIME = RLock()
+"""msgspec looks at a type's fields when it is first read, and two threads that do so at once end the process."""
+os.register_at_fork(after_in_child=_ONE_AT_A_TIME._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001 - as that of logging
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
@@ -103,10 +108,7 @@ def from_json(data: bytes | str, as_type: type[T]) -> T: ...
 def from_json(data: bytes | str, as_type: TypeForm) -> TypeForm: ...
 def from_json(data: bytes | str, as_type: TypeForm) -> TypeForm:
     """Decode JSON strictly. Raises DecodeError with the path of what is wrong, and nothing else."""
-    try:
-        return msgspec.json.decode(data, type=as_type, dec_hook=_decode)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DecodeError.of(error) from None
+    return _read(msgspec.json.decode, data, as_type)
 
 
 @overload
@@ -115,8 +117,13 @@ def convert(data: object, as_type: type[T]) -> T: ...
 def convert(data: object, as_type: TypeForm) -> TypeForm: ...
 def convert(data: object, as_type: TypeForm) -> TypeForm:
     """Turn plain dicts and lists (from TOML) into records, strictly. Raises DecodeError as `from_json`."""
+    return _read(msgspec.convert, data, as_type)
+
+
+def _read(read: Callable[..., TypeForm], data: object, as_type: TypeForm) -> TypeForm:
     try:
-        return msgspec.convert(data, as_type, dec_hook=_decode)
+        with _ONE_AT_A_TIME:
+            return read(data, type=as_type, dec_hook=_decode)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DecodeError.of(error) from None
 

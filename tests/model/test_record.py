@@ -125,3 +125,30 @@ def test_a_plugins_record_may_hold_a_uuid_and_a_decimal(first: str) -> None:
         "at `$.loss`",
         "['id', 'loss']",
     ], done.stderr
+
+
+RACE = """
+import sys, threading, types
+from sysperf.model import record
+FIELDS = "".join(f"    f{number}: int | None = None\\n" for number in range(12))
+CLASSES = "".join(f"class P{number}(Record):\\n{FIELDS}" + f"    inner: P{number - 1} | None = None\\n" * (number > 0) for number in range(6))
+CLASSES += "class Whole(Record):\\n    part: P5 | None = None\\n"
+sys.setswitchinterval(1e-6)
+for number in range(60):
+    module = sys.modules[f"made{number}"] = types.ModuleType(f"made{number}")
+    module.Record = record.Record
+    exec("from __future__ import annotations\\n" + CLASSES, module.__dict__)
+    start = threading.Barrier(4)
+    def ask():
+        start.wait()
+        record.from_json(b'{"part": {"f0": 1}}', module.Whole)
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+"""
+
+
+def test_threads_may_read_a_type_for_the_first_time_at_once() -> None:
+    """Two clients whose questions came at once ended the helper: msgspec's look at a type is not made for that."""
+    done = subprocess.run((sys.executable, "-c", RACE), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
