@@ -16,8 +16,12 @@ from sysperf.host.forked import close_all_but, ending_with_parent
 
 MAX_WAIT_S = 0.05
 """How much later than us it may get a signal that was sent to all: the kernel and service managers send one after the other."""
+MAX_ANSWER_S = 5.0
+"""How long it may take to tell what it got, where it is stopped, or others have the CPUs."""
 MAX_AGE_S = 1.0
 """A signal that it got so long before us was another one."""
+_QUESTION = signal.SIGRTMAX
+"""Of signals that wait, the kernel gives the lowest number first (signal(7)): when this one is told of, all others were."""
 
 
 class Witness:
@@ -44,21 +48,33 @@ class Witness:
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
     def got(self, number: int) -> bool:
-        """Whether it got this signal too; waits a moment for it."""
-        end = time.monotonic() + MAX_WAIT_S
-        while True:
-            now = time.monotonic()
-            self._seen = [(seen, at) for seen, at in self._seen if now - at < MAX_AGE_S]
-            match = next((entry for entry in self._seen if entry[0] == number), None)
-            if match:
-                self._seen.remove(match)
-                return True
-            if self._pid < 0 or not select.select([self._source], [], [], max(0.0, end - now))[0]:
+        """Whether it got this signal too; waits a moment for it, and then until it has told of all that came before a question."""
+        end, is_asked = time.monotonic() + MAX_WAIT_S, False
+        while not self._take(number):
+            if self._pid < 0:
                 return False
+            if not select.select([self._source], [], [], max(0.0, end - time.monotonic()))[0]:
+                if is_asked:
+                    return False
+                os.kill(self._pid, _QUESTION)
+                end, is_asked = time.monotonic() + MAX_ANSWER_S, True
+                continue
             numbers = os.read(self._source, 100)
             if not numbers:  # somebody killed it
                 return False
-            self._seen += [(seen, time.monotonic()) for seen in numbers]
+            self._seen += [(seen, time.monotonic()) for seen in numbers if seen != _QUESTION]
+            if _QUESTION in numbers:
+                return self._take(number)
+        return True
+
+    def _take(self, number: int) -> bool:
+        """Whether it told of this signal; one that came long ago, or was asked for, is forgotten."""
+        now = time.monotonic()
+        self._seen = [(seen, at) for seen, at in self._seen if now - at < MAX_AGE_S]
+        match = next((entry for entry in self._seen if entry[0] == number), None)
+        if match:
+            self._seen.remove(match)
+        return match is not None
 
     def end(self) -> None:
         """Kill it."""

@@ -274,6 +274,24 @@ def test_a_signal_of_the_whole_group_comes_once(program: Path, number: signal.Si
     assert started.returncode == 9
 
 
+def test_a_signal_of_the_whole_group_comes_once_where_others_have_the_cpus(program: Path) -> None:
+    """Who sees that it was sent to all gets no CPU for longer than it is waited for."""
+    program.write_text(WAITS)
+    with subprocess.Popen([*WRAP, "-q", "--probe", "--", sys.executable, "train.py"], env=BASE, cwd=program.parent, stdout=subprocess.PIPE, text=True, start_new_session=True) as started:  # fmt: skip
+        assert started.stdout
+        assert started.stdout.readline() == "ready\n"
+        children = map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split())
+        own = Path(f"/proc/{started.pid}/cmdline").read_bytes()
+        (witness,) = (child for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == own)
+        os.kill(witness, signal.SIGSTOP)
+        os.killpg(started.pid, signal.SIGUSR1)
+        time.sleep(0.2)
+        os.kill(witness, signal.SIGCONT)
+        received = started.stdout.readline()
+    assert received == "['SIGUSR1']\n"
+    assert started.returncode == 9
+
+
 def test_the_program_ends_when_sysperf_is_killed(program: Path) -> None:
     """As a rank does whose launcher kills it: nothing stays behind."""
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n")
