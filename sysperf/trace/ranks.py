@@ -40,7 +40,6 @@ MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
 MIN_EXCESS_PCT = 1.0
 """A kind of time of which a late rank has less than this more is not named as the cause."""
-HOST = "host time"
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
@@ -292,7 +291,7 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
 
 _OF_DEVICE: dict[str, Callable[[Rank], float]] = {
     "loader time": lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
-    HOST: lambda rank: rank.figures.host_starved_pct or 0.0,
+    "host time": lambda rank: rank.figures.host_starved_pct or 0.0,
     "synchronisation": lambda rank: rank.figures.sync_exposed_pct or 0.0,
     "kernel time": lambda rank: (rank.figures.kernel_busy_pct or 0.0) - (rank.figures.nccl_exposed_pct or 0.0),
     "copying": lambda rank: rank.figures.h2d_exposed_pct or 0.0,
@@ -304,7 +303,7 @@ _OF_CPU: dict[str, Callable[[Rank], float]] = {
     INTERRUPTIONS: lambda rank: (rank.cpu.interrupted_pct if rank.cpu else 0.0) + (rank.hole.scattered_pct or 0.0),
 }
 """What a rank can have more time in."""
-_BESIDE = frozenset(("loader time", HOST, "time between operators"))
+_BESIDE = frozenset(("loader time", "host time", "time between operators"))
 """Of these, what a busy machine does not stretch as it stretches operators: on the CPU it is that of the median step."""
 
 
