@@ -106,8 +106,9 @@ class Compiled:
         return tuple(settled(fix, self._acts) for fix in self.rule.fix)
 
     def offers(self, fix: Fix, scope: Scope) -> bool:
-        """Whether a fix is one for this machine."""
-        return not fix.when or self.expression(fix.when, "fix.when")(scope) is not False
+        """Whether a fix is one for this machine; where nobody can tell, it stays only if all of its blanks can be filled."""
+        for_it = not fix.when or self.expression(fix.when, "fix.when")(scope)
+        return for_it is True or (for_it is not False and all(self.template(text).is_known(scope) for text in texts_of(fix)))
 
     def percent(self, key: Literal["cost", "work", "saves", "saves_least"], scope: Scope) -> float | None:
         """The share of the time that it is about, by its expression of this name; None where it has none, or that is unknown."""

@@ -86,6 +86,10 @@ class Template:
         """The areas, lists and items that its blanks look at."""
         return frozenset[str]().union(*(part[0].names for part in self._parts if not isinstance(part, str)))
 
+    def is_known(self, scope: Scope) -> bool:
+        """Whether each blank can be filled on this machine."""
+        return not any(isinstance(part[0](scope), Unknown) for part in self._parts if not isinstance(part, str))
+
     def fill(self, scope: Scope, *, quote: bool = False) -> str:
         """The text for this machine; with `quote`, each value is quoted for a shell."""
         text = "".join(part if isinstance(part, str) else _filled_in(part[0](scope), part[1], quote) for part in self._parts)

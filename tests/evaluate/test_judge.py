@@ -90,9 +90,10 @@ def test_a_library_is_preloaded_from_where_it_lies_or_installed_first() -> None:
 
 
 def test_a_fix_is_offered_where_its_condition_does_not_fail() -> None:
-    """One that is known to be for other machines is left out; one that nobody can tell stays."""
+    """One that is known to be for other machines is left out; one that nobody can tell stays, if nothing in it is unknown."""
     conditions = {"for it": "box.swappiness > 10", "for others": "box.swappiness < 10", "perhaps": "box.share > 0.5"}
     fixes = [{"kind": "advice", "by": "command", "title": title, "when": when} for title, when in conditions.items()]
+    fixes.append({"kind": "advice", "by": "command", "title": "set {box.share}", "when": conditions["perhaps"]})
 
     ((*offered,),) = (outcome.fixes for outcome in judged([rule(fix=fixes)], Box(swappiness=60)).outcomes)
 

@@ -86,7 +86,7 @@ def test_a_cause_is_one_story() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "fixes"), [("dataloader.inline", 2), ("dataloader.total-over-cpus", 2), ("limits.slurm-cpus-per-task-lost", 1)]
+    ("cause", "fixes"), [("dataloader.inline", 2), ("dataloader.total-over-cpus", 3), ("limits.slurm-cpus-per-task-lost", 1)]
 )
 def test_a_fix_that_witnesses_fill_in_is_told_once(cause: str, fixes: int) -> None:
     """With what stands there where nothing was seen."""

@@ -34,7 +34,9 @@ PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with what started it
 ILLNESS, STATE, FOLDER = sys.argv[1:4]
 SICK = STATE == "sick"
-if ILLNESS == "bound_to_one_cpu" and SICK:
+PATCH: dict[str, Any] = json.loads(os.environ.get("CLINIC_PATCH", "{}"))
+"""What the text of a printed fix asks for, instead of the program's own."""
+if ILLNESS == "bound_to_one_cpu" and SICK and "unbound" not in PATCH:
     os.environ["OMP_PROC_BIND"] = "true"
 
 import numpy  # noqa: E402 - what stands above must come before it
@@ -46,8 +48,6 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 CPUS = len(os.sched_getaffinity(0))
-PATCH: dict[str, Any] = json.loads(os.environ.get("CLINIC_PATCH", "{}"))
-"""What the text of a printed fix asks for, instead of the program's own."""
 EVERY = PATCH.get("every", 1 if SICK else 500)
 SAY_S = 1.0
 
