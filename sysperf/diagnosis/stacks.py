@@ -39,10 +39,6 @@ _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
 MAX_BODY_LINES = 60
 
 
-UNUSED = ("detached", "unlearned")
-"""Kinds of calls of models whose backward passes nobody needs: each has as much of these as of the forward passes."""
-
-
 def describe(
     samples: Samples,
     rules: Rules,
@@ -83,14 +79,14 @@ def describe(
             **({"pieces": hot.within} if _in_pieces(hot) else {}),
         }
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
-        counts["unoptimized"] = round(counts["backward"] * sum(of_others.values()) / counts["forward"])
+        counts["unoptimized"] = _backward_passes(counts, of_others.total())
     work, least = statements.Work(main, rules), statements.MIN_PROVEN * total
-    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers")}
-    of_source |= {kind: _without(work.calls(kind, least, tells), of_others) for kind in UNUSED}
+    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers", "detached")}
+    of_source["detached"] = _without(of_source["detached"], of_others)
     of_source["searching"] = statements.searching(main, rules, least, tells)
     of_source["row_gradients"] = statements.row_gradients(main, rules, least, tells)
     counts.update({kind: max(found.values(), default=0) for kind, found in of_source.items()})
-    _take_backward_passes(counts)
+    counts["detached"] = _backward_passes(counts, counts["detached"])
     lines |= {kind: found for kind, found in (("unoptimized", of_others), *of_source.items()) if found}
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
@@ -109,10 +105,9 @@ def _without(lines: Counter[Frame], others: Counter[Frame]) -> Counter[Frame]:
     return Counter({line: seen for line, seen in lines.items() if line not in others})
 
 
-def _take_backward_passes(counts: Counter[str]) -> None:
-    """Count backward passes in the place of the forward passes of which they are."""
-    for kind in UNUSED:
-        counts[kind] = round(counts["backward"] * counts[kind] / counts["forward"]) if counts["forward"] else 0
+def _backward_passes(counts: Counter[str], forward: int) -> int:
+    """The samples of the backward passes of a part of the forward passes, which has as much of these."""
+    return round(counts["backward"] * forward / counts["forward"]) if counts["forward"] else 0
 
 
 def _in_pieces(hot: statements.Hot | None) -> bool:

@@ -222,7 +222,7 @@ def test_a_generator_has_its_part_of_the_backward_passes() -> None:
     described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "detached" if one.line == 9 else ""))
 
     assert described is not None
-    assert (described.backward, described.detached, described.unlearned) == (0.6, 0.45, 0.0)
+    assert (described.backward, described.detached) == (0.6, 0.45)
 
 
 def test_a_part_of_few_backward_passes_is_smaller_than_its_forward_passes() -> None:
@@ -233,10 +233,10 @@ def test_a_part_of_few_backward_passes_is_smaller_than_its_forward_passes() -> N
     frames = ((forward, Frame("main", "/me/a.py", 9)), 80), ((backward, Frame("main", "/me/a.py", 11)), 20)
     taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, count) for stack, count in frames))
 
-    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "unlearned" if one.line == 9 else ""))
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(call=lambda one: "detached" if one.line == 9 else ""))
 
     assert described is not None
-    assert (described.forward, described.unlearned) == (0.8, 0.2)
+    assert (described.forward, described.detached) == (0.8, 0.2)
 
 
 def test_layers_that_are_called_one_by_one() -> None:
@@ -511,10 +511,10 @@ def test_a_backward_pass_counts_by_the_part_of_a_model_that_nobody_updates() -> 
     assert [line.line for line in described.lines if line.what == "unoptimized"] == [5]
 
     both = stacks.describe(
-        taken, RULES, lambda _: "", is_unoptimized=lambda frame: frame.line in (5, 8), tells=Tells(call=lambda _: "unlearned")
+        taken, RULES, lambda _: "", is_unoptimized=lambda frame: frame.line in (5, 8), tells=Tells(call=lambda _: "detached")
     )
     assert both is not None
-    assert both.unoptimized + both.unlearned <= both.backward
+    assert both.unoptimized + both.detached <= both.backward
 
 
 def test_gradients_of_one_row_after_the_other() -> None:

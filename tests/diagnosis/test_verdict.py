@@ -721,11 +721,12 @@ def test_workers_on_one_cpu_are_not_too_few() -> None:
     """More of them would not help."""
     workers = Workers(count=2, started=0, ran=0.5, waited=0.5, cpus=CpuSet([0]))
     known = program(workers=workers, main={"slept": 0.5}, stacks=Stacks(samples=300, loader_wait=0.5))
+    half_idle = Machine(cpus=2, idle_cpus=0.9, others_cpus=0.0, left_share=1.0, other_programs=0)
     crowded = Machine(cpus=2, idle_cpus=0.0, others_cpus=0.0, left_share=0.0, other_programs=0)
     verdict = judged(known)
 
     assert list(states(verdict)) == ["dataloader.workers-pinned"]
-    assert [judged(known, machine=where).causes[0].gain.middle for where in (None, crowded)] == [25.0, 0.0]
+    assert [judged(known, machine=where).causes[0].gain.middle for where in (half_idle, crowded)] == [25.0, 0.0]
     assert "dataloader.program-waits" in {cause.rule for cause in verdict.dropped}
 
 

@@ -1,4 +1,4 @@
-"""Gradients that nobody uses: of a generator in its critic's step, of a teacher that a loss keeps."""
+"""Gradients that nobody uses: of a generator in its critic's step."""
 
 from __future__ import annotations
 
@@ -25,32 +25,6 @@ class Trainer:
         self.opt_g.zero_grad()
         loss.backward()
         self.opt_g.step()
-"""
-TEACHER = """\
-import torch
-from torch import nn
-class Distil(nn.Module):
-    def __init__(self, teacher, heat=4.0):
-        super().__init__()
-        self.teacher, self.heat = teacher, heat
-    def forward(self, x, out, y):
-        soft = torch.softmax(self.teacher(x) / self.heat, 1)
-        return ((soft - out) ** 2).mean()
-def train(student, criterion, loader, opt):
-    criterion.teacher.eval()
-    for x, y in loader:
-        loss = criterion(x, student(x), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-def check(criterion, student, x, y):
-    with torch.no_grad():
-        return criterion(x, student(x), y)
-teacher = nn.Sequential(nn.Linear(9, 9))
-student = nn.Linear(9, 9)
-opt = torch.optim.SGD(student.parameters(), lr=0.1)
-distil = Distil(teacher)
-train(student, distil, loader, opt)
 """
 
 
@@ -113,129 +87,6 @@ for x in loader:
     assert kind(text.format(first="", then="opt_g.zero_grad()\n    "), "fake = ") == "detached"
     assert kind(text.format(first="opt_g.zero_grad()\n    ", then=""), "fake = ") == ""
     assert kind(text.format(first="", then="opt_g.zero_grad()\n    "), "of_g = ") == ""
-
-
-def test_a_teacher_that_a_loss_keeps() -> None:
-    assert kind(TEACHER, "soft = ") == "unlearned"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("self.teacher(x) / self.heat, 1)", "self.teacher(x) / self.heat, 1).detach()"),
-        ("torch.softmax(self.teacher(x) / self.heat, 1)", "self.teacher(x).argmax(1)"),
-        ("        soft = ", "        with torch.no_grad():\n          soft = "),
-        ("student.parameters()", "list(student.parameters()) + list(teacher.parameters())"),
-        ("student.parameters()", "distil.parameters()"),
-        ("        loss = criterion(x, student(x), y)", "        with torch.no_grad():\n            loss = criterion(x, student(x), y)"),
-        ("distil = Distil(teacher)", "freeze(teacher)\ndistil = Distil(teacher)"),
-        ("distil = Distil(teacher)", "student.teacher = teacher\ndistil = Distil(teacher)"),
-        ("teacher = nn.Sequential(nn.Linear(9, 9))", "teacher = zoo.load('large')"),
-        ("student = nn.Linear(9, 9)", "student = teacher"),
-        ("student = nn.Linear(9, 9)", "student = nn.Sequential(nn.Linear(9, 9), Distil(teacher))"),
-        ("        return ((soft - out) ** 2).mean()", "        return (soft > 0.5) * out"),
-        ("criterion(x, student(x), y)\n        loss", "criterion(student(x), x, y)\n        loss"),
-        ("    for x, y in loader:\n", "    for x, y in loader:\n        x = student(x)\n"),
-        ("self.teacher(x)", "self.teacher(out)"),
-    ],
-)
-def test_a_teacher_whose_gradients_are_cut_off_or_used(old: str, new: str) -> None:
-    assert old in TEACHER
-    assert kind(TEACHER.replace(old, new, 1), "soft = ") == ""
-
-
-def test_a_loss_has_no_weights() -> None:
-    """It is a module that no optimizer has, and all gradients go through it."""
-    text = """\
-import torch
-from torch import nn
-class Dice(nn.Module):
-    def forward(self, a, b): return (a * b).mean()
-net = nn.Linear(9, 9)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-criterion = {loss}
-for x, y in loader:
-    loss = criterion({given}, y)
-    loss.backward()
-    opt.step()
-"""
-    assert kind(text.format(loss="nn.BCEWithLogitsLoss()", given="net(x)"), "    loss = ") == ""
-    assert kind(text.format(loss="Dice()", given="net(x)"), "    loss = ") == ""
-    assert kind(text.format(loss="nn.Sequential(nn.Linear(9, 9))", given="net(x)"), "    loss = ") == ""
-    assert kind(text.format(loss="nn.Sequential(nn.Linear(9, 9))", given="x"), "    loss = ") == "unlearned"
-
-
-PERCEPTUAL = """\
-import torch
-from torch import nn
-from steps import pipeline
-vgg = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
-net = nn.Conv2d(3, 3, 3)
-def restore(x): return net(x) + x
-def sample(): return net(torch.randn(1, 3, 8, 8))
-def go(data):
-    for z in data:
-        soft = vgg(z)
-        soft.mean().backward()
-{before}
-opt = torch.optim.Adam(net.parameters())
-for x, y in loader:
-    {made}
-    loss = vgg(x).mean()
-    loss.backward()
-    opt.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "made"),
-    [
-        ("", "x = restore(x)"),
-        ("", "x = sample()"),
-        ("", "x = pipeline(x)"),
-        ("", "x: torch.Tensor = net(x)"),
-        ("", "x = net.image"),
-        ("", "x = net.render()"),
-        ("", "x = render(net)"),
-        ("", "x.add_(net(x))"),
-        ("", "x += net(x)"),
-        ("", "outs = []; outs.append(net(x)); x = torch.cat(outs)"),
-        ("", "(x := net(x))"),
-        ("model = nn.DataParallel(net)", "x = model(x)"),
-        ("model = nn.Sequential(net, nn.Sigmoid())", "x = model(x)"),
-        ("model = net.forward", "x = model(x)"),
-        ("image = nn.Parameter(torch.rand(1, 3, 8, 8))", "x = image"),
-        ("data = [net(torch.rand(1, 3, 8, 8))]", "x = data[0]"),
-        ("net.append(vgg)", ""),
-        ("both = nn.ModuleList([net, vgg])", ""),
-        ("adapt(vgg)", ""),
-        ("vgg = nn.Sequential(net, nn.Conv2d(3, 8, 3))", ""),
-        ("trunk = nn.Conv2d(3, 3, 3)\nvgg = nn.Sequential(trunk, nn.Conv2d(3, 8, 3))\nnet = nn.Sequential(trunk)", ""),
-    ],
-)
-def test_what_a_loss_of_features_goes_back_to(before: str, made: str) -> None:
-    """Gradients go through a model without an optimizer to what made its input; and its weights may be a part of what learns."""
-    assert kind(PERCEPTUAL.format(before=before, made=made), "    loss = ") == ""
-
-
-def test_data_through_a_model_without_an_optimizer() -> None:
-    assert kind(PERCEPTUAL.format(before="", made="x = x.to('cpu')"), "    loss = ") == "unlearned"
-    assert kind(PERCEPTUAL.format(before="go(net(torch.rand(9)))", made=""), "    soft = ") == ""
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        "student.loss = distil",
-        "student.add_module('loss', distil)",
-        "both = nn.DataParallel(nn.ModuleList([student, distil]))",
-        "attach(distil)",
-        "other = make(distil.parameters())",
-        "opt.add_param_group({'params': distil.parameters()})",
-    ],
-)
-def test_a_teacher_whose_keeper_somebody_else_gets(place: str) -> None:
-    assert kind(TEACHER.replace("train(student, distil", f"{place}\ntrain(student, distil"), "soft = ") == ""
 
 
 BOTH = """\

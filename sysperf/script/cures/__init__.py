@@ -6,7 +6,7 @@
 `discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
 `singles`    it calls a model for one row at a time, of which none needs what was made of another.
 `layers`     it calls layers of a list one by one, of which none is given what another one made.
-`detached`, `unlearned`  it calls a model whose gradients nobody uses (`unused`).
+`detached`  it calls a model whose gradients nobody uses (`unused`).
 `rows`       it makes the same of a sample in each pass, out of what is stored: all can be made once.
 `reported`   only prints and logs use what it makes.
 `weights`    it depends on the weights alone, and no loss is made of it: it need not be done in each step.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from sysperf.script.cures import needless
@@ -32,16 +31,9 @@ MAX_NAMES = 24
 class Data:
     """Answers of one file, in which some models learn."""
 
-    def __init__(self, source: Depends, learned: AbstractSet[str], callers: Mapping[ast.AST, list[ast.Call]]) -> None:
-        self._source, self._learned, self._callers = source, learned, callers
+    def __init__(self, source: Depends, learned: AbstractSet[str]) -> None:
+        self._source, self._learned = source, learned
         self._known: dict[tuple[ast.AST, str], bool] = {}
-
-    def calls_of(self, function: Function) -> list[ast.Call]:
-        """The calls, with gradients on, of a function or of the object of which it is the forward pass."""
-        is_method = self._source.tree.class_of(function) is not None
-        named = [call for call in self._source.calls.get(function.name, ()) if isinstance(call.func, ast.Attribute) == is_method]
-        calls = self._callers.get(function) or named
-        return [call for call in calls if not without_gradients(call, self._source.tree)]
 
     def is_data(self, part: ast.AST, depth: int = 0) -> bool:
         """Whether an expression is made of data alone: of what loaders give, of random numbers, by functions of tensors."""
@@ -112,7 +104,9 @@ class Data:
             return None
         taken = [each.arg for each in function.args.args]
         taken = taken[taken[:1] == ["self"] :]
-        calls = self.calls_of(function)
+        is_method = self._source.tree.class_of(function) is not None
+        named = (call for call in self._source.calls.get(function.name, ()) if isinstance(call.func, ast.Attribute) == is_method)
+        calls = [call for call in named if not without_gradients(call, self._source.tree)]
         if one.arg not in taken or any(map(is_open, calls)):
             return None
         given = [argument(call, one.arg, taken.index(one.arg)) for call in calls]
@@ -216,19 +210,3 @@ def _taken(source: Depends, call: ast.Call, use: ast.expr) -> set[str] | None:
         place = call.args.index(use)
         return {taken[place]} if place < len(taken) else None
     return {word.arg for word in call.keywords if word.value is use and word.arg} or None
-
-
-def callers(source: Depends, names: Iterable[str]) -> dict[ast.AST, list[ast.Call]]:
-    """The forward passes of the classes of the file of which something has one of these names, with the calls of those."""
-    found: dict[ast.AST, list[ast.Call]] = {}
-    objects = set(names)
-    for owner in source.classes.values():
-        made = [source.tree.statement_of(call) for call in source.calls.get(owner.name, ())]
-        own = {last_name(target) for one in made if isinstance(one, ast.Assign) for target in one.targets}
-        if not own & objects:
-            continue
-        calls = [call for name in objects for call in source.calls.get(name, ())]
-        for part in owner.body:
-            if isinstance(part, Function) and part.name in ("forward", "__call__"):
-                found[part] = calls
-    return found

@@ -1,10 +1,7 @@
-"""Whether gradients of a model are computed at a line that calls it, and nobody uses them.
+"""Whether gradients of a model are computed at a line that calls it, and nobody uses them, as of a generator in the step of its critic.
 
-`detached`   another model's optimizer steps, and this one's gradients are cleared before its own backward pass, as of a generator in the
-             step of its critic.
-`unlearned`  no optimizer has its weights, as of a teacher that a loss keeps.
-
-It is said where all is followed: who gets the model and the optimizers, and that what goes into the model is data.
+Another model's optimizer steps then, and these gradients are cleared before the model's own backward pass. It is said where all is
+followed: who gets the models and the optimizers, and that what goes into the model is data.
 """
 
 from __future__ import annotations
@@ -30,9 +27,6 @@ _CUTS = lazy(
 )
 """What no gradient goes through."""
 MAX_ROUNDS, MAX_STEPS = 6, 64
-_WEIGHTED = lazy(
-    r"^(?:Linear|Bilinear|Conv\w+|LSTM\w*|GRU\w*|RNN\w*|Embedding\w*|BatchNorm\w*|LayerNorm|GroupNorm|Transformer\w+|MultiheadAttention|Parameter)$"
-)
 _OF_LEARNING = HANDLED | {"parameters", "zero_grad", "apply"}
 _OF_OPTIMIZERS = frozenset(("step", "zero_grad", "state_dict", "load_state_dict", "param_groups"))
 _SCHEDULER = lazy(r"(?:^|_)sched|Scheduler$|LR$|Restarts$|Plateau$")
@@ -61,11 +55,10 @@ def gradients(source: Depends, statement: ast.stmt) -> str:
     for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
         calls.setdefault(last_name(call.func), []).append(call)
     for model, several in calls.items():
-        if not model or model in source.functions or any(without_gradients(call, source.tree) for call in several):
+        if model not in learning.all or model in source.functions or any(without_gradients(call, source.tree) for call in several):
             continue
-        kind, nobody_uses = ("detached", _is_cleared) if model in learning.all else ("unlearned", _is_unlearned)
-        if all(nobody_uses(source, statement, call, learning) for call in several):
-            return kind
+        if all(_is_cleared(source, statement, call, learning) for call in several):
+            return "detached"
     return ""
 
 
@@ -128,13 +121,13 @@ def _is_cleared(source: Depends, statement: ast.stmt, made: ast.Call, learning: 
     if step is None or model in (others := learning.models[_of(step)]):
         return False
     passes = [call for call in _calls_in(source, scope, "backward") if statement.lineno < call.lineno < step.lineno]
-    if any(call.keywords or call.args for call in passes) or not {_of(call) for call in passes} & _made_of(source, scope, statement)[0]:
+    if any(call.keywords or call.args for call in passes) or not {_of(call) for call in passes} & _made_of(source, scope, statement):
         return False
     own = [name for name, models in learning.models.items() if model in models]
     steps = [call for call in source.calls.get("step", ()) if _of(call) in own]
     if not 0 < len(steps) <= MAX_STEPS or not all(_clears(source, one, {model, *own}, passes) for one in steps):
         return False
-    data = origin.Data(source, learning.all, {})
+    data = origin.Data(source, learning.all)
     return _are_apart(source, {model}, others) and all(map(data.is_data, arguments(made))) and _goes_to(source, made, others, step, set())
 
 
@@ -222,70 +215,17 @@ def _goes_to(source: Depends, made: ast.AST, models: set[str], step: ast.Call, s
     )
 
 
-def _cuts(parts: Sequence[ast.AST]) -> bool:
-    nodes = [node for part in parts for node in ast.walk(part)]
-    names = (last_name(node) for node in nodes if isinstance(node, ast.Attribute | ast.Name))
-    return any(map(_CUTS.match, names)) or any(isinstance(node, ast.Compare) for node in nodes)
-
-
-def _is_unlearned(source: Depends, statement: ast.stmt, call: ast.Call, learning: Learning) -> bool:
-    """Whether a model is made in this file, no optimizer gets it or what keeps it, and what it makes of data goes into a loss."""
-    model = last_name(call.func)
-    uses = [node for node in source.names.get(model, ()) if isinstance(node.ctx, ast.Store)]
-    if not any(_is_made_here(source, use) for use in uses):
-        return False
-    holders = origin.names_of(source, {model}, HANDLED)
-    if holders is None or holders & learning.all or not all(_is_known(source, name) for name in learning.all):
-        return False
-    if _have_parts_in_common(source, {model}, learning.all):
-        return False
-    return _goes_to_loss(source, statement, call, origin.Data(source, learning.all, origin.callers(source, holders - {model})))
-
-
-def _is_made_here(source: Depends, use: ast.Name) -> bool:
-    statement = source.tree.statement_of(use)
-    value = source.given_to(statement).get(use) if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and _makes_weights(source, value)
-
-
-def _makes_weights(source: Depends, value: ast.Call) -> bool:
-    """Whether a call makes layers with weights, itself or by a function or a class of the file: a loss is a module without."""
-    own = [source.functions.get(called(node)) or source.classes.get(called(node)) for node in ast.walk(value) if isinstance(node, ast.Call)]
-    nodes = [node for part in (value, *own) if part is not None for node in ast.walk(part)]
-    return any(isinstance(node, ast.Call) and _WEIGHTED.match(called(node)) for node in nodes)
-
-
-def _is_known(source: Depends, name: str) -> bool:
-    """Whether what a name is given is made by calls in this file."""
-    stores = [node for node in source.names.get(name, ()) if isinstance(node.ctx, ast.Store)]
-    values = [one.value for node in stores for one in source.definitions(node)]
-    return bool(values) and all(isinstance(value, ast.Call) for value in values)
-
-
-def _goes_to_loss(source: Depends, statement: ast.stmt, call: ast.Call, data: origin.Data) -> bool:
-    """Whether what a statement makes reaches a backward pass of its function, or of one that calls it, and is made of data."""
-    scope = source.scope_of(statement)
-    made, parts = _made_of(source, scope, statement)
-    if _cuts(parts) or not all(map(data.is_data, arguments(call))):
-        return False
-    if isinstance(scope, Function) and any(isinstance(part, ast.Return) for part in parts):
-        return any(_calls_in(source, source.scope_of(one), "backward") for one in data.calls_of(scope))
-    return any(_of(one) in made for one in _calls_in(source, scope, "backward"))
-
-
-def _made_of(source: Depends, scope: ast.AST, statement: ast.stmt) -> tuple[set[str], list[ast.stmt]]:
-    """The names that are made of what a statement makes, and the statements that do so."""
+def _made_of(source: Depends, scope: ast.AST, statement: ast.stmt) -> set[str]:
+    """The names that are made of what a statement makes."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    made, parts = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}, [statement]
-    statements = [node for node in source.tree.of(ast.Assign, ast.AugAssign, ast.Return) if source.scope_of(node) is scope]
+    made = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    statements = [node for node in source.tree.of(ast.Assign, ast.AugAssign) if source.scope_of(node) is scope]
     for _ in range(MAX_ROUNDS):
         waiting: list[ast.stmt] = []
         for one in statements:
-            value = one.value  # type: ignore[attr-defined]
-            if one is statement or value is None or not any(isinstance(node, ast.Name) and node.id in made for node in ast.walk(value)):
+            if one is statement or not any(isinstance(node, ast.Name) and node.id in made for node in ast.walk(one.value)):  # type: ignore[attr-defined]
                 waiting.append(one)
                 continue
-            parts.append(one)
             made |= {node.id for node in ast.walk(one) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         statements = waiting
-    return made, parts
+    return made
