@@ -587,7 +587,7 @@ def test_fish_completes(tmp_path: Path, line: str, offers: str) -> None:
         "undo --all",
         "rules list",
         "rules check",
-        "rules test",
+        "rules test openmp.toml",
         "diff . .",
         "config show",
         "explain memory.psi",
@@ -597,6 +597,7 @@ def test_fish_completes(tmp_path: Path, line: str, offers: str) -> None:
 )
 def test_json_has_one_name_everywhere(words: str, tmp_path: Path) -> None:
     """Some commands have formats and some have JSON alone; `--json` asks all of them."""
+    shutil.copy("rules/openmp.toml", tmp_path)
     done = sysperf(*words.split(), "--json", cwd=tmp_path, STATE_DIRECTORY=str(tmp_path), PYTHONPATH=os.getcwd())
 
     assert json.loads(done.stdout) is not None, done.stderr

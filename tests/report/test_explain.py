@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import msgspec
 import pytest
@@ -40,6 +41,12 @@ RULE = Rule(
 )
 
 
+@cache
+def told_of(name: str) -> str:
+    """What is told of a rule or a cause in 100 columns."""
+    return explain.render(judging.find(rules(), name), color=False, width=100)
+
+
 def test_a_rule_is_told_whole(golden: Golden) -> None:
     """When it is reported and when not, why, what to do, how to take it back, who says so."""
     text = explain.render(RULE, color=False, width=80, verbose=True)
@@ -73,7 +80,7 @@ def test_conditions_are_shown_when_they_are_asked_for() -> None:
 def test_a_cause_is_one_story() -> None:
     """What it is, where it shows, what to do; without blanks that only a finding fills in."""
     for cause in causes():
-        told = explain.render(judging.find(rules(), cause.id), color=False, width=100)
+        told = told_of(cause.id)
         words = " ".join(told.split())
         said = [signal.says.partition("{")[0].strip() for witness in cause.witness for signal in witness.signals]
 
@@ -90,7 +97,7 @@ def test_a_cause_is_one_story() -> None:
 )
 def test_a_fix_that_witnesses_fill_in_is_told_once(cause: str, fixes: int) -> None:
     """With what stands there where nothing was seen."""
-    told = explain.render(judging.find(rules(), cause), color=False, width=100)
+    told = told_of(cause)
 
     assert told.count("\n  fix ") == fixes
     assert "\n  fix       … (" not in told
@@ -99,7 +106,7 @@ def test_a_fix_that_witnesses_fill_in_is_told_once(cause: str, fixes: int) -> No
 def test_no_fix_of_a_cause_is_told_twice() -> None:
     """Nor as two that begin alike."""
     for cause in causes():
-        told = explain.render(judging.find(rules(), cause.id), color=False, width=100).split("\n  fix ")[1:]
+        told = told_of(cause.id).split("\n  fix ")[1:]
         assert len({text.strip()[:30] for text in told}) == len(told), cause.id
 
 
@@ -113,7 +120,7 @@ def test_no_fix_of_a_cause_is_told_twice() -> None:
 )
 def test_a_story_ends_with_what_is_gained_and_how_that_is_measured(cause: str, gain: str, measure: str) -> None:
     """By the cause itself, or by the commands that tell it of a program."""
-    told = " ".join(explain.render(judging.find(rules(), cause), color=False, width=100).split())
+    told = " ".join(told_of(cause).split())
 
     assert gain in told.partition(" gain ")[2].partition(" measure ")[0]
     assert measure in told.partition(" measure ")[2].partition(" explains ")[0]
@@ -121,7 +128,7 @@ def test_a_story_ends_with_what_is_gained_and_how_that_is_measured(cause: str, g
 
 def test_what_is_no_cause_to_be_cured_promises_nothing() -> None:
     """A damaged file has neither a gain nor a fix to measure."""
-    told = explain.render(judging.find(rules(), "trust.file-damaged"), color=False, width=100)
+    told = told_of("trust.file-damaged")
 
     assert " gain " not in told
     assert " measure " not in told
@@ -139,7 +146,7 @@ def test_a_consequence_of_nearly_everything_names_a_few_of_its_causes() -> None:
 
 def test_sources_are_named_in_words() -> None:
     """Rules have short names for them."""
-    told = explain.render(judging.find(rules(), "dataloader.inline"), color=False, width=100)
+    told = told_of("dataloader.inline")
 
     assert "for, by machine code:" in told
     assert "for, by I/O:" in told
@@ -147,6 +154,6 @@ def test_sources_are_named_in_words() -> None:
 
 def test_of_one_and_several_one_form_is_told() -> None:
     """Not both."""
-    told = explain.render(judging.find(rules(), "ddp.unequal-ranks"), color=False, width=100)
+    told = told_of("ddp.unequal-ranks")
 
     assert "Ranks … cause … % of the waiting" in told

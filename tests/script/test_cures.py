@@ -531,8 +531,8 @@ def test_what_a_program_that_never_trains_prints_is_its_result() -> None:
     "text",
     [
         "def f(a):\n" + "".join(f"    x{i} = g(x{i + 1}, x{i + 2})\n" for i in range(4000)) + "    return x0\n",
-        "".join(f"def f{i}(a): return f{i + 1}(a) + f{i + 2}(a)\n" for i in range(3000)) + "for i in y:\n    z = f0(3)\n",
-        "for i in y:\n" + "".join(f"    x.append(x{i}); x{i} = h(x, x{i + 1})\n" for i in range(2500)),
+        "".join(f"def f{i}(a): return f{i + 1}(a) + f{i + 2}(a)\n" for i in range(1500)) + "for i in y:\n    z = f0(3)\n",
+        "for i in y:\n" + "".join(f"    x.append(x{i}); x{i} = h(x, x{i + 1})\n" for i in range(1200)),
         "for i in y:\n    " + ",".join(f"x{i}" for i in range(20_000)) + " = 1\n    z = f(x9)\n",
         pytest.param("for i in y:\n" + "    a = b; a[0] = 1\n" * 6_000, marks=pytest.mark.slow),
         "".join(f"def f{i}(a):\n    a += 1\n" for i in range(5_000)) + "for i in y:\n    z = f9(i)\n",
