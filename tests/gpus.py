@@ -57,6 +57,7 @@ H100: Answers = {
     "DeviceGetEnforcedPowerLimit": 700_000,
     "DeviceGetTemperature,0": 64,
     "DeviceGetTemperatureThreshold,1": 87,
+    "DeviceGetTemperatureThreshold,2": 95,
     "DeviceGetMarginTemperature": 23,
     "DeviceGetFanSpeed": NOT_SUPPORTED,
     "DeviceGetEccMode": [1, 1],

@@ -174,7 +174,7 @@ def of_sensors(model: dict[str, object]) -> Files:
     return {
         "name": "amdgpu\n", "freq1_input": "132000000\n", "freq2_input": "900000000\n", "power1_input": "140000000\n", "power1_cap": f"{watts}\n",
         "power1_cap_default": f"{watts}\n", "temp1_label": "edge\n", "temp1_input": "40000\n", "temp2_label": "junction\n", "temp2_input": "45000\n",
-        "temp2_crit": "100000\n", "temp3_label": "mem\n", "temp3_input": "39000\n",
+        "temp2_crit": "100000\n", "temp3_label": "mem\n", "temp3_input": "39000\n", "temp3_crit": "108000\n",
     }  # fmt: skip
 
 

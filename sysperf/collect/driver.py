@@ -15,10 +15,12 @@ from typing import Annotated
 
 from sysperf.collect.readers import amdgpu_module, jetson
 from sysperf.collect.readers.compute_libraries import (
+    LEVEL_ZERO,
     LEVEL_ZERO_GPU,
     WSL_RUNTIME,
     compute_runtime,
     installed,
+    level_zero_version,
     library_version,
     rocdxg,
     rocr4wsl,
@@ -136,7 +138,10 @@ class Driver(Record):
         str | None, fact("what opening AMD's compute node says, asked under --deep; '' where it opens", "run:kfd-open", KFD)
     ] = None
     render_access: Annotated[bool | None, fact("whether it may open a node for rendering", "access:/dev/dri/*", RENDER)] = None
-    level_zero: Annotated[bool | None, fact("whether Intel's loader libze_loader is installed", "/usr/lib*/libze_loader.so.1")] = None
+    level_zero: Annotated[bool | None, fact("whether Intel's loader libze_loader is installed", f"/usr/lib*/{LEVEL_ZERO}")] = None
+    level_zero_version: Annotated[str | None, fact("version of that loader by its file name, such as 1.8.0", f"/usr/lib*/{LEVEL_ZERO}")] = (
+        None
+    )
     level_zero_gpu: Annotated[
         bool | None, fact("whether Intel's compute driver libze_intel_gpu is installed", "/usr/lib*/libze_intel_gpu.so.1")
     ] = None
@@ -196,7 +201,8 @@ def collect(host: Host) -> Driver:
         kfd_access=(kfd_access := _may_open(host, KFD)),
         kfd_problem=_open_problem(host, KFD, "kfd-open") if kfd_access and host.deep else None,
         render_access=_render_access(host),
-        level_zero=installed(host, "libze_loader.so.1"),
+        level_zero=(level_zero := installed(host, LEVEL_ZERO)),
+        level_zero_version=level_zero_version(host) if level_zero else None,
         level_zero_gpu=level_zero_gpu,
         compute_runtime=compute_runtime(host) if level_zero_gpu else None,
         rocdxg=rocdxg(host) if wsl else None,

@@ -406,3 +406,13 @@ def test_parameters_that_hold_gpus_of_amd_back_are_told(values: Files, told: tup
     files: Files = {f"/sys/module/amdgpu/parameters/{name}": value for name, value in values.items()}
 
     assert collect(make_machine({**NOTHING, **files}, {}, {})).amdgpu_held_back == told
+
+
+@pytest.mark.parametrize(
+    ("file", "version"),
+    [("libze_loader.so.1.8.0", "1.8.0"), ("libze_loader.so.1.24", "1.24"), ("libze_loader.so", None), ("other.so", None)],
+)
+def test_the_version_of_intels_loader_is_in_the_name_of_its_file(file: str, version: str | None) -> None:
+    facts = collect(make_machine({**NOTHING, f"{LIB}/{file}": ""}, {f"{LIB}/libze_loader.so.1": file}, {}))
+
+    assert (facts.level_zero, facts.level_zero_version) == (True, version)

@@ -78,7 +78,7 @@ def test_units_are_those_of_the_names(machine: MakeMachine) -> None:
     assert card.clocks.events == ("sw-power-cap",)
     assert card.memory_used_bytes == 10 * GIB - GIB // 2
     assert card.memory_reserved_bytes == GIB // 2
-    assert card.thermal.memory_celsius == 61
+    assert (card.thermal.memory_celsius, card.thermal.memory_max_celsius) == (61, 95)
     assert card.pcie.replays_per_hour == 0.0
 
 

@@ -17,7 +17,11 @@ from tests.conftest import make_machine
 from tests.gpu_records import FOLDER, Machine, build, records
 from tests.rules.test_gpu_rules import AREAS, BASE
 
-RULES = [path for path in judging.rule_files() if Path(path).stem in ("container", "driver", "gpu", "pcie", "releases", "torch", "xids")]
+RULES = [
+    path
+    for path in judging.rule_files()
+    if Path(path).stem in ("container", "driver", "environment", "gpu", "pcie", "releases", "torch", "xids")
+]
 TERMS = judging.Terms(load(RULES, judging.schema()))
 DRAWS = sorted((path.stem for path in FOLDER.glob("draw*.toml")), key=lambda name: int(name.removeprefix("draw")))
 UNKNOWN = re.compile(r"(^|[\s=/'(])\?([\s:,.)/'+]|$)")

@@ -239,11 +239,15 @@ def _thermal(host: Host, folder: str) -> Thermal:
     named = labels(host, at)
     core = hottest(named)
     now, limit = (whole(optional(host, f"{at}/temp{core}_{kind}"), 1000) for kind in ("input", "crit"))
+    memory, most = (
+        whole(optional(host, f"{at}/temp{named['mem']}_{kind}"), 1000) if "mem" in named else None for kind in ("input", "crit")
+    )
     return Thermal(
         celsius=now,
         slowdown_celsius=limit,
         margin_celsius=None if now is None or limit is None else limit - now,
-        memory_celsius=whole(optional(host, f"{at}/temp{named['mem']}_input"), 1000) if "mem" in named else None,
+        memory_celsius=memory,
+        memory_max_celsius=most,
         fan_percent=fan_percent(host, at),
     )
 

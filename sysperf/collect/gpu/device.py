@@ -201,12 +201,14 @@ def _power(gpu: Answers) -> Power:
 
 
 def _thermal(gpu: Answers, fields: Json) -> Thermal:
-    sensor, slowdown = 0, 1
+    sensor, slowdown, memory_max = 0, 1, 2
+    memory = key(fields, "82") or None
     return Thermal(
         celsius=gpu.number("DeviceGetTemperature", sensor),
         slowdown_celsius=gpu.number("DeviceGetTemperatureThreshold", slowdown),
         margin_celsius=gpu.number("DeviceGetMarginTemperature"),
-        memory_celsius=key(fields, "82") or None,
+        memory_celsius=memory,
+        memory_max_celsius=gpu.number("DeviceGetTemperatureThreshold", memory_max) if memory else None,
         fan_percent=gpu.number("DeviceGetFanSpeed"),
     )
 

@@ -129,6 +129,12 @@ class Thermal(Record):
     memory_celsius: Annotated[
         int | None, of_drivers("temperature of the memory", "DeviceGetFieldValues", f"{SENSORS}/*/temp*_input", SENSORS)
     ] = None
+    memory_max_celsius: Annotated[
+        int | None,
+        of_drivers(
+            "temperature of the memory at which the GPU is slowed down", "DeviceGetTemperatureThreshold", f"{SENSORS}/*/temp*_crit", SENSORS
+        ),
+    ] = None
     fan_percent: Annotated[int | None, of_nvml("speed of the fan; unknown without one", "DeviceGetFanSpeed")] = None
 
 

@@ -4,6 +4,8 @@ Reads   /usr/lib*/{libcuda,libnvidia-ml,libze_loader,libze_intel_gpu}.so.1  /opt
         /var/lib/dpkg/info/hsa-runtime-rocr4wsl-amdgpu.list  /var/lib/rpm  /usr/lib/sysimage/rpm
 """
 
+import re
+
 from sysperf.host import Host
 from sysperf.startup import lazy
 
@@ -24,6 +26,8 @@ WSL_RUNTIME = f"{PACKAGES}/hsa-runtime-rocr4wsl-amdgpu.list"
 RPMS = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 SONAME = lazy(r"\.so\.([0-9]{2,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)$")
 """The version of NVIDIA's driver at the end of a library's name."""
+LEVEL_ZERO = "libze_loader.so.1"
+_LOADER = lazy(r"\.so\.(1\.[0-9]{1,3}(?:\.[0-9]{1,3})?)$")
 _RUNTIME = lazy(r"\.so\.1\.[0-9]{1,3}\.([0-9]{4,6})(?:\.[0-9]{1,5})?$")
 
 
@@ -57,11 +61,22 @@ def _soname_version(host: Host, path: str) -> str | None:
     return None
 
 
+def level_zero_version(host: Host) -> str | None:
+    """Return the version of Intel's loader by its file name: 1.8.0 of ``libze_loader.so.1.8.0``, which is of release 1.8.12."""
+    return _by_file_name(host, LEVEL_ZERO, _LOADER)
+
+
 def compute_runtime(host: Host) -> int | None:
     """Return the build of Intel's compute driver: 28717 of ``libze_intel_gpu.so.1.3.28717.12``."""
-    path = next((f"{folder}/{LEVEL_ZERO_GPU}" for folder in LIBRARY_FOLDERS if host.exists(f"{folder}/{LEVEL_ZERO_GPU}")), None)
-    match = _RUNTIME.search(host.link(path) or "") if path else None
-    return int(match[1]) if match else None
+    build = _by_file_name(host, LEVEL_ZERO_GPU, _RUNTIME)
+    return int(build) if build else None
+
+
+def _by_file_name(host: Host, library: str, version: re.Pattern[str]) -> str | None:
+    """What the name of the file has that the first folder's link leads to."""
+    path = next((f"{folder}/{library}" for folder in LIBRARY_FOLDERS if host.exists(f"{folder}/{library}")), None)
+    match = version.search(host.link(path) or "") if path else None
+    return match[1] if match else None
 
 
 def rocdxg(host: Host) -> bool | None:
