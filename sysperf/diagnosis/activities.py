@@ -251,8 +251,8 @@ class Stacks(Record, kw_only=True):
     drawing: Annotated[
         float,
         activity(
-            "a line that brings all rows of a data set into another order, outside of a loader",
-            line=r"\brandperm\(|\bpermutation\(|\bchoice\(.*\breplace=False|\brandom\.shuffle\(",
+            "a line that goes through all rows of a data set to draw some or to mix them, outside of a loader",
+            line=r"\brandperm\(|\bpermutation\(|\bchoices?\(.*\b(?:replace=False|p=|weights=)|\brandom\.shuffle\(",
         ),
     ] = 0.0  # fmt: skip
     rows: Annotated[float, activity("takes one row of a data set in memory, in the DataLoader")] = 0.0

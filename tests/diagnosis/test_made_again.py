@@ -202,7 +202,9 @@ def test_rows_in_memory_are_told_from_what_is_read(line: str, share: float) -> N
     [
         ("index = torch.randperm(len(table))[:64]", "drawing"),
         ("index = np.random.choice(SIZE, size, replace=False)", "drawing"),
+        ("index = np.random.choice(SIZE, size, p=weights)", "drawing"),
         ("index = np.random.randint(SIZE, size=size)", ""),
+        ("index = random.choice(rows)", ""),
         ("x = F.one_hot(tokens, VOCABULARY).float()", "one_hot"),
         ("x = F.embedding(tokens, table)", ""),
     ],

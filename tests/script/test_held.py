@@ -99,6 +99,37 @@ for epoch in range(9):
 
 
 @pytest.mark.parametrize(
+    ("mode", "inside", "after", "shown"),
+    [
+        ("model.eval()", "total += criterion(model(x), y)", "", True),
+        ("model.eval()", "total += criterion(model(x), y)", "total.backward()", False),
+        ("model.eval()", "loss = criterion(model(x), y); loss.backward()", "", False),
+        ("pass", "total += criterion(model(x), y)", "", False),
+        ("torch.set_grad_enabled(False); model.eval()", "total += criterion(model(x), y)", "", False),
+    ],
+)
+def test_what_follows_the_training_may_go_over_a_list(mode: str, inside: str, after: str, shown: bool) -> None:
+    """In evaluation mode, whatever it goes over; a backward pass may go through what it gives."""
+    text = f"""
+import torch
+from torch.utils.data import DataLoader
+pairs = [(torch.randn(9, 9), torch.randn(9)) for _ in range(9)]
+while True:
+    model.train()
+    for x, y in DataLoader(data):
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+    {mode}
+    total = 0
+    for x, y in pairs:
+        {inside}
+    {after}
+"""
+    assert ("program.gradients-in-evaluation" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
     ("rank", "shown"),
     [("int(os.environ['RANK']), 2", True), ("torch.distributed.get_rank(), 2", True)],
 )

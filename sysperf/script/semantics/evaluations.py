@@ -46,7 +46,7 @@ class Evaluations(Steps):
         function = self._tree.function_of(loop)
         if not self._values.is_a(loop.iter, "loader"):
             parts = function is not None and (self._evaluates_parts(function, loop) or self._evaluates_batches(function, loop))
-            return parts or self._evaluates_samples(function, loop)
+            return parts or self._evaluates_samples(function, loop) or self._evaluates_between_epochs(function, loop)
         named = any(_HELD_OUT.fullmatch(last_name(part)) for part in within(loop.iter) if isinstance(part, ast.Name | ast.Attribute))
         if named or (function is not None and _EVALUATES.fullmatch(function.name)):
             return True
@@ -62,13 +62,19 @@ class Evaluations(Steps):
 
     def _only_reads(self, loop: ast.For | ast.AsyncFor, inside: list[ast.Call], calls: list[ast.Call]) -> bool:
         """Whether a loop calls a model only to read numbers and results of it: nothing around it is differentiated."""
-        if not self._calls_model(loop) or any(isinstance(part, ast.Yield) for part in within(loop)):
-            return False
-        steps = [outer for outer in self.steps if outer not in self._tree.ancestors(loop)]
-        differs = (call for call in calls if last_name(call.func) in ("backward", "grad", "manual_backward"))
-        if any(not any(outer in self._tree.ancestors(call) for outer in steps) for call in differs):
+        if (
+            not self._calls_model(loop)
+            or any(isinstance(part, ast.Yield) for part in within(loop))
+            or self._are_differentiated(loop, calls)
+        ):
             return False
         return any(last_name(call.func) in _READS and self._reads_tensor(call) for call in inside)
+
+    def _are_differentiated(self, loop: ast.For | ast.AsyncFor, calls: list[ast.Call]) -> bool:
+        """Whether a backward pass stands outside of the loops that train: it may be one through what a loop gives."""
+        steps = [outer for outer in self.steps if outer not in self._tree.ancestors(loop)]
+        differs = (call for call in calls if last_name(call.func) in ("backward", "grad", "manual_backward"))
+        return any(not any(outer in self._tree.ancestors(call) for outer in steps) for call in differs)
 
     def _reads_tensor(self, call: ast.Call) -> bool:
         """Whether what is read comes from a model or a loss, through methods and functions of it."""
@@ -112,6 +118,15 @@ class Evaluations(Steps):
         last = loop.end_lineno or loop.lineno
         before = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call) and part.lineno <= last)
         return _modes(sorted(before, key=lambda call: call.lineno))[-1:] == ["eval"]
+
+    def _evaluates_between_epochs(self, function: Function | None, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether a loop calls a model that was put into evaluation behind a loop of the same epoch that trains, whatever it goes over."""
+        if not self._follows_training(loop) or not self._calls_model(loop):
+            return False
+        body: list[ast.stmt] = function.body if function is not None else self._tree.module.body
+        calls = [part for statement in body for part in within(statement) if isinstance(part, ast.Call)]
+        before = sorted((call for call in calls if call.lineno <= loop.lineno), key=lambda call: call.lineno)
+        return _modes(before)[-1:] == ["eval"] and not self._are_differentiated(loop, calls)
 
     def _evaluates_samples(self, function: Function | None, loop: ast.For | ast.AsyncFor) -> bool:
         """A loop that calls a model without gradients on what each round takes anew, where a number is read of it."""
