@@ -37,7 +37,7 @@ _FILLED = {
     "DeviceGetSramEccErrorStatus": "c_nvmlEccSramErrorStatus_v1_t",
 }
 HANDLE = "DeviceGetMigDeviceHandleByIndex"
-"""Answers whether a part of a partitioned GPU is there: what it gives is for NVML alone."""
+"""Answers the name of a part of a partitioned GPU, or that it is there: the handle that it gives is for NVML alone."""
 _NOT_AVAILABLE = (1 << 64) - 1
 
 Native = Any  # any: what nvidia-ml-py, which has no types, gives and takes: its module, handles and structures
@@ -171,7 +171,16 @@ def _call(library: Native, handles: dict[object, Native], name: str, args: Argum
     answer = function(*first, *rest)
     if name == "DeviceValidateInforom":  # gives nothing where all is well
         return answer is None
-    return answer is not None if name == HANDLE else plain(answer)
+    return _part(library, answer) if name == HANDLE else plain(answer)
+
+
+def _part(library: Native, handle: Native) -> str | bool:
+    """The name of a part of a GPU, as CUDA_VISIBLE_DEVICES takes it; whether it is there, where NVML tells no name."""
+    try:
+        name = plain(library.nvmlDeviceGetUUID(handle)) if handle is not None else ""
+    except library.NVMLError:
+        name = ""
+    return name or handle is not None
 
 
 def _gpm(library: Native, handles: dict[object, Native], index: int, metrics: list[int]) -> dict[str, float | None]:

@@ -385,16 +385,24 @@ def test_memory_that_waits_to_be_remapped_is_told_from_memory_that_cannot_be(lin
 
 
 @pytest.mark.parametrize(
-    ("parts", "instances"),
-    [([True, OSError("Not Found"), True], 2), ([OSError("Not Found")] * 3, 0), ([OSError("Insufficient Permissions")] * 3, None)],
+    ("parts", "instances", "names"),
+    [
+        (["MIG-a", OSError("Not Found"), "MIG-b"], 2, ("MIG-a", "MIG-b")),
+        ([True, OSError("Not Found"), True], 2, None),
+        ([OSError("Not Found")] * 3, 0, ()),
+        ([OSError("Insufficient Permissions")] * 3, None, None),
+    ],
 )
-def test_instances_of_a_partitioned_gpu_are_counted(machine: MakeMachine, parts: list[object], instances: int | None) -> None:
-    """Their numbers have gaps; an answer of another kind is no count."""
+def test_instances_of_a_partitioned_gpu_are_counted(
+    machine: MakeMachine, parts: list[object], instances: int | None, names: tuple[str, ...] | None
+) -> None:
+    """Their numbers have gaps; an answer of another kind is no count, and one without a name no name."""
     handles = {f"DeviceGetMigDeviceHandleByIndex,{part}": answer for part, answer in enumerate(parts)}
-    divided = {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetMaxMigDeviceCount": 3, **handles}
+    card = only(server(machine, {**H100, "DeviceGetMigMode": [1, 1], "DeviceGetMaxMigDeviceCount": 3, **handles}))
 
-    assert only(server(machine, divided)).mig_instances == instances
-    assert only(server(machine, H100)).mig_instances == 0
+    assert (card.mig_instances, card.mig_uuids) == (instances, names)
+    whole = only(server(machine, H100))
+    assert (whole.mig_instances, whole.mig_uuids) == (0, ())
 
 
 def test_nvlink_5_counts_for_each_link(machine: MakeMachine) -> None:

@@ -12,6 +12,7 @@ typedef unsigned long long u64;
 typedef struct { int lost; int asked; } gpu;
 
 static gpu gpus[2] = {{0, 0}, {1, 0}};
+static gpu parts[3];
 
 static int mode(const char *name) { const char *set = getenv("FAKE_NVML"); return set && !strcmp(set, name); }
 static int ask(gpu *g) { g->asked++; return g->lost ? LOST : OK; }
@@ -45,7 +46,11 @@ int nvmlDeviceGetName(gpu *g, char *text, u32 size) {
     snprintf(text, size, "NVIDIA H100 80GB HBM3");
     return ask(g);
 }
-int nvmlDeviceGetUUID(gpu *g, char *text, u32 size) { snprintf(text, size, "GPU-asked-%d", g->asked); return ask(g); }
+int nvmlDeviceGetUUID(gpu *g, char *text, u32 size) {
+    if (g >= parts && g < parts + 3) snprintf(text, size, "MIG-part-%d", (int)(g - parts));
+    else snprintf(text, size, "GPU-asked-%d", g->asked);
+    return ask(g);
+}
 int nvmlDeviceGetPciInfo_v3(gpu *g, void *info) {
     struct { char legacy[16]; u32 domain, bus, device, id, sub; char bus_id[32]; } *pci = info;
     pci->bus = 0x65;
@@ -53,7 +58,7 @@ int nvmlDeviceGetPciInfo_v3(gpu *g, void *info) {
     return ask(g);
 }
 int nvmlDeviceGetMaxMigDeviceCount(gpu *g, u32 *count) { *count = 3; return ask(g); }
-int nvmlDeviceGetMigDeviceHandleByIndex(gpu *g, u32 index, gpu **part) { *part = g; return index == 1 ? 6 : ask(g); }
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu *g, u32 index, gpu **part) { *part = &parts[index % 3]; return index == 1 ? 6 : ask(g); }
 int nvmlDeviceGetCudaComputeCapability(gpu *g, int *major, int *minor) { *major = 9; *minor = 0; return ask(g); }
 int nvmlDeviceGetMemoryInfo_v2(gpu *g, void *info) {
     struct { u32 version; u64 total, reserved, free, used; } *memory = info;

@@ -79,10 +79,10 @@ print(json.dumps([
 
 
 def test_parts_of_a_partitioned_gpu_are_there_or_not(library: Path) -> None:
-    """What NVML gives for one is a handle, of which only that there is one can be told."""
+    """What NVML gives for one is a handle, by which its name is asked."""
     script = "door = Nvml()\nprint(json.dumps([tried('DeviceGetMigDeviceHandleByIndex', 0, part) for part in range(3)]))"
 
-    assert ask(library, script) == [True, "Not Found", True]
+    assert ask(library, script) == ["MIG-part-0", "Not Found", "MIG-part-2"]
 
 
 def test_activity_is_told_between_two_readings(library: Path) -> None:

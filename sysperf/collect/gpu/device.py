@@ -19,8 +19,10 @@ from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION, Device, P
 from sysperf.collect.gpu.state import CLOCK_EVENTS, Clocks, Power, Thermal
 from sysperf.host import Host
 from sysperf.model.record import Json
+from sysperf.model.text import neutral
 
 MAX_PROCESSES = 4_096
+MIG_PART = "DeviceGetMigDeviceHandleByIndex"
 MAX_PARTS = 64
 ARCHITECTURES = {
     2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin",
@@ -58,6 +60,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
     fields = gpu.ask("DeviceGetFieldValues", *FIELDS)
     health = gpu.ask("DeviceGetFieldValues", *HEALTH_FIELDS)
     divided, divided_next = (truth(number) for number in gpu.numbers("DeviceGetMigMode", absent=[0, 0]))
+    parts = _parts(gpu) if divided else None if divided is None else ()
     virtualization = gpu.one_of(VIRTUALIZATION, "DeviceGetVirtualizationMode", absent="none")
     node = host.number(f"{PCI}/{bus_id}/numa_node") if bus_id else None
     device = Device(
@@ -82,7 +85,8 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
         mig_enabled=divided,
         mig_pending=divided_next,
-        mig_instances=_instances(gpu) if divided else None if divided is None else 0,
+        mig_instances=None if parts is None else len(parts),
+        mig_uuids=None if parts is None or "" in parts else parts,
         display_active=gpu.truth("DeviceGetDisplayActive", absent=False),
         virtualization=virtualization,
         licensed=_licensed(gpu) if virtualization == "vgpu" else None,
@@ -122,16 +126,17 @@ def _memory(gpu: Answers) -> Json:
     return gpu.ask("DeviceGetMemoryInfo") if second is None else second
 
 
-def _instances(gpu: Answers) -> int | None:
-    """How many parts of a partitioned GPU there are to compute on. Their numbers have gaps."""
-    name, found = "DeviceGetMigDeviceHandleByIndex", 0
+def _parts(gpu: Answers) -> tuple[str, ...] | None:
+    """The names of a partitioned GPU's parts, '' where NVML tells none. Their numbers have gaps."""
     most = gpu.number("DeviceGetMaxMigDeviceCount")
+    names: list[str] = []
     for part in range(min(most or 0, MAX_PARTS)):
-        is_there = gpu.truth(name, part)
-        if is_there is None and gpu.failed.get(name) != "Not Found":
+        answer = gpu.ask(MIG_PART, part)
+        if not isinstance(answer, bool | int | str) and gpu.failed.get(MIG_PART) != "Not Found":
             return None
-        found += bool(is_there)
-    return None if most is None else found
+        if answer:
+            names.append(neutral(answer, 120) if isinstance(answer, str) else "")
+    return None if most is None else tuple(names)
 
 
 def _inforom(gpu: Answers) -> bool | None:

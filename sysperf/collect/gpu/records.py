@@ -135,6 +135,7 @@ class Device(Record):
     mig_instances: Annotated[
         int | None, of_nvml("instances that programs can compute on; 0 where it is not partitioned", "DeviceGetMigDeviceHandleByIndex")
     ] = None
+    mig_uuids: Annotated[tuple[str, ...] | None, of_nvml("names of these instances", "DeviceGetMigDeviceHandleByIndex")] = None
     display_active: Annotated[bool | None, of_nvml("whether a display is drawn on it", "DeviceGetDisplayActive")] = None
     virtualization: Annotated[
         str | None, of_nvml(f"how a virtual machine has it: {', '.join(VIRTUALIZATION.values())}", "DeviceGetVirtualizationMode")
