@@ -21,7 +21,7 @@ _PRECISION_WORDS = lazy(
 )
 """Names and options that say that the number format is chosen somewhere."""
 
-_DEVICE_WORDS = lazy(r"(?i)(\w*_)?(devices?|gpus?|cuda|accelerator|to_device)(_\w+)?")
+_DEVICE_WORDS = lazy(r"(?i)(\w*_)?(devices?|gpus?|cuda|accelerator|to_device|grad_?scaler)(_\w+)?")
 
 
 def is_relevant(source: Source) -> bool:

@@ -54,7 +54,8 @@ class Sync(Site, kw_only=True):
     """An expression for whose value the host waits until the device has computed it."""
 
     how: Annotated[
-        str | None, fact("item, cpu, numpy, tolist, type, float, int, bool, print, set_postfix, copy (into the host's memory), if")
+        str | None,
+        fact("item, cpu, numpy, tolist, type, float, int, bool, print, set_postfix, add_scalar, copy (into the host's memory), if"),
     ] = None
     of: Annotated[str | None, fact("loss, output, batch, tensor, or parameter (of a model: also its gradient, or a buffer)")] = None
     debug: Annotated[bool | None, fact("an argument of logging.debug, which is evaluated whether or not it is shown")] = None

@@ -96,8 +96,9 @@ class File:
 
     @cached_property
     def uses_torch(self) -> bool:
-        """Whether torch, or what stands on it, is imported."""
-        return bool({name.partition(".")[0] for name in self.names.imports.values()} & _ON_TORCH)
+        """Whether torch, or what stands on it, is imported, also by the star of another file."""
+        starred = "*" in self.names.imports and "torch" in self.words
+        return starred or bool({name.partition(".")[0] for name in self.names.imports.values()} & _ON_TORCH)
 
     @cached_property
     def simulates(self) -> bool:

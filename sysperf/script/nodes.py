@@ -56,7 +56,7 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
     """The value of an argument, by its name or its place."""
     value = keyword(call, name)
-    if value is None and len(call.args) > place and not any(isinstance(given, ast.Starred) for given in call.args[: place + 1]):
+    if value is None and 0 <= place < len(call.args) and not any(isinstance(given, ast.Starred) for given in call.args[: place + 1]):
         value = call.args[place]
     return value
 

@@ -85,7 +85,8 @@ def test_parameters_that_another_file_reads(tmp_path: Path) -> None:
         """
     step = "helpers.norm_of(net.parameters()); helpers.size_of(net.parameters())"
     assert [hit[2] for hit in hits(tmp_path, pkg__helpers=helpers, train=training(step)) if hit[0].endswith("helpers.py")] == [
-        "sync.per-step"
+        "optimizer.own-loop",
+        "sync.per-step",
     ]
 
 

@@ -11,7 +11,7 @@ from sysperf.script.gatherers import needs, rows
 from sysperf.script.gatherers.branches import asked
 from sysperf.script.gatherers.tensors import CHAINED, TENSORS, is_drawn, is_reduced, moved_tensor, tensor_of, values_of
 from sysperf.script.gatherers.transfers import is_copied_back, target
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import argument, dotted, last_name
 from sysperf.script.semantics.kinds import AS_NUMBERS
 from sysperf.script.syntax import within
 
@@ -80,7 +80,7 @@ def _summed(file: File, node: ast.expr) -> str:
 
 
 def _shown(file: File) -> Iterator[tuple[ast.expr, str, str]]:
-    """A value in a text, a log or a bar: ``f"{loss}"``, ``"%f" % loss``, ``log.info("%s", loss)``, ``bar.set_postfix(loss=loss)``."""
+    """A value in a text, a log or a bar: ``f"{loss}"``, ``"%f" % loss``, ``log.info("%s", loss)``, ``writer.add_scalar("loss", loss)``."""
     shown = [(each.value, "print") for each in file.tree.of(ast.FormattedValue)]
     for call in file.tree.of(ast.Call):
         if isinstance(call.func, ast.Attribute):
@@ -98,6 +98,8 @@ def _shown_by(call: ast.Call, method: ast.Attribute) -> Iterator[tuple[ast.expr,
     given = [*call.args, *(named.value for named in call.keywords)]
     if method.attr == "format" and _is_text(method.value):
         yield from ((each, "print") for each in given)
+    elif method.attr == "add_scalar":
+        yield from ((each, method.attr) for each in (argument(call, "scalar_value", 1),) if each is not None)
     elif method.attr == "set_postfix":
         yield from ((each, method.attr) for each in given)
     elif method.attr in ("info", "warning", "debug") and len(call.args) > 1 and _is_text(call.args[0]):

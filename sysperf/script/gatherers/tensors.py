@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.file import File
 from sysperf.script.gatherers.transfers import is_to_device, last_given
-from sysperf.script.nodes import dotted, last_name
+from sysperf.script.nodes import dotted, keyword, last_name
 from sysperf.script.semantics.binding import Binding
 from sysperf.script.semantics.value import Value
 from sysperf.script.syntax import within
@@ -19,6 +19,8 @@ TENSORS = ("loss", "output", "batch", "tensor", "detached", "parameter")
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
 _MOVES = lazy(r"(\w+_)?to_(device|cuda|gpu)|(move|send|put)_(batch|data|tensors?|to|inputs?)(_\w+)?|cuda_batch|batch_cuda")
 """Functions that copy batches to a device."""
+_PLACES = lazy(r"(\w+_)?(to|move|send|put|place|transfer)(_\w+)?")
+"""Functions that do so where they are given one by its name."""
 
 
 def moved_tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
@@ -65,10 +67,11 @@ def _gone_through(file: File, binding: Binding) -> ast.expr | None:
 
 
 def sends(file: File, call: ast.Call) -> bool:
-    """Whether a call copies what it is given to a device: ``x.to(device)``, ``to_device(batch, device)``."""
+    """Whether a call copies what it is given to a device: ``x.to(device)``, ``to_device(batch, device)``, ``deep_to(x, device=device)``."""
     if last_name(call.func) in ("to", "cuda", "type"):
         return is_to_device(file, call)
-    return bool(_MOVES.fullmatch(last_name(call.func))) and bool(call.args)
+    placed = keyword(call, "device") is not None and bool(_PLACES.fullmatch(last_name(call.func)))
+    return bool(call.args) and (placed or bool(_MOVES.fullmatch(last_name(call.func))))
 
 
 def is_drawn(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:

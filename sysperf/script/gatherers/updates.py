@@ -16,6 +16,7 @@ from sysperf.startup import lazy
 _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "clamp_"))
 _ELEMENTWISE = frozenset(("detach", "clone", "pow", "square", "abs"))
 """Methods that keep a gradient's size."""
+_TO_A_NUMBER = frozenset(("sum", "norm", "vector_norm"))
 _GIVEN_BY = frozenset((*OF_MODELS, "param_groups"))
 _AVERAGES = lazy(r"\w*(EMA|Ema(?![a-z])|MovingAverage|Averaged?(Model|Weights|Parameters))\w*")
 """Classes that keep averages of weights."""
@@ -62,18 +63,27 @@ def _changes(file: File, part: ast.AST) -> bool:
     if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Subscript):
         return _adds_to_its_own(file, part)
     if isinstance(part, ast.AugAssign):
-        return isinstance(part.target, ast.Name | ast.Attribute) and file.values.kinds(part.target) == {"parameter"}
+        own = isinstance(part.target, ast.Name | ast.Attribute) and file.values.kinds(part.target) == {"parameter"}
+        return own or _sums_up(file, part)
     targets = part.targets if isinstance(part, ast.Assign) else []
     return any(_is_data(file, target) for target in targets) and isinstance(part, ast.Assign) and _computes(part.value)
 
 
 def _adds_to_its_own(file: File, part: ast.AugAssign) -> bool:
     """``fisher[name] += p.grad ** 2``: to a tensor that is kept for each parameter."""
-    inside = list(within(part.value))
-    squares = any(
-        isinstance(each, ast.Attribute) and each.attr == "grad" and file.values.kinds(each.value) == {"parameter"} for each in inside
-    )
-    return squares and not any(isinstance(each, ast.Call) and last_name(each.func) not in _ELEMENTWISE for each in inside)
+    called = {last_name(each.func) for each in within(part.value) if isinstance(each, ast.Call)}
+    return _reads_gradient(file, part.value) and called <= _ELEMENTWISE
+
+
+def _sums_up(file: File, part: ast.AugAssign) -> bool:
+    """``total += torch.sum(p.grad ** 2)``: one number of all gradients, on their device."""
+    called = {last_name(each.func) for each in within(part.value) if isinstance(each, ast.Call)}
+    return _reads_gradient(file, part.value) and bool(called & _TO_A_NUMBER) and called <= _ELEMENTWISE | _TO_A_NUMBER
+
+
+def _reads_gradient(file: File, value: ast.expr) -> bool:
+    gradients = (each for each in within(value) if isinstance(each, ast.Attribute) and each.attr == "grad")
+    return any(file.values.kinds(each.value) == {"parameter"} for each in gradients)
 
 
 def _asks_of_class(part: ast.AST, loop: ast.For) -> bool:

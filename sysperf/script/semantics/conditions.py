@@ -14,6 +14,7 @@ _SELDOM = lazy(
     r"(?i)\w*(log|print|debug|anomal|verbose|every|interval|freq|period|display|save|report|track|profil|should|plot|vis)\w*"
     r"|(is_|at_|on_)?(last|first|final|done|dones|end|terminated|truncated|terminal|dry_run|nan|inf|overflow)(_\w+)?"
     r"|(\w+_)?write(_\w+)?|(\w+_)?(free|empty|clear)_(mem(ory)?|cache)|\w*_(due|done|finished|ended)|(is_)?(new_|the_)?best|\w*improved|isnan|isinf|smoke_test|fast_dev_run"
+    r"|_*(when|(is_)?time_to)_\w+"
 )
 _READY = lazy(r"_*(is_|was_|has_been_)?(initi?t?ed|initiali[sz]ed|built|ready|calibrated|setup_done)_*")
 """What is so from the first round on."""
@@ -32,8 +33,8 @@ _MICRO = lazy(
     r"\w*(accum|micro|virtual_batch|update_freq|grad_step|iter_size|iters_to_acc|sub_?div)\w*"
 )
 """Numbers of backward passes for a step; networks that are copied every so often are none."""
-_PROGRESS = lazy(r"(?i)\w*(progress|tqdm|pbar)\w*")
-"""Options for a bar that is shown."""
+_PROGRESS = lazy(r"(?i)\w*(progress|tqdm|pbar)\w*|_*show_\w+")
+"""Options for a bar or a value that is shown."""
 _INFINITE = ("isfinite",)
 """What nearly always holds; so does `self.training` in a step."""
 FEW = 100

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from sysperf.script.nodes import last_name
-from sysperf.script.semantics.kinds import LOSS_METHODS
+from sysperf.script.semantics.kinds import LOSS_METHODS, PASSED_ON
 from sysperf.script.semantics.names import Names
 from sysperf.script.semantics.steps import Steps
 from sysperf.script.semantics.values import Values
@@ -106,11 +106,11 @@ class Evaluations(Steps):
         calls = [part for statement in function.body for part in within(statement) if isinstance(part, ast.Call)]
         helpers = (helper for call in calls for helper in self._names.functions.get(last_name(call.func), ())[:1])
         calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
-        return any(last_name(call.func) == "eval" for call in calls) and (_counts(loop) or self._calls_model(loop))
+        return "eval" in _modes(calls) and (self._counted(loop) is not None or self._calls_model(loop))
 
     def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop goes over parts of data with a model that was put into evaluation: ``for k in range(0, n, batch_size)``."""
-        counted = loop.iter if isinstance(loop.iter, ast.Call) and _counts(loop) else None
+        counted = self._counted(loop)
         if counted is None or not self._calls_model(loop):
             return False
         if len(counted.args) != len(("start", "stop", "step")) and not all(_takes_first(loop, call) for call in self.model_calls(loop)):
@@ -139,7 +139,9 @@ class Evaluations(Steps):
         if not self._is_without_gradients(loop) and not any(isinstance(part, ast.With) for part in within(loop)):
             return False
         calls = self.model_calls(loop) if self._calls_model(loop) else []
-        return bool(calls) and all(self._is_without_gradients(call) and _takes_first(loop, call, counted=_counts(loop)) for call in calls)
+        return bool(calls) and all(
+            self._is_without_gradients(call) and _takes_first(loop, call, counted=self._counted(loop) is not None) for call in calls
+        )
 
     @cached_property
     def _turns_off(self) -> bool:
@@ -156,6 +158,13 @@ class Evaluations(Steps):
             around += [item.context_expr for item in parent.items] if isinstance(parent, ast.With | ast.AsyncWith) else []
             around += parent.decorator_list if isinstance(parent, Function) else []
         return any(_is_no_grad(each) for each in around)
+
+    def _counted(self, loop: ast.For | ast.AsyncFor) -> ast.Call | None:
+        """The `range` whose numbers a loop goes through, also under the name of a bar: ``bar = tqdm(range(n))``."""
+        counted = self._values.shown(loop.iter)
+        while isinstance(counted, ast.Call) and last_name(counted.func) in PASSED_ON and counted.args:
+            counted = counted.args[0]
+        return counted if isinstance(counted, ast.Call) and last_name(counted.func) in ("range", "trange") else None
 
     def _calls_model(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop calls a model, and does not go over several."""
@@ -180,10 +189,6 @@ class Evaluations(Steps):
 
 def _is_no_grad(node: ast.expr) -> bool:
     return last_name(node.func if isinstance(node, ast.Call) else node) in _NO_GRAD
-
-
-def _counts(loop: ast.For | ast.AsyncFor) -> bool:
-    return isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
 
 
 def _takes_first(loop: ast.For | ast.AsyncFor, call: ast.Call, *, counted: bool = True) -> bool:

@@ -106,7 +106,7 @@ OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")
 """Classes of the file around an optimizer, whose `step` may take the loss and make the backward pass, too."""
 HOSTED = lazy(
     r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scales?|scaler|str|names?|type|type_id|item|every|interval|freq"
-    r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|and_\w+)|losses|loss_\w+_epochs?)"
+    r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|denom\w*|divisor|and_\w+)|losses|loss_\w+_epochs?)"
 )
 """Names with `loss` in them that stand for numbers, settings and containers."""
 SETTINGS = lazy(r"(self\.)?(\w+_)?(args|arguments|opts?|options|hparams|flags|FLAGS|cfg|config|conf|params|hps|settings)")

@@ -23,6 +23,9 @@ _MAYBE = lazy(r"_*maybe_\w+|\w+_(maybe|if_(due|needed|ready|necessary|time))")
 _LOOKS = frozenset(("isinstance", "hasattr", "getattr", "len", "callable", "is_available", "is_tensor", "get", "lower"))
 _OPTIONS = lazy(r"\w*(enabled|disabled|training)|_*(has|uses?|can|supports?|allows?|wants?)_\w+")
 """Functions that say what something is, or what is wanted throughout, not whether it is time."""
+_WARNS = ("warn", "warning", "error", "critical")
+_EVALUATES_ONE = lazy(r"_*(val|valid|validation|validate|eval|evaluate|evaluation|test)_(one_|single_)?(step|batch)")
+"""Methods that evaluate a batch, beside one that trains with it."""
 Places = tuple[tuple[Function, int, bool], ...]
 """Parameters of a function, and whether they must be something, or nothing."""
 
@@ -113,7 +116,13 @@ class Loops(Evaluations):
             often = "sample"
         if function.name == "forward" and kind in ("model", "lightning"):
             often = "step" if isinstance(owner, ast.ClassDef) and _CRITERION.fullmatch(owner.name) else "forward"
-        return Where(often) if often else self._of_calls(function, depth, places)
+        where = Where(often) if often else self._of_calls(function, depth, places)
+        return Where("evaluation") if not where.often and self._evaluates_beside_a_step(function, owner) else where
+
+    def _evaluates_beside_a_step(self, function: Function, owner: ast.AST | None) -> bool:
+        """Whether a method has the name of an evaluation of one batch, and another one of its class makes a step of one."""
+        beside = owner.body if isinstance(owner, ast.ClassDef) and _EVALUATES_ONE.fullmatch(function.name) else []
+        return any(part in self.step_functions for part in beside)
 
     def _is_whole_run(self, function: Function) -> bool:
         """Whether a function holds a whole training, or puts models into evaluation: what is named `forward` is none of a step then."""
@@ -274,7 +283,9 @@ def _is_written_tensor(value: ast.expr) -> bool:
 
 
 def _is_alarm(asked: ast.If) -> bool:
-    """``if loss.item() > 1e4: print(…)``: what is only shown where a value is out of its bounds."""
+    """``if norm == 0: log.warning(…)``, ``if loss.item() > 1e4: print(…)``: a warning, or what is only shown beyond some bounds."""
+    if not asked.orelse and all(_calls_one_of(statement, _WARNS) for statement in asked.body):
+        return True
     sides = (asked.test.left, asked.test.comparators[0]) if isinstance(asked.test, ast.Compare) else ()
     reads = any(isinstance(side, ast.Call) and last_name(side.func) in ("item", "float", "min", "max", "norm") for side in sides)
     bounds = [side.operand if isinstance(side, ast.UnaryOp) else side for side in sides]
@@ -285,8 +296,12 @@ def _is_alarm(asked: ast.If) -> bool:
 def _shows(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
         return all(_shows(part) for part in (*statement.body, *statement.orelse))
+    return _calls_one_of(statement, (*_WARNS, "print", "info", "debug", "log"))
+
+
+def _calls_one_of(statement: ast.stmt, names: tuple[str, ...]) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and last_name(call.func) in ("print", "warn", "warning", "error", "critical", "info", "debug", "log")
+    return isinstance(call, ast.Call) and last_name(call.func) in names
 
 
 def _leaves(statement: ast.If) -> bool:

@@ -224,11 +224,8 @@ class Steps:
             return False
         if self._warms_up(loop):
             return True
-        words = dotted(loop.iter) or (last_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else "")
-        last = words.rpartition(".")[2]
-        if last in ("values", "items") and isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute):
-            last = last_name(loop.iter.func.value)
-        return bool(_PARTS.fullmatch(last)) or isinstance(loop.iter, ast.List | ast.Tuple)
+        beside = _gone_through(loop.iter)
+        return not any(self._values.is_a(each, "loader") for each in beside) and any(map(_are_few, beside))
 
     def _warms_up(self, loop: ast.For | ast.AsyncFor) -> bool:
         """A few rounds in no other loop: a warm-up, or a test."""
@@ -279,6 +276,22 @@ class Steps:
             else [part for part in within(loop.test) if isinstance(part, ast.Name)]
         )
         return any(_EPOCH.fullmatch(dotted(counter)) for counter in counters)
+
+
+def _gone_through(iterated: ast.expr) -> list[ast.expr]:
+    """What a loop goes through side by side: of ``enumerate(zip(optimizers, models))`` both."""
+    if not isinstance(iterated, ast.Call) or last_name(iterated.func) not in ("enumerate", "zip"):
+        return [iterated]
+    given = iterated.args[:1] if last_name(iterated.func) == "enumerate" else iterated.args
+    return [part for each in given for part in _gone_through(each)]
+
+
+def _are_few(iterated: ast.expr) -> bool:
+    """Whether something is a list that is written there, or has the name of what a step has several of."""
+    last = last_name(iterated.func if isinstance(iterated, ast.Call) else iterated)
+    if last in ("values", "items") and isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
+        last = last_name(iterated.func.value)
+    return bool(_PARTS.fullmatch(last)) or isinstance(iterated, ast.List | ast.Tuple)
 
 
 def has_one_round(loop: Loop) -> bool:

@@ -184,7 +184,7 @@ class Values(Results):
 
     def _element(self, iterated: ast.expr, path: tuple[int, ...], depth: int) -> list[Value]:
         """What a loop gives: batches of a loader, counted by `enumerate`, beside others by `zip`."""
-        iterated = self._shown(iterated)
+        iterated = self.shown(iterated)
         called = last_name(iterated.func) if isinstance(iterated, ast.Call) else ""
         if depth <= 0 or called in OF_MODELS or item_key(iterated) == "params":
             return [Value("parameter")] if depth > 0 and path == ((1,) if called.startswith("named") else ()) else []
@@ -201,7 +201,7 @@ class Values(Results):
         iterable = ("loader", "loaders", "models", "parameters", "tensor", "batch", "output", "host", "optimizer")
         return [element_of(value) for value in self.of(iterated, depth - 1) if value.kind in iterable]
 
-    def _shown(self, iterated: ast.expr) -> ast.expr:
+    def shown(self, iterated: ast.expr) -> ast.expr:
         """What a bar shows the progress of, or counts, under a name: ``bar = tqdm(zip(a, b))``."""
         bindings = self._names.lookup(iterated, dotted(iterated)) if dotted(iterated) else []
         value = bindings[0].value if len(bindings) == 1 and not bindings[0].path and not bindings[0].element else None

@@ -1,0 +1,124 @@
+"""Parts that a trainer is given: loaders, models and optimizers in lists and under names, and what it does for each batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.script.scripts import hits, judged
+
+TRAINER = """\
+import math
+import torch
+class Trainer:
+    def __init__(self, models, optimizers, loader, device):
+        self.models, self.optimizers, self.loader, self.device = models, optimizers, loader, device
+"""
+STEP = """\
+    def fit(self, show_loss=False):
+        for x, y in self.loader:
+            loss = self.models[0](x.to(self.device), y)
+            loss.backward()
+            self.optimizers[0].step()
+"""
+EVALUATION = """\
+    def evaluate(self, batches):
+        self.model.{mode}
+        bar = tqdm(range(batches))
+        with torch.no_grad():
+            for number in {counted}:
+                self.total += self.criterion(self.model(self.batch(number).cuda()), 0).item()
+"""
+
+
+@pytest.mark.parametrize("together", ["enumerate(zip(self.optimizers, self.models))", "zip(self.models, self.optimizers)"])
+def test_models_that_learn_side_by_side_are_parts_of_one_step(together: str) -> None:
+    """What the step does behind their loop is done in each step, too."""
+    text = f"""{TRAINER}
+    def fit(self):
+        for x, y in self.loader:
+            x, y = x.to(self.device), y.to(self.device)
+            outputs = [model(x) for model in self.models]
+            for number, pair in {together}:
+                optimizer = self.optimizers[number]
+                loss = self.losses(outputs, y)[number]
+                loss.backward()
+                optimizer.step()
+            self.right += outputs[0].eq(y).sum().item()
+"""
+    assert hits(text)["sync.per-step"] == [16]
+
+
+@pytest.mark.parametrize(
+    ("mode", "counted"),
+    [("eval()", "bar"), ("train(False)", "range(batches)"), ("train(mode=False)", "tqdm(range(batches))")],
+)
+def test_an_evaluation_counts_its_batches(mode: str, counted: str) -> None:
+    """Under the name of a bar as well, and whichever way the model was put into evaluation."""
+    text = "import torch\nfrom tqdm import tqdm\nclass Trainer:\n" + EVALUATION.format(mode=mode, counted=counted)
+    assert "sync.per-step" in hits(text)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("val_step", True), ("validate_batch", True), ("test_step", True), ("test_shapes", False)])
+def test_a_method_evaluates_a_batch_beside_one_that_trains_with_it(name: str, shown: bool) -> None:
+    """An engine of another file calls both, once a batch."""
+    step = "x, y = deep_to(batch, device=self.device)\n        loss = self.criterion(self.model(x), y)\n"
+    text = f"""{TRAINER}
+    def train_step(self, batch):
+        {step}        loss.backward()
+        self.optimizer.step()
+    def {name}(self, batch):
+        {step}        return {{"loss": loss.item()}}
+"""
+    assert (hits(text).get("sync.per-step") == [15]) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("self.writer.add_scalar('loss', loss, 1)", True),
+        ("self.writer.add_scalar('rate', self.rate, 1)", False),
+        ("if loss.isnan(): log.warning(f'{loss}')", False),
+        ("if show_loss: print(loss.item())", False),
+        ("if self.when_due(): print(loss.item())", False),
+        ("loss_denominator = self.tail or 2; self.n = int(loss_denominator)", False),
+    ],
+)
+def test_a_value_is_read_in_each_step(line: str, shown: bool) -> None:
+    """By a logger that takes tensors; not by what warns, shows, or asks if it is time."""
+    assert ("sync.per-step" in hits(f"{TRAINER}{STEP}            {line}\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("total += torch.sum(p.grad ** 2)", True),
+        ("total += p.grad.detach().norm() ** 2", True),
+        ("total += p.numel()", False),
+        ("total += torch.sum(p ** 2)", False),
+    ],
+)
+def test_a_norm_of_all_gradients_is_summed_up_one_by_one(line: str, shown: bool) -> None:
+    """A norm of all at once takes a few kernels; a penalty of weights is differentiated."""
+    loop = f"            for p in self.models[0].parameters():\n                {line}\n"
+    assert ("optimizer.own-loop" in hits(f"{TRAINER}{STEP}            total = 0\n{loop}")) == shown
+
+
+def test_what_a_star_brings_may_be_torch() -> None:
+    """A scaler of losses is for GPUs, whoever names the device."""
+    text = f"from .prelude import *\nclass Loop:\n    scaler = GradScaler()\n    def check(self): torch.seed()\n{STEP}            total += self.losses[0].item()\n"
+    assert "sync.per-step" in hits(text)
+
+
+def test_an_object_may_give_itself_to_a_function() -> None:
+    """Its `self` has no place among the arguments of a call."""
+    text = """
+def show(owner):
+    if owner:
+        print(owner.loss.item())
+class Trainer:
+    def advance(self):
+        show(self)
+def main(trainer):
+    trainer.advance()
+"""
+    assert judged(f"import torch\n{text}").unread is None
