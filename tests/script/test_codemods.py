@@ -331,6 +331,8 @@ def test_what_may_hold_tensors_of_a_device_is_not_pinned(dataset: str, pins: boo
         "device = 'mps' if torch.backends.mps.is_available() else 'cuda'",
         "from accelerate import Accelerator; device = 'cuda'",
         "device = args.device",
+        "parser.add_argument('--device', default='cuda'); device = parser.parse_args().device",
+        "def start(device='cuda'): return torch.device(device)",
     ],
 )
 def test_a_sum_stays_where_the_device_may_have_no_doubles(line: str) -> None:

@@ -226,8 +226,22 @@ def _has_doubles(file: File) -> bool:
     foreign = ("mps", "xpu", "torch.accelerator", "torch_xla", "npu", "hpu", "privateuse")
     frameworks = {name.partition(".")[0] for name in file.names.imports.values()}
     return (
-        "cuda" in text and not any(word in text for word in foreign) and not frameworks & {"lightning", "pytorch_lightning", "accelerate"}
+        "cuda" in text
+        and not any(word in text for word in foreign)
+        and not frameworks & {"lightning", "pytorch_lightning", "accelerate"}
+        and not _others_name_the_device(file)
     )
+
+
+def _others_name_the_device(file: File) -> bool:
+    """Whether a device comes by an option, or by a parameter that nobody in the file gives."""
+    parameters = (
+        (function, place)
+        for function in file.tree.functions
+        for place, given in enumerate((*function.args.posonlyargs, *function.args.args))
+        if given.arg in ("device", "dev")
+    )
+    return "device" in file.names.options or not all(map(file.names.arguments, parameters))
 
 
 def _inference(file: File, call: ast.Call) -> Change | None:
