@@ -34,6 +34,10 @@ class Hole(Record, kw_only=True):
     periodic_pct: Annotated[float | None, fact("on a CPU, the part of it that only every so many iterations have; null: as above")] = None
     returns: Annotated[str, fact("on a CPU, how often they come back; empty: nobody knows")] = ""
     longest_ms: float = 0.0
+    unseen_pct: Annotated[
+        float,
+        fact("of a file without a loader, the part that shows nothing: one or two gaps an iteration, or before copies to the device"),
+    ] = 0.0
     cause: Annotated[str, fact("what the launching thread did meanwhile, by the innermost range or function that covers most")] = ""
     feeds_device: Annotated[bool, fact("copies to the device ended most of it, in half of the steps, and its place says data")] = False
 

@@ -14,6 +14,7 @@ import msgspec
 
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
+from sysperf.trace.behind import exposed_more, stays_behind
 from sysperf.trace.device_facts import ExchangeRow
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, length, median, union
@@ -40,6 +41,7 @@ MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
 MIN_EXCESS_PCT = 1.0
 """A kind of time of which a late rank has less than this more is not named as the cause."""
+HOST = "host time"
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
@@ -115,6 +117,9 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     late = [] if once else _late(caused, by_step, len(each)) or _late_by_work(caused, parts) or _late_each_step(by_step, len(each))
     shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
     lost = sum(shares) / len(shares) if shares else None
+    if late and lost and _cause(late, parts) in ("", HOST) and stays_behind(each, matched, late, lost):
+        late, shares = [], [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
+        lost = sum(shares) / len(shares)
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
         is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
         is_spread = is_spread and _far_the_latest(Counter({index: sum(times) for index, times in caused.items()})) is None
@@ -125,7 +130,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
         late=tuple(index if number is None else number for index, number in zip(late, numbers, strict=True)),
         late_share=100 * sum(sum(caused[index]) for index in late) / sum(map(sum, caused.values())),
         lost_pct=lost,
-        gain_pct=100 * _until_next(matched, late) / max(spans) if any(spans) else None,
+        gain_pct=_gain(matched, late, parts, max(spans)) if any(spans) else None,
         rotates=False,
         cause=_cause(late, parts),
     )
@@ -206,6 +211,18 @@ def _exposed(entries: Iterable[tuple[Entry, int]]) -> Intervals:
 def waits(each: list[RankSummary], index: int) -> Intervals:
     """Return when a rank waits in collectives for ranks that come later."""
     return _exposed((entries[index], min(entry.took for entry in entries)) for entries in _matched(each))
+
+
+def _gain(matched: list[list[Entry]], late: Sequence[int], parts: Sequence[Mapping[str, float]], span: float) -> float:
+    """Percent that would be won if the late ranks came no later than the last of the others.
+
+    Of collectives that queue up behind one that waits, what they take themselves is exposed by it, too: as far as the late ranks have
+    more time in something.
+    """
+    more = {name: _usual([parts[index] for index in late], (name,)) for name in parts[late[0]]}
+    others = [each for index, each in enumerate(parts) if index not in late]
+    most = max((ns - _usual(others, (name,)) for name, ns in more.items()), default=0.0)
+    return max(100 * _until_next(matched, late) / span, min(100 * exposed_more(matched, late) / span, most))
 
 
 def _until_next(matched: list[list[Entry]], late: Sequence[int]) -> int:
@@ -291,7 +308,7 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
 
 _OF_DEVICE: dict[str, Callable[[Rank], float]] = {
     "loader time": lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
-    "host time": lambda rank: rank.figures.host_starved_pct or 0.0,
+    HOST: lambda rank: rank.figures.host_starved_pct or 0.0,
     "synchronisation": lambda rank: rank.figures.sync_exposed_pct or 0.0,
     "kernel time": lambda rank: (rank.figures.kernel_busy_pct or 0.0) - (rank.figures.nccl_exposed_pct or 0.0),
     "copying": lambda rank: rank.figures.h2d_exposed_pct or 0.0,

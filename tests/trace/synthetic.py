@@ -35,6 +35,12 @@ class Machine:
         """The host does something that the trace does not show."""
         self.now += us
 
+    def log(self, us: float) -> None:
+        """The host writes a log, in a range of its own."""
+        start = self.now
+        self.think(us)
+        self.range("write_log", start)
+
     def kernel(
         self, us: float, name: str = "ampere_bf16_s16816gemm", *, stream: int = 7, cost: float = 5, latency: float = 5, **args: Any
     ) -> float:

@@ -172,7 +172,7 @@ def test_copies_beside_a_host_that_is_slower_do_not_bound_a_program(tmp_path: Pa
     """They run alone longer than the device waits for the host, which takes longer than the device for all of its work."""
 
     def step(machine: Machine) -> None:
-        machine.load(6 * MS) if loads else machine.think(6 * MS)
+        machine.load(6 * MS) if loads else machine.log(6 * MS)
         machine.copy(2 * MS)
         for _ in range(24):
             machine.kernel(100, cost=10)
@@ -253,7 +253,7 @@ def test_collectives_that_run_alone_bound_a_program_only_beside_a_faster_host(
     """Kernels of 2.4 ms and a collective behind them, on a stream of its own; no step is done before both."""
 
     def step(machine: Machine) -> None:
-        machine.load(host_ms * MS) if loads else machine.think(host_ms * MS)
+        machine.load(host_ms * MS) if loads else machine.log(host_ms * MS)
         for _ in range(24):
             machine.kernel(100, cost=10)
         machine.free[20] = max(machine.free.get(20, 0.0), machine.free[7])
@@ -676,6 +676,40 @@ def test_late_launches_are_found_and_a_graph_is_predicted_to_help(tmp_path: Path
     assert 40 <= low <= 60 <= high + 1
 
 
+@pytest.mark.parametrize(
+    ("pause", "is_seen"),
+    [
+        ("nothing", False),
+        ("a copy behind it", False),
+        ("the range of the step", False),
+        ("a range", True),
+        ("a loader", True),
+        ("layers", True),
+    ],
+)
+def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(tmp_path: Path, pause: str, is_seen: bool) -> None:
+    """The host does something for 8 ms a step, between steps or by 2 ms between layers; there is a DataLoader, and it is quick, or none."""
+
+    def step(machine: Machine) -> None:
+        start = machine.now
+        if pause == "a loader":
+            machine.load(20)
+        for _ in range(4):
+            machine.think(2 * MS)
+            if pause == "layers":
+                machine.work(10)
+        machine.range("make_targets", start) if pause == "a range" else None
+        machine.copy(20) if pause == "a copy behind it" else None
+        machine.work(40)
+        machine.range("train_step", start) if pause == "the range of the step" else None
+
+    result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
+
+    assert result.trace.verdict == ("host-bound" if is_seen else "cannot-tell")
+    assert ("a loader that leaves no ranges" in result.trace.why) == (not is_seen)
+    assert "program.hole" in {finding.rule for finding in result.findings}
+
+
 def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
     """N1, N2: 5 ms of the program's own, with the function that it was in."""
 
@@ -736,7 +770,7 @@ def test_not_all_that_precedes_a_copy_prepares_its_data(tmp_path: Path, which: s
             machine.think(5 * MS)
             machine.range("<built-in function collect>", start, "python_function")
         elif len(machine.free) and machine.events[-1]["name"] == "ProfilerStep#4":
-            machine.think(25 * MS)
+            machine.log(25 * MS)
         machine.copy(20)
         busy_step(machine)
         machine.synchronize()
@@ -1030,6 +1064,38 @@ def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
     assert skew.lost_pct == pytest.approx(0, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("first_us", "each_us", "waits", "late"), [(600, 0, False, ()), (0, 150, False, (1,)), (0, 600, True, (1,)), (600, 150, False, (1,))]
+)
+def test_a_rank_is_late_by_what_it_does_anew(tmp_path: Path, first_us: float, each_us: float, waits: bool, late: tuple[int, ...]) -> None:
+    """Hosts of three ranks are slower than their devices. Where none waits, what delayed one at first delays it in all steps, and costs nothing."""
+    machines = [Machine(device=number, start=1e9 + number * 1e5) for number in range(3)]
+    for step in range(10):
+        for number, machine in enumerate(machines):
+            start = machine.now
+            is_late = number == 1
+            machine.log((first_us if is_late and step == 0 else 0) + (each_us if is_late else 0) + 10)
+            for _ in range(40):
+                machine.kernel(20, cost=50)
+            machine.kernel(1, ALL_REDUCE)
+            machine.range(f"ProfilerStep#{step}", start)
+        collectives = [machine.events[-2] for machine in machines]
+        end = max(event["ts"] - number * 1e5 for number, event in enumerate(collectives)) + 100
+        for number, machine in enumerate(machines):
+            collectives[number]["dur"] = round(end + number * 1e5 - collectives[number]["ts"], 3)
+            machine.free[7] = end + number * 1e5
+            if waits:
+                machine.synchronize()
+    files = [
+        written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 3}), f"rank{number}.json")
+        for number, machine in enumerate(machines)
+    ]
+    skew = analyze(files, rules()).analysis.trace.skew
+
+    assert skew.late == late
+    assert (skew.lost_pct or 0.0) > 5
+
+
 def test_a_rank_that_does_something_once_is_not_the_late_one(tmp_path: Path) -> None:
     """Of two ranks one writes a file in one of eight steps: four collectives of that step come late, and none of another one."""
     late = two_ranks_by_buckets(tmp_path, lambda rank, step: 20 * MS if (rank, step) == (1, 4) else 0.0)
@@ -1047,7 +1113,7 @@ def two_ranks_by_buckets(folder: Path, more: Callable[[int, int], float]) -> Tra
     for step in range(8):
         began = [machine.now for machine in machines]
         for number, machine in enumerate(machines):
-            machine.think(more(number, step))
+            machine.log(more(number, step))
             for _ in range(40):
                 machine.kernel(200)
         for _ in range(4):
@@ -1365,7 +1431,7 @@ def ranks_of_a_job(folder: Path, late_us: float) -> list[str]:
     for step in range(8):
         began = [machine.now for machine in ranks]
         for number, machine in enumerate(ranks):
-            machine.think(late_us if number == 1 else 0)
+            machine.log(late_us if number == 1 else 0)
             for _ in range(40):
                 machine.kernel(100)
             machine.kernel(1, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")

@@ -557,7 +557,7 @@ def test_steps_whose_kernels_a_cut_file_lost_are_not_idle(tmp_path: Path, host_m
         for _ in range(100):
             machine.kernel(100)
         machine.synchronize("cudaStreamSynchronize")
-        machine.think(host_ms * 1_000)
+        machine.log(host_ms * 1_000)
 
     events = steps(Machine(), 8, step).trace()["traceEvents"]
     kernels = [event for event in events if event["cat"] == "kernel"]

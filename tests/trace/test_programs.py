@@ -676,7 +676,7 @@ def test_four_ranges_that_say_that_they_are_steps_are_enough(tmp_path: Path) -> 
         for number in range(4):
             start = machine.now
             machine.work(40)
-            machine.think(6 * MS)
+            machine.log(6 * MS)
             machine.range(name.format(number), start)
         return rank(analyzed(tmp_path, machine.trace()))
 
@@ -1242,7 +1242,7 @@ def test_a_server_on_a_device_whose_kernels_all_repeat_has_iterations(tmp_path: 
     result = analyzed(tmp_path, machine.trace())
 
     assert rank(result).steps.by == ("operations" if requests[0] == requests[1] else "pauses")
-    assert rank(result).verdict == "host-bound"
+    assert rank(result).verdict == "cannot-tell"  # it may wait for requests, too
     assert "program.hole" in found(result)
 
 

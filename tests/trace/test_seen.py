@@ -73,7 +73,7 @@ def test_work_of_the_host_at_the_end_of_a_step_stays_in_it(tmp_path: Path) -> No
 
 def test_what_each_step_ends_with_stays_in_the_last_one(tmp_path: Path) -> None:
     """A program that pauses after its last kernel of each step is slow there, too."""
-    machine = steps(Machine(), 6, lambda machine: (busy(machine), machine.synchronize(), machine.think(8_000)))
+    machine = steps(Machine(), 6, lambda machine: (busy(machine), machine.synchronize(), machine.log(8_000)))
     rank = analyzed(tmp_path, machine).analysis.trace.ranks[0]
 
     assert rank.steps.longest_ms == pytest.approx(12, abs=1)
@@ -855,7 +855,7 @@ def test_steps_that_rounded_times_make_overlap_are_steps(tmp_path: Path, early_u
         for _ in range(3 if number % 3 == 2 else 1):
             busy(machine, 10, f"gemm_{number % 3}")
         machine.synchronize()
-        machine.think(3_000)
+        machine.log(3_000)
         machine.range(f"step {number}", start - early_us)
     rank = analyze([exported(tmp_path, machine)], rules()).analysis.trace.ranks[0]
 

@@ -103,7 +103,7 @@ class Accounting:
         timeline, window, times = self.timeline, host.window, self.times
         on_cpu = None
         if times or timeline.accelerator or rank.trust.device_missing:
-            hole, hole_sites = sites.holes(timeline, times, self.threads)
+            hole, hole_sites = sites.holes(timeline, times, self.threads, len(self.iterations(host)[1]))
         else:
             on_cpu, hole, hole_sites = cpu.describe(host, self.threads)
         figured = self.figures()

@@ -6,12 +6,14 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Container
+from typing import NamedTuple
 
 from sysperf.model.finding import Place
 from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime
 from sysperf.trace.accounting.nesting import Around, Threads
+from sysperf.trace.accounting.passes import is_step
 from sysperf.trace.accounting.window import LONG_GAP_NS, is_loader
 from sysperf.trace.host_facts import Hole, Site
 from sysperf.trace.intervals import Interval, Intervals, intersect, length, overlap, subtract, union
@@ -19,6 +21,8 @@ from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, Calls, Timeline
 
 MAX_SITES = 8
+MAX_BATCHES = 2
+"""Batches of one iteration: a program may have two loaders."""
 _OWN_WORK = lazy(r"Optimizer\.|<built-in function collect>|(?i:gc(?![a-z0-9])|garbage|checkpoint|.*\bsave\b)")
 """Ranges that say what the host did, and that it was no preparing of data, although a copy to the device came next."""
 _OF_DATA = lazy(
@@ -34,12 +38,13 @@ _OF_RESULTS = lazy(
 _ADDRESS = lazy(r" object at 0x[0-9a-f]+(?=>$)")
 
 
-def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tuple[Hole, tuple[Site, ...]]:
+def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads, iterations: int) -> tuple[Hole, tuple[Site, ...]]:
     """Long gaps that the host is to blame for, and where its launching thread was meanwhile.
 
     Allocation and the loading of device code are causes of their own, and no part of it.
     """
     total, longest, feeding, fed = 0, 0, 0, 0
+    pauses = list[_Pause]()
     places: dict[int, list[Interval]] = {}
     rows, to_device = timeline.operations, ByName(timeline.names, by_name.is_h2d)
     loaded = sorted(timeline.ranges.end[index] for index in timeline.marks(is_loader))
@@ -51,7 +56,8 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             parts = intersect(unnamed, [(gap.start, gap.end)])
             ours = length(parts)
             total, longest = total + ours, max(longest, ours)
-            if rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by]):
+            is_before_copy = rows.kind[gap.ended_by] == COPY and to_device(rows.name[gap.ended_by])
+            if is_before_copy:
                 latest = loaded[place - 1] if (place := bisect_left(loaded, gap.end)) else gap.start
                 preparing = overlap(parts, (max(gap.start, latest), gap.end))  # what precedes a loader's batch did not make it
                 feeding += preparing
@@ -59,18 +65,48 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads) -> tupl
             call = time.launches.call(gap.ended_by)
             if call is not None and ours:
                 places.setdefault(timeline.calls.thread[call], []).extend(parts)
+                pauses.append(_Pause(timeline.calls.thread[call], parts, is_before_copy))
     whole = sum(time.window.duration for time in times)
     is_fed = feeding > total / 2 and 2 * fed >= sum(len(time.window.steps) for time in times)
-    sites_of_gaps = of_threads(places, threads, whole, _Calls(timeline, places))
+    calls = _Calls(timeline, places)
+    sites_of_gaps = of_threads(places, threads, whole, calls)
+    unseen = 0 if loaded else _unseen(pauses, threads, calls, iterations)
     return (
         Hole(
             pct=100 * total / whole if whole else 0.0,
             longest_ms=longest / 1e6,
+            unseen_pct=100 * unseen / whole if whole else 0.0,
             cause=sites_of_gaps[0].what if sites_of_gaps else "",
             feeds_device=is_fed and bool(sites_of_gaps) and _is_of_data(sites_of_gaps[0]),
         ),
         sites_of_gaps,
     )
+
+
+class _Pause(NamedTuple):
+    """The part of one long gap that the host is to blame for."""
+
+    thread: int
+    parts: Intervals
+    is_before_copy: bool
+
+
+def _unseen(pauses: list[_Pause], threads: Threads, calls: _Calls, iterations: int) -> int:
+    """ns of pauses in which the file shows nothing that the thread does: it may make or await a batch, once or twice an iteration.
+
+    What comes more often within an iteration is no loader, unless a copy to the device follows.
+    """
+    blank = [pause for pause in pauses if _is_blank(pause, threads, calls)]
+    are_few = sum(not pause.is_before_copy for pause in blank) <= MAX_BATCHES * iterations
+    return sum(length(pause.parts) for pause in blank if pause.is_before_copy or are_few)
+
+
+def _is_blank(pause: _Pause, threads: Threads, calls: _Calls) -> bool:
+    """Whether the thread is in no range or call for most of a pause. The range of a whole step says nothing."""
+    moments = [start + (end - start) * part // 16 for start, end in pause.parts for part in range(1, 16, 2)]
+    around = zip(moments, threads.around(pause.thread, moments), strict=True)
+    seen = ((any(one[:4]) and not is_step(one.annotation)) or calls.at(pause.thread, at) for at, one in around)
+    return 2 * sum(map(bool, seen)) < len(moments)
 
 
 def _is_of_data(site: Site) -> bool:

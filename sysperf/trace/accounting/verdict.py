@@ -179,7 +179,7 @@ def _not_there(rank: Rank) -> str:
 
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
-    if verdict in _OF_HOST and (doubt := _doubt(rank, verdict, share)):
+    if doubt := _doubt(rank, verdict, share) if verdict in _OF_HOST else _between_two(rank, verdict, share):
         return _cannot(doubt)
     if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
         return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
@@ -200,6 +200,14 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
     return verdict, f"{words[verdict]} {share:.0f} % of the time"
 
 
+def _between_two(rank: Rank, verdict: str, share: float) -> str:
+    """Why collectives that run alone may be waiting for another stage of a pipeline; empty where most of them are of all ranks."""
+    sent = sum(kind.share_pct for kind in rank.collectives.kinds if kind.name in ("send", "recv"))
+    if verdict != "comm-bound" or 2 * sent <= share:
+        return ""
+    return f"what two ranks send each other runs without computation {share:.0f} % of the time, or waits for another stage"
+
+
 def _doubt(rank: Rank, verdict: str, share: float) -> str:
     """Why the host need not be what the device waits for in general; empty where it is."""
     figures, queued = rank.figures, (rank.figures.idle_queued_pct or 0.0) - (rank.figures.host_late_pct or 0.0)
@@ -207,6 +215,11 @@ def _doubt(rank: Rank, verdict: str, share: float) -> str:
         return f"the device is idle {queued:.0f} % of the time although work is queued: what holds it back is not in the file"
     if short := _start_up(rank, share):
         return short
+    if verdict == "host-bound" and 2 * rank.hole.unseen_pct > share:
+        return (
+            f"the device waits {rank.hole.unseen_pct:.0f} % of the time while the file shows nothing that the host does: "
+            "a loader that leaves no ranges, or the program's own Python"
+        )
     return f"{_kernels(figures.kernels)} in the window: too little to conclude from" if _has_few_kernels(rank) else ""
 
 

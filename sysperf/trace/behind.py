@@ -1,0 +1,49 @@
+"""How late ranks hold the others up, beside the waiting itself.
+
+Where no host waits for its device, what made a rank late once makes it late in all that follows, and costs nothing anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from sysperf.trace.intervals import length, median, union
+from sysperf.trace.rank_summary import Entry, RankSummary
+
+MIN_STEPS = 4
+CARRIED = 0.5
+"""The part of what others wait in a step by which the host of a late rank begins its steps later, at least: so much is not made up for."""
+MIN_FALLING = 2.0
+"""Times its own spread, the time by which a rank falls behind from step to step, from which it is slower, and no chance."""
+MIN_FALLING_PCT = 1.0
+"""Of a step."""
+
+
+def stays_behind(each: Sequence[RankSummary], matched: Sequence[Sequence[Entry]], late: Sequence[int], lost_pct: float) -> bool:
+    """Whether late ranks begin their steps as late as they come to collectives, and fall behind no further from step to step.
+
+    Where hosts wait, all begin a step together, and a rank is late by what it does anew.
+    """
+    others = [index for index in range(len(each)) if index not in late]
+    count = min(len(summary.steps) for summary in each)
+    if count < MIN_STEPS or len({len(summary.steps) for summary in each}) > 1 or not others:
+        return False
+    return all(_only_stays(each, matched, index, others, lost_pct) for index in late)
+
+
+def _only_stays(each: Sequence[RankSummary], matched: Sequence[Sequence[Entry]], late: int, others: Sequence[int], lost_pct: float) -> bool:
+    began = [start for start, _ in each[late].steps]
+    step = (began[-1] - began[0]) / (len(began) - 1)
+    clocks = {index: median([entries[index].end - entries[late].end for entries in matched]) for index in others}
+    behind = [median([start - (each[index].steps[number][0] - clocks[index]) for index in others]) for number, start in enumerate(began)]
+    falls = [after - before for before, after in itertools.pairwise(behind)]
+    spread = sum(ns * ns for ns in falls) ** 0.5
+    is_slower = sum(falls) >= max(MIN_FALLING * spread, MIN_FALLING_PCT / 100 * step * len(falls))
+    return not is_slower and median(behind) >= CARRIED * lost_pct / 100 * step
+
+
+def exposed_more(matched: Sequence[Sequence[Entry]], late: Sequence[int]) -> int:
+    """ns by which collectives run alone longer on each other rank than on the late ones, who never wait in them."""
+    exposed = [length(union(span for entries in matched for span in entries[index].alone)) for index in range(len(matched[0]))]
+    return max(0, min(ns for index, ns in enumerate(exposed) if index not in late) - max(exposed[index] for index in late))
