@@ -218,9 +218,8 @@ def batches_accumulated() -> None:
 
 
 def progress_bar() -> None:
-    """Its loop goes over a progress bar, which is on the stack while it waits a little for its worker."""
-    torch.set_num_threads(1)
-    for x in tqdm(DataLoader(Samples(0.0004), batch_size=64, num_workers=1, persistent_workers=True), file=open(os.devnull, "w")):  # noqa: SIM115
+    """Its loop goes over a progress bar, which is on the stack while it takes a batch over from its worker."""
+    for x in tqdm(DataLoader(Samples(0.0001), batch_size=64, num_workers=1, persistent_workers=True), file=open(os.devnull, "w")):  # noqa: SIM115
         step(x.repeat(4, 1))
 
 
