@@ -58,7 +58,11 @@ KINDS = (STACKS, TRACES, TRACE_READERS, TRAINERS, ENGINES, MARKERS)
 
 
 class StackTaker(Protocol):
-    """A plugin of kind `stacks`. Both functions raise SysperfError."""
+    """A plugin of kind `stacks`. Both functions raise SysperfError.
+
+    It may have a third one, ``sequence(host, pid, rate_hz)``: the stacks of the main thread within one second, in the order of time,
+    each with its innermost call first.
+    """
 
     def dump(self, host: Host, pid: int) -> Stacks:
         """Return where all threads of a process are now."""

@@ -16,7 +16,7 @@ import time
 from sysperf.host import Host
 from sysperf.host.commands import Failed, output
 from sysperf.model.errors import SysperfError, UsageError
-from sysperf.model.profile import Samples, Stacks
+from sysperf.model.profile import Frame, Samples, Stacks
 from sysperf_pyspy import reading
 from sysperf_pyspy.refusal import explained
 
@@ -55,6 +55,21 @@ def sample(host: Host, pid: int, seconds: int) -> Samples:
     if not stacks:
         raise SysperfError(f"py-spy saw no Python stack of process {pid} in {seconds} s", f"sysperf stacks {pid} looks once")
     return Samples(pid, seconds, RATE_HZ, stacks)
+
+
+def sequence(host: Host, pid: int, rate_hz: int) -> tuple[tuple[Frame, ...], ...]:
+    """Return where the main thread was within one second, in the order of time, the innermost call first. Raises SysperfError."""
+    program = _program(host, pid)
+    how = ("--format", "speedscope", "--output", "/dev/stdout", "--nonblocking", "--idle", "--threads", "--full-filenames")
+    try:
+        stacks = reading.sequence(
+            _run(host, pid, 1 + SPARE_S, program, "record", *how, "--rate", str(rate_hz), "--duration", "1", "--pid", str(pid))
+        )
+    except (reading.Torn, ValueError):
+        stacks = ()
+    if not stacks:
+        raise SysperfError(f"py-spy saw no Python stack of process {pid} in a second", f"sysperf stacks {pid} looks once")
+    return stacks
 
 
 def _program(host: Host, pid: int) -> str:

@@ -31,11 +31,31 @@ class _Frame(msgspec.Struct):
     line: int = 0
 
 
+class _SharedFrame(msgspec.Struct):
+    name: str
+    file: str | None = None
+    line: int | None = None
+
+
 class _Thread(msgspec.Struct):
     frames: list[_Frame]
     os_thread_id: int | None = None
     thread_name: str | None = None
     active: bool | None = None
+
+
+class _Shared(msgspec.Struct):
+    frames: list[_SharedFrame]
+
+
+class _Profile(msgspec.Struct):
+    name: str
+    samples: list[list[int]]
+
+
+class _Speedscope(msgspec.Struct):
+    shared: _Shared
+    profiles: list[_Profile]
 
 
 def stacks(printed: bytes, pid: int) -> Stacks:
@@ -53,6 +73,19 @@ def stacks(printed: bytes, pid: int) -> Stacks:
 def _thread(thread: _Thread) -> Thread:
     frames = tuple(Frame(frame.name[:MAX_TEXT], frame.filename[:MAX_TEXT], frame.line or None) for frame in thread.frames[:MAX_FRAMES])
     return Thread(thread.os_thread_id, (thread.thread_name or "")[:MAX_TEXT], thread.active, frames)
+
+
+def sequence(printed: bytes) -> tuple[tuple[Frame, ...], ...]:
+    """The stacks of the main thread by `py-spy record --format speedscope --threads`. Raises ValueError when it is something else."""
+    document = next((line for line in printed.split(b"\n") if line.startswith(b"{")), b"")
+    try:
+        recorded = from_json(document, _Speedscope)
+    except ValueError:
+        raise ValueError("py-spy printed no profile of its own") from None
+    frames = [Frame(frame.name[:MAX_TEXT], (frame.file or "")[:MAX_TEXT], frame.line or None) for frame in recorded.shared.frames]
+    main = next((profile for profile in recorded.profiles if profile.name.endswith('"MainThread"')), None)
+    taken = main.samples[:MAX_SAMPLES] if main is not None else []
+    return tuple(tuple(frames[place] for place in reversed(stack[-MAX_FRAMES:]) if 0 <= place < len(frames)) for stack in taken)
 
 
 def samples(printed: bytes) -> tuple[Sample, ...]:

@@ -232,6 +232,7 @@ class Program(Record, kw_only=True):
     judged: Annotated[tuple[str, ...], fact("rules of the audit that found something in it, its GPUs or its machine")] = ()
     stacks: Annotated[Stacks | None, fact("samples of its main thread's stack")] = None
     loader: Annotated[LoaderPlan | None, fact("workers and threads by which it would gain most")] = None
+    batch_s: Annotated[float | None, fact("seconds in which its main thread makes a batch, at most")] = None
     worker_stacks: Annotated[Stacks | None, fact("samples of one of its workers")] = None
     native: Annotated[Native | None, fact("samples of its main thread's machine code")] = None
     traced: Annotated[Traced | None, fact("a trace of some of its steps")] = None

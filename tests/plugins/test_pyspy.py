@@ -89,6 +89,35 @@ def test_any_raw_text_is_samples(printed: bytes) -> None:
         phases.phase(sample.frames)
 
 
+def test_a_sequence_is_the_main_threads_in_the_order_of_time() -> None:
+    """The innermost call first; places of frames that are not there are left out."""
+    frames = [{"name": "<module>", "file": "/t.py", "line": 9}, {"name": "native", "file": None, "line": 0}]
+    profiles = [
+        {"name": 'Thread 8 "other"', "samples": [[0]]},
+        {"name": 'Thread 7 "MainThread"', "samples": [[0, 1], [0], [], [0, 7, -1]]},
+    ]
+    printed = json.dumps({"profiles": profiles, "shared": {"frames": frames}}).encode()
+
+    outer = Frame("<module>", "/t.py", 9)
+    assert reading.sequence(b"py-spy> Sampling\n" + printed + b"\npy-spy> Wrote") == (
+        (Frame("native", "", None), outer),
+        (outer,),
+        (),
+        (outer,),
+    )
+
+
+@given(st.one_of(st.binary(max_size=200), st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(
+    st.sampled_from(["profiles", "shared", "frames", "name", "samples", "file", "line"]), inner), max_leaves=20).map(msgspec.json.encode)))  # fmt: skip
+@settings(max_examples=50)
+def test_any_sequence_is_stacks_or_a_plain_error(printed: bytes) -> None:
+    try:
+        stacks = reading.sequence(printed)
+    except ValueError:
+        return
+    assert all(isinstance(frame, Frame) for stack in stacks for frame in stack)
+
+
 # ---------------------------------------------------------------------- why not
 
 

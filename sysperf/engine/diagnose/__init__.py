@@ -41,6 +41,8 @@ MIN_TRACE_S = 7.0
 """A program asks every 5 s: in less time there is no trace that could be read, too."""
 LINT_S = 3.0
 """For the sources of all programs: their author is the program's, who may have made one that takes a minute."""
+MIN_FETCH = 0.1
+"""Share of the main thread's time that it makes batches, from which it is asked how long one takes."""
 MAX_SAMPLED = 3
 MIN_OPEN_GAIN = 10.0
 
@@ -217,11 +219,18 @@ class _Diagnoser:
             later = measured.growth_later(self._window, program.pid)
             memory = msgspec.structs.replace(program.memory, growth_later_bytes_per_s=later)
             alternates = self._alternates.get(program.pid)
-            looked_into = msgspec.structs.replace(program, hits=hits, places=places, memory=memory, alternates=alternates, **looked)
+            batch_s = look.batch_s(program.pid) if self._asks_for_batches(program, looked.get("stacks")) else None
+            looked_into = msgspec.structs.replace(
+                program, hits=hits, places=places, memory=memory, alternates=alternates, batch_s=batch_s, **looked
+            )
             seen.append(programs.with_role_by_stacks(looked_into))
         sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
+
+    def _asks_for_batches(self, program: Program, taken: object) -> bool:
+        """Whether it makes so much of its batches itself that workers may be advised, and there is time to see how long one takes."""
+        return isinstance(taken, Stacks) and not program.workers.count and taken.inline_fetch >= MIN_FETCH and self._left_s() > LINT_S
 
     def _stacks(self, look: inside.Inside, pid: int, *, is_rank: bool) -> Stacks | None:
         """Look once more at a program that evaluates and trains: it does both by turns, or was met at the end of an epoch."""

@@ -6,6 +6,7 @@ What cannot be looked at is noted, and the diagnosis goes on without it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
@@ -50,6 +51,8 @@ LARGE_KERNELS = 0.3
 """Share of its CPU time in kernels, below which operators are many."""
 MAX_WRITING_S = 13.0
 """Until the program has written a trace, the wait until it asks for work included."""
+SEQUENCE_HZ = 500
+"""For one second: what is made within some milliseconds is told from what takes longer."""
 ANALYSIS_S = 2.0
 """What is left for reading a trace."""
 RULES = Rules(phases.phase, phases.user_frame)
@@ -106,6 +109,20 @@ class Inside:
             self._note(f"machine code of process {pid}", error)
             return None
         return native.describe(samples, pid)
+
+    def batch_s(self, pid: int) -> float | None:
+        """Return the seconds in which the main thread makes a batch, at most: of some it is not seen where they begin."""
+        sequence = getattr(plugin.stack_taker(self._stacks_with), "sequence", None)
+        if sequence is None:
+            return None
+        try:
+            stacks = sequence(self._host, pid, SEQUENCE_HZ)
+        except SysperfError as error:
+            self._note(f"the batches of process {pid}", error)
+            return None
+        fetches = [phases.phase(stack) == phases.FETCH for stack in stacks]
+        begun = sum(now and not before for before, now in itertools.pairwise(fetches))
+        return sum(fetches) / SEQUENCE_HZ / begun if begun else None
 
     def _note(self, what: str, error: SysperfError) -> None:
         self._notes.append(f"{what}: {error}{f' ({error.hint})' if error.hint else ''}")

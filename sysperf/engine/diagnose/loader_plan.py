@@ -21,6 +21,8 @@ MAX_WORKERS = 64
 MIN_CPUS = 0.01
 HANDOVER = 0.02
 """Share of a step that taking a batch over from a worker costs, some milliseconds."""
+SMALL_S = 0.015
+"""Seconds in which a batch is made, below which a worker may take as long to hand it over: each tensor costs some calls on both sides."""
 MIN_SAVED = 0.05
 """Of less, more workers or fewer threads are not worth a change."""
 LOCKED = 0.3
@@ -31,6 +33,10 @@ WAITS = 0.5
 """Of a batch's time, how much a worker waits, from which it wants an answer more than a CPU."""
 NOBODY = 0.1
 """CPUs that others use, of which nothing grows with the job's pace."""
+LARGER = (
+    "larger batches (batch_size), or a whole batch by one index in the place of samples (batch_size=None with a BatchSampler): each is "
+    "made within some milliseconds, and to hand one over costs a worker some; workers after that, tried with `sysperf verify`"
+)
 UNLOCK = (
     "let workers read beside each other: a file, a handle or a connection for each of them, opened in its own process, in the place of one "
     "lock for all; more workers wait for the same lock"
@@ -74,6 +80,8 @@ def plan(program: Program, facts: Diagnosis) -> LoaderPlan | None:
     used = sum((one.threads.used_cpus or 0.0) + one.workers.count * (one.workers.ran or 0.0) for one in computing)
     limit = min(cpus, program.quota or cpus)
     available = max(MIN_CPUS, min(idle + used, limit) / len(computing))
+    if program.batch_s is not None and program.batch_s < SMALL_S and not work.waits:
+        return LoaderPlan(workers=0, threads=work.team, saves=None, advice=LARGER)
     if (locked := _locked(program)) >= LOCKED:
         return _without_lock(program, work, available, locked)
     best = step, workers, threads = _best(work, max(available, _turn(facts, limit / len(computing))) if work.waits else available)
