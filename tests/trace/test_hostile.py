@@ -570,6 +570,15 @@ def test_steps_whose_kernels_a_cut_file_lost_are_not_idle(tmp_path: Path, host_m
     assert "breaks off" in facts.trust.truncated
 
 
+def test_calls_that_end_before_they_begin_are_replayed(tmp_path: Path) -> None:
+    """One launch of ten has a negative length; the program has no loader to which such a one could belong."""
+    trace = steps(Machine(), 6, lambda machine: machine.work(40)).trace()
+    for event in [event for event in trace["traceEvents"] if event["cat"] == "cuda_runtime"][::10]:
+        event["dur"] = -50.0
+
+    assert account(read(written(tmp_path, json.dumps(trace)))).verdict in ("compute-bound", "healthy")
+
+
 def marked(mark: str) -> list[dict[str, Any]]:
     """The events of eight iterations of 100 kernels each, whose ranges have such names."""
     machine = Machine()

@@ -227,8 +227,8 @@ def _first_batch(graph: Graph) -> int:
 
 
 def _took(item: nodes.Item) -> int:
-    """What an item takes of the host; a request to the loader is negative."""
-    took = item.end - item.start
+    """What an item takes of the host, nothing where it ends before it begins; a request to the loader is negative."""
+    took = max(0, item.end - item.start)
     if item.kind == nodes.LOADER:
         return -max(1, took)
     return min(took, nodes.OWN_NS) if item.waits_for >= 0 else took
