@@ -158,6 +158,7 @@ class Driver(Record):
     mps: Annotated[bool | None, fact("whether the multi-process service runs", MPS)] = None
     peermem: Annotated[bool | None, fact("whether a module lets network adapters reach GPU memory", *PEERMEM)] = None
     profiling_admin_only: Annotated[bool | None, fact("whether GPU performance counters are for administrators only", PARAMS)] = None
+    nvlink_disabled: Annotated[bool | None, fact("whether a parameter of NVIDIA's module switches NVLink off", PARAMS)] = None
     container_toolkit: Annotated[bool | None, fact("whether NVIDIA's toolkit for containers is installed", *CONTAINER_TOOLKIT)] = None
     l4t: Annotated[str | None, fact("release of Jetson Linux, as 36.4.7; '' where there is none", jetson.RELEASE)] = None
     tegra: Annotated[bool | None, fact("whether it is a Jetson, whose driver has versions of its own", *jetson.TEGRA)] = None
@@ -209,7 +210,8 @@ def collect(host: Host) -> Driver:
         rocr4wsl=rocr4wsl(host) if wsl else None,
         mps=host.exists(MPS),
         peermem=_any_exists(host, PEERMEM),
-        profiling_admin_only=_profiling(host),
+        profiling_admin_only=_profiling(parameters := _parameters(host)),
+        nvlink_disabled=None if parameters is None else parameters.get("NvLinkDisable", "0") != "0",
         container_toolkit=_any_exists(host, CONTAINER_TOOLKIT),
         l4t=jetson.l4t(host),
         tegra=jetson.is_jetson(host),
@@ -333,8 +335,11 @@ def _any_exists(host: Host, paths: tuple[str, ...]) -> bool | None:
     return True if any(answers) else None if None in answers else False
 
 
-def _profiling(host: Host) -> bool | None:
-    if not host.exists(PARAMS):
-        return None
-    value = (host.pairs(PARAMS) or {}).get("RmProfilingAdminOnly")
+def _parameters(host: Host) -> dict[str, str] | None:
+    """What the loaded module was told. One that an older driver does not list, nobody can have set."""
+    return host.pairs(PARAMS) if host.exists(PARAMS) else None
+
+
+def _profiling(parameters: dict[str, str] | None) -> bool | None:
+    value = (parameters or {}).get("RmProfilingAdminOnly")
     return value == "1" if value in ("0", "1") else None

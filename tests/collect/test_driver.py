@@ -39,6 +39,14 @@ def test_a_loaded_driver_is_read_whole(machine: MakeMachine) -> None:
     assert (facts.uvm, facts.persistence_daemon, facts.fabric_manager, facts.profiling_admin_only) == (True, True, False, True)
 
 
+@pytest.mark.parametrize(("line", "disabled"), [("NvLinkDisable: 1\n", True), ("NvLinkDisable: 0\n", False), ("", False)])
+def test_a_parameter_that_switches_nvlink_off_is_read(machine: MakeMachine, line: str, disabled: bool) -> None:
+    """Drivers that list none have none."""
+    files = {**NOTHING, **driver_files(), driver.PARAMS: f"RmProfilingAdminOnly: 1\n{line}"}
+
+    assert collect(machine(files, {}, calls(H100))).nvlink_disabled is disabled
+
+
 def test_no_driver_is_known(machine: MakeMachine) -> None:
     """A complete machine without any sign of a driver has none: empty text, not unknown."""
     facts = collect(machine(NOTHING))

@@ -79,6 +79,20 @@ def test_a_missing_xgmi_link_is_counted() -> None:
     assert [card.xgmi.over_pcie for card in found] == [1, 0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("listed", "readable"),
+    [({}, None), ({"0": "type 2\nnode_from 1\nnode_to 0\n"}, 0), ({"0": "type 2\nnode_to 0\n", "1": "type 2\nnode_to 2\n"}, 1)],
+)
+def test_a_gpu_whose_memory_another_one_may_read_is_counted_and_a_processors_is_not(listed: Files, readable: int | None) -> None:
+    """A kernel without the list says nothing."""
+    files, links = amd(RX7900, RX7900)
+    peers = {f"{NODES}/1/p2p_links/{place}/properties": text for place, text in listed.items()}
+
+    first, _ = devices({**files, **peers}, links)
+
+    assert (first.xgmi.peers, first.xgmi.readable) == (0, readable)
+
+
 def test_a_hive_with_a_name_of_twenty_digits_is_one() -> None:
     """As MI210 has it: more than 63 bits hold."""
     files, links = amd(*[MI300X] * 4, hive=18091350218769748594)
@@ -204,6 +218,13 @@ def test_an_arc_card_is_read_beside_the_processors_graphics() -> None:
     assert (card.clocks.sm_max_mhz, card.clocks.allowed_max_mhz, card.clocks.events) == (2850, 2850, ())
     assert (card.power.limit_watts, card.power.default_limit_watts, card.thermal.celsius) == (190.0, 190.0, 38)
     assert (card.bar1_total_bytes, card.pcie.width_lanes, card.pcie.slot_generation) == (16 * GIB, 8, 4)
+    assert card.compute_engines == 1
+
+
+def test_an_arc_card_that_is_divided_among_engines_is_told() -> None:
+    (card,) = devices(*intel("56A0", **{"tile0/gt0/ccs_mode": "4\n"}))
+
+    assert card.compute_engines == 4
 
 
 IDLE_PARTS = {"tile0/gt0/gtidle/idle_residency_ms": "4000\n", "tile0/gt1/gtidle/idle_residency_ms": "9000\n"}

@@ -20,7 +20,7 @@ from tests.rules.test_gpu_rules import AREAS, BASE
 RULES = [
     path
     for path in judging.rule_files()
-    if Path(path).stem in ("container", "driver", "environment", "gpu", "pcie", "releases", "torch", "xids")
+    if Path(path).stem in ("container", "driver", "environment", "gpu", "nccl", "pcie", "releases", "torch", "xids")
 ]
 TERMS = judging.Terms(load(RULES, judging.schema()))
 DRAWS = sorted((path.stem for path in FOLDER.glob("draw*.toml")), key=lambda name: int(name.removeprefix("draw")))

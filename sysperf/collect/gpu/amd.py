@@ -308,7 +308,7 @@ def _xgmi(host: Host, parts: list[kfd.Node], nodes: list[kfd.Node]) -> Xgmi:
     peers = {node.number: node.bus_id for node in nodes if hive and node.hive == hive and node.bus_id != parts[0].bus_id}
     gpus = set(peers.values())
     if not gpus:
-        return Xgmi(peers=0, over_pcie=0)
+        return Xgmi(peers=0, over_pcie=0, readable=_readable(host, parts[0], nodes))
     links = [_links(host, part) for part in parts]
     reached = {peers[to] for kinds in links for to, kind in (kinds or {}).items() if kind == XGMI and to in peers}
     if None in links or (len(parts) > 1 and not reached):
@@ -316,9 +316,16 @@ def _xgmi(host: Host, parts: list[kfd.Node], nodes: list[kfd.Node]) -> Xgmi:
     return Xgmi(peers=len(gpus), over_pcie=len(gpus - reached))
 
 
-def _links(host: Host, node: kfd.Node) -> dict[int, int] | None:
+def _readable(host: Host, own: kfd.Node, nodes: list[kfd.Node]) -> int | None:
+    """Count the GPUs that the kernel lists as peers, among them no processors. Kernels before 6.0 have no such list."""
+    others = {node.number: node.bus_id for node in nodes if node.bus_id != own.bus_id}
+    links = _links(host, own, "p2p_links") if others else {}
+    return None if links is None else len({others[to] for to in links if to in others})
+
+
+def _links(host: Host, node: kfd.Node, listed: str = "io_links") -> dict[int, int] | None:
     """The kind of the link to each other node; None where they are not listed."""
-    folder = f"{kfd.NODES}/{node.number}/io_links"
+    folder = f"{kfd.NODES}/{node.number}/{listed}"
     names = host.names(folder)
     kinds: dict[int, int] = {}
     for name in (names or ())[:MAX_LINKS]:

@@ -1,6 +1,7 @@
 """GPUs of Intel, from files alone.
 
 Reads   /sys/class/drm/card*/device/tile*/gt*/freq0/{act,min,max,rp0}_freq  …/freq0/throttle/*  …/tile*/physical_vram_size_bytes
+        /sys/class/drm/card*/device/tile0/gt0/ccs_mode
         /sys/class/drm/card*/gt/gt*/{rps_*_freq_mhz,throttle_reason_*} of the older driver
         …/device/{resource,hwmon}  /sys/bus/pci/devices/*  what intel_use reads
 Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html
@@ -86,6 +87,7 @@ def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
         memory_total_bytes=_memory(host, card.folder),
         bar1_total_bytes=_window(host, card.folder),
         mig_enabled=False,
+        compute_engines=_engines(host, f"{card.folder}/tile0/gt0/ccs_mode"),
         numa_node=node if node is not None and 0 <= node <= MAX_CPU else None,
         locality_known=None if node is None else node >= 0,
         local_cpus=host.cpus(f"{PCI}/{card.bus_id}/local_cpulist"),
@@ -102,6 +104,12 @@ def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
         thermal=_thermal(host, at),
         pcie=link(host, card.bus_id, None, hours),
     )
+
+
+def _engines(host: Host, path: str) -> int | None:
+    """One, where the driver has nothing to choose: only xe has the file, and only for a GPU of several engines."""
+    there = host.exists(path)
+    return host.number(path) if there else 1 if there is False else None
 
 
 def _memory(host: Host, folder: str) -> int | None:

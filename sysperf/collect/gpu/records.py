@@ -57,6 +57,10 @@ class Device(Record):
     memory_partition: Annotated[
         str | None, fact("how the memory of an AMD GPU is divided: NPS1 is whole, … NPS4", f"{CARD}/current_memory_partition")
     ] = None
+    compute_engines: Annotated[
+        int | None,
+        fact("engines among which an Intel GPU's compute units are shared out; 1 gives a program all", f"{CARD}/tile*/gt*/ccs_mode"),
+    ] = None
     xgmi: Annotated[Xgmi, fact("its links to other AMD GPUs", KFD)] = Xgmi()
     vbios: Annotated[str | None, of_nvml("version of its firmware", "DeviceGetVbiosVersion", f"{CARD}/vbios_version")] = None
     queue_firmware: Annotated[

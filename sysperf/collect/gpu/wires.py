@@ -78,3 +78,4 @@ class Xgmi(Record):
 
     peers: Annotated[int | None, fact("GPUs of its hive, which should reach each other over xGMI", KFD)] = None
     over_pcie: Annotated[int | None, fact("those of them that it reaches over PCIe only", KFD)] = None
+    readable: Annotated[int | None, fact("GPUs outside of its hive whose memory the kernel lets it read over PCIe", KFD)] = None
