@@ -100,6 +100,7 @@ def test_every_fact_of_a_datacentre_gpu_is_known(machine: MakeMachine) -> None:
         "target",
         "kfd_listed",
         "compute_units",
+        "compute_engines",
         "performance_level",
         "compute_partition",
         "memory_partition",
