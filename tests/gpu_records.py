@@ -240,6 +240,9 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
         calls[f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so"] = machine["torch"]["code"]
     if "run" in machine:
         content |= _program(machine["run"])
+    if "shell" in machine:  # variables of the shell, from which no program runs
+        own = "".join(f"{variable}\0" for variable in machine["shell"].split())
+        content["/proc/self/environ"] = f"{content.get('/proc/self/environ', '')}{own}"
     for name in machine.get("without", ()):
         content = {path: text for path, text in content.items() if f"/{name}/" not in path}
     content = {path: text for path, text in content.items() if path not in machine.get("gone", ())}

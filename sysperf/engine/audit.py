@@ -12,6 +12,7 @@ from sysperf.collect import AREAS
 from sysperf.collect.machine_facts import MachineFacts
 from sysperf.engine.judging import Terms
 from sysperf.engine.reading import snapshot
+from sysperf.engine.shell import of_shell
 from sysperf.evaluate.compare import compare
 from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import JUDGED, judge
@@ -38,8 +39,10 @@ def audit(host: Host, terms: Terms, areas: Sequence[str] = AREAS) -> Report:
 def judge_snapshot(facts: Snapshot, terms: Terms, ledger: Ledger | None = None) -> Report:
     """Judge a machine that was read before."""
     facts = with_drift(facts, terms.reference, terms.ruleset)
+    ledger = ledger or Ledger(facts)
     judged = judge(terms.ruleset, facts, JUDGED, ledger)
-    outcomes = sorted(apply_waivers(judged.outcomes, terms.waivers, terms.baseline, terms.ruleset), key=by_weight)
+    found = [*judged.outcomes, *of_shell(terms.ruleset, facts, ledger, judged.outcomes)]
+    outcomes = sorted(apply_waivers(found, terms.waivers, terms.baseline, terms.ruleset), key=by_weight)
     failed = {outcome.rule for outcome in outcomes}
     passed = tuple(dict.fromkeys(rule for rule in judged.passed_rules if rule not in failed))
     return Report(sysperf=__version__, snapshot=facts, outcomes=tuple(outcomes), tally=judged.tally(outcomes), passed=passed)

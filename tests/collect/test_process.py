@@ -82,7 +82,7 @@ def test_large_processes_without_libtorch_are_not_ours(machine: MakeMachine) -> 
     host = machine(files(process(70, "firefox", mapped=("/usr/lib/libxul.so", "/data/libtorch-notes.txt"))))
 
     assert collect(host).processes == ()
-    assert not any("environ" in source.path for source in host.sources)
+    assert not any("70/environ" in source.path for source in host.sources)
 
 
 def test_a_libtorch_program_without_python_is_found(machine: MakeMachine) -> None:

@@ -141,6 +141,47 @@ def test_a_processors_gpu_that_gets_half_of_the_memory_has_one_next_step(
     assert [title[: len(advised or "")] for title in titles] == ([advised] if advised else [])
 
 
+TWO: Machine = {
+    "driver": "580.95.05",
+    "gpu": [{"like": "geforce", "count": 2}],
+    "torch": {"version": "2.9.1+cu128", "cuda": "12.8", "code": ["sm_89"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "variables", "rules"),
+    [
+        (TWO, "CUDA_VISIBLE_DEVICES=2", {"environment.visible-devices-absent"}),
+        (TWO, "CUDA_VISIBLE_DEVICES=all", {"environment.visible-devices-word"}),
+        (TWO, "CUDA_VISIBLE_DEVICES=1", set()),
+        (TWO, "LD_LIBRARY_PATH=/usr/local/cuda-12.3/lib64", {"driver.toolkit-unneeded"}),
+        (TWO, "NCCL_P2P_DISABLE=1 NCCL_DEBUG=INFO TORCH_LOGS=+dynamo", set()),
+        (TWO, "HIP_VISIBLE_DEVICES=7", set()),
+        ({"amd": [{"like": "RX7900"}]}, "HIP_VISIBLE_DEVICES=7", {"gpu.chosen-absent"}),
+        ({"amd": [{"like": "RX7900"}]}, "HSA_OVERRIDE_GFX_VERSION=11.0.0", set()),
+        (
+            {"intel": {}, "torch": {"version": "2.9.1+xpu", "xpu": "20250201", "code": []}},
+            "ONEAPI_DEVICE_SELECTOR=opencl:gpu",
+            {"gpu.selector-without-level-zero"},
+        ),
+        (TWO, "KMP_DUPLICATE_LIB_OK=TRUE", set()),
+    ],
+)
+def test_variables_of_the_shell_are_judged_where_they_say_enough(machine: Machine, variables: str, rules: set[str]) -> None:
+    """A program that failed does not run; what needs more than its variables stays unsaid."""
+    report = judged({**machine, "shell": variables})
+
+    said = [one for one in report.findings() if one.subject.text == "this shell"]
+    assert {one.rule for one in said} == rules
+    assert not any("this shell" in (gap.subject.text) for gap in report.outcomes if gap.state != "finding")
+
+
+def test_what_a_running_program_shows_is_not_said_of_its_shell() -> None:
+    report = judged({**TWO, "shell": "CUDA_VISIBLE_DEVICES=2", "run": "CUDA_VISIBLE_DEVICES=2"})
+
+    assert [one.subject.kind for one in report.findings() if one.rule == "environment.visible-devices-absent"] == ["process"]
+
+
 NEVER_SET_UP = {"like": "hopper", "count": 8, "fabric": "in-progress"}
 SILENT: Machine = {"nvml": "GPU access blocked by the operating system", "library": "580.95.05", "gpu": []}
 

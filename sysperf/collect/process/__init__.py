@@ -16,6 +16,7 @@ from sysperf.collect.process import stuck as stuck_tasks
 from sysperf.collect.process.process_tree import ProcessSearch, find, in_time
 from sysperf.collect.process.records import Process, Processes
 from sysperf.collect.readers.mounts import mount_of
+from sysperf.collect.readers.shell_environment import shell_variables
 from sysperf.host import Host
 
 _HIDING = frozenset(("hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"))
@@ -30,6 +31,7 @@ def collect(host: Host) -> Processes:
         unreadable=len(search.unreadable),
         hidden=_hides(host),
         stuck=stuck_tasks.stuck(host),
+        shell=shell_variables(host, ("",)),
         numactl=host.exists("/usr/bin/numactl"),
     )
 

@@ -35,6 +35,7 @@ from sysperf.collect.process.parts import (
 )
 from sysperf.collect.process.stuck import Stuck
 from sysperf.collect.readers.kfd import KFD_PROCESSES
+from sysperf.collect.readers.shell_environment import ENVIRON as SHELL
 from sysperf.model.record import Record, fact
 from sysperf.procfs.maps import MAPS
 
@@ -99,5 +100,8 @@ class Processes(Record, kw_only=True):
     ] = None
     stuck: Annotated[
         tuple[Stuck, ...] | None, fact("processes that wait in the kernel and do not come back (--deep)", stuck_tasks.CALL)
+    ] = None
+    shell: Annotated[
+        dict[str, str] | None, fact("performance variables of the shell that started sysperf, which its programs will have", SHELL)
     ] = None
     numactl: Annotated[bool | None, fact("the numactl program is installed", "/usr/bin/numactl")] = None
