@@ -377,7 +377,10 @@ def serve(port: multiprocessing.Queue[int]) -> None:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        request_queue_size = 128  # with Python's own 5, workers that connect at once wait a second each
+
+    server = Server(("127.0.0.1", 0), Handler)
     port.put(server.server_port)
     server.serve_forever()
 
