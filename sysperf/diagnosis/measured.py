@@ -21,6 +21,8 @@ BUSY_THREAD = 0.05
 """A thread that wanted less than this share of the busiest one's time is no member of the team."""
 MEMBER, WORKER_MEMBER = 0.3, 0.5
 """A thread that wanted, in a worker ran for, less than this share of the busiest one's time does not compute beside it."""
+SENDERS = 2
+"""Threads of a worker that send its batches: multiprocessing's feeder of a queue, and its server of file descriptors."""
 HELPER = 0.1
 """A thread of a program that ran for less than this share of its main thread's time only helps it."""
 MIN_GROWTH = 3 << 20
@@ -198,9 +200,11 @@ def workers(window: Window, pid: int) -> Workers:
 
 
 def _computing(threads: Sequence[_Thread]) -> int:
-    """The threads of a worker that compute. Those that send its batches run less than these, and wait as long where CPUs are few."""
+    """The threads of a worker that compute. The two that send its batches run up to half as long, and wait as long where CPUs are few."""
     most = max((thread.ran for thread in threads), default=0.0)
-    return sum(thread.ran + thread.waited >= BUSY_THREAD and thread.ran >= WORKER_MEMBER * most for thread in threads)
+    busy = [thread.ran for thread in threads if thread.ran + thread.waited >= BUSY_THREAD]
+    several = sum(ran >= MEMBER * most for ran in busy)
+    return several if several > 1 + SENDERS else sum(ran >= WORKER_MEMBER * most for ran in busy)
 
 
 def _program_of(window: Window, pid: int) -> int | None:

@@ -123,7 +123,7 @@ CASES = {
     "passes_of_each_task": Case("program.backward-again", follows=("one_pass",)),
     "command_each_step": Case("program.processes-made-again", follows=("in_process",)),
     "slow_rank": Case("ddp.unequal-ranks", script="ranks.py", ranks=2, follows=("equal",)),
-    "communication": Case("ddp.communication", script="ranks.py", ranks=2, follows=("float16",)),
+    "communication": Case("ddp.communication", script="ranks.py", ranks=2, follows=("no_sync",)),
     "accumulation": Case("ddp.accumulation-without-no-sync", named("ddp.communication"), script="ranks.py", ranks=2, follows=("no_sync",)),
 }
 HEALTHY = (
@@ -208,7 +208,6 @@ _TEXTS = {
     "one_pass": re.compile(r"backward\(\) of the sum once()"),
     "event": re.compile(r"wait for an event instead()"),
     "equal": re.compile(r"equal shards()"),
-    "float16": re.compile(r"fp16_compress_hook with gloo()"),
 }
 """What a fix's text asks for, by the name under which tests/clinic/programs know it; the number in it, or none."""
 

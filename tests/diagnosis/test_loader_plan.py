@@ -150,6 +150,7 @@ def test_what_a_service_elsewhere_answers_on_idle_cpus_gains_its_wait() -> None:
 
     assert made.saves_least == made.saves
     assert (made.saves or 0.0) > 0.6
+    assert made.advice.endswith(f"has to answer {made.workers} at once")
 
 
 def test_a_program_with_a_quarter_of_a_cpu_is_granted_no_more() -> None:

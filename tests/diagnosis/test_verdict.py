@@ -236,6 +236,30 @@ def test_of_two_causes_that_share_their_time_the_larger_is_named(interpreter: fl
     assert [cause.because for cause in verdict.dropped] == [f"a consequence of {named}"]
 
 
+@pytest.mark.parametrize(("collection", "named"), [(0.5, "program.garbage-collection"), (0.2, "program.loops-in-step")])
+def test_a_loop_and_the_collector_share_its_time(collection: float, named: str) -> None:
+    """A loop makes what the collector goes over. If that takes most of the loop's time, it goes over what the program keeps."""
+    stacks = Stacks(
+        samples=300, forward=0.1, backward=0.2, other=0.7, python=0.68, looping=0.67, statement=0.67, statement_own=0.67,
+        loop=("pieces", "plain"),
+    )  # fmt: skip
+    native = Native(samples=300, python=0.63, extensions=0.0, torch=0.35, math=0.28, openmp=0.0, collection=collection)
+
+    assert list(states(judged(program(stacks=stacks, native=native)))) == [named]
+
+
+def test_a_line_that_waits_for_pages_of_a_full_memory_is_no_loop_to_be_mended() -> None:
+    stacks = Stacks(
+        samples=300, forward=0.1, backward=0.1, optimizer=0.07, other=0.75, python=0.75, looping=0.71, statement=0.71, statement_own=0.71,
+        loop=("pieces", "plain"),
+    )  # fmt: skip
+    native = Native(samples=300, python=0.15, extensions=0.0, torch=0.3, math=0.14, openmp=0.0, kernel=0.44)
+    short = program(stacks=stacks, native=native, main={"ran": 0.4, "waited": 0.05, "blocked": 0.45}, faults={"major_per_s": 6000.0})
+
+    around = Machine(cpus=2, idle_cpus=0.5, others_cpus=0.0, other_programs=0, memory_pressure=0.5)
+    assert list(states(judged(short, machine=around))) == ["memory.reclaim"]
+
+
 def test_a_small_checkpoint_does_not_hide_page_faults() -> None:
     """Each of them costs what it costs."""
     stacks = Stacks(samples=300, checkpoint=0.07, forward=0.3, backward=0.3, optimizer=0.2)

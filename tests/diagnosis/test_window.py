@@ -89,6 +89,20 @@ def test_who_hands_batches_over_is_no_member_of_a_team() -> None:
     assert [measured._is_member(thread, [main, *feeders], main) for thread in feeders] == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("ran", "waited", "computing"),
+    [
+        ([0.26, *[0.1] * 7, 0.014, 0.016], 0.32, 8),  # a team of eight on two CPUs, which is measured
+        ([0.9, 0.4, 0.35], 0.3, 1),  # large objects are pickled and sent beside the decoding
+        ([0.9, 0.8, 0.1], 0.3, 2),
+        ([0.0], 0.0, 0),
+    ],
+)
+def test_a_team_within_a_worker_is_told_from_what_sends_its_batches(ran: list[float], waited: float, computing: int) -> None:
+    """Its first thread makes the sample, too, so the others run less; of those that send there are two."""
+    assert measured._computing([measured._Thread(tid, "pt_data_worker", share, waited) for tid, share in enumerate(ran)]) == computing
+
+
 def test_a_launcher_is_told_from_who_makes_processes_again_and_again(start) -> None:  # type: ignore[no-untyped-def]
     """Both sleep meanwhile; the processes of a launcher stay."""
     makes = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.2)'])"

@@ -165,4 +165,5 @@ def _advice(chosen: tuple[float, int, int], work: _Work, cpus: int) -> str:
     _, workers, threads = chosen
     beside = f" and torch.set_num_threads({threads})" if threads < work.team else ""
     shared = f": workers and computing threads share {cpus} CPUs" if beside else ""
-    return f"DataLoader(..., num_workers={workers}, persistent_workers=True){beside}{shared}"
+    asked = f"; the storage or service that they wait for has to answer {workers} at once" if work.waits else ""
+    return f"DataLoader(..., num_workers={workers}, persistent_workers=True){beside}{shared}{asked}"

@@ -12,7 +12,6 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 PR_SET_PDEATHSIG = 1
@@ -27,10 +26,12 @@ def model(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, 256))
 
 
-def work(rounds: int) -> None:
+def prepared(batch: int, rounds: int) -> torch.Tensor:
+    """A batch that takes as many rounds to be made."""
     values = torch.randn(256, 256)
     for _ in range(rounds):
         values = (values @ values).clamp(-1, 1)
+    return values[:batch]
 
 
 def main() -> None:
@@ -39,24 +40,21 @@ def main() -> None:
     rank = dist.get_rank()
     wide, batch = (4096, 4) if ILLNESS == "communication" and SICK else (256, 128)
     net = DistributedDataParallel(model(wide))
-    if "float16" in PATCH:
-        net.register_comm_hook(None, fp16_compress_hook)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
-    passes = 8 if ILLNESS == "accumulation" else 1
+    passes = 8 if ILLNESS == "accumulation" else 4 if "no_sync" in PATCH else 1
     if ILLNESS == "accumulation":
         net = DistributedDataParallel(model(2048))
         optimizer, batch = torch.optim.SGD(net.parameters(), lr=0.001), 8
     steps, next_line_s = 0, time.monotonic() + 1
     while True:
-        if ILLNESS == "slow_rank":
-            work(60 if SICK and rank == 1 and "equal" not in PATCH else 10)
+        rounds = 0 if ILLNESS != "slow_rank" else 35 if "equal" in PATCH else 60 if SICK and rank == 1 else 10
         for number in range(passes):
             last = number == passes - 1
             with contextlib.nullcontext() if EXCHANGES or last else net.no_sync():
-                net(torch.randn(batch, 256)).sum().backward()
+                net(prepared(batch, rounds)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        steps += 1
+        steps += passes
         if rank == 0 and time.monotonic() > next_line_s:
             print(f"step {steps} {time.monotonic():.3f}", flush=True)
             next_line_s += 1
