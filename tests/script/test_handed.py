@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.script.scripts import hits, judged
+from tests.script.scripts import hits, judged, sure
 
 TRAINER = """\
 import math
@@ -122,3 +122,47 @@ def main(trainer):
     trainer.advance()
 """
     assert judged(f"import torch\n{text}").unread is None
+
+
+@pytest.mark.parametrize(("hook", "shown"), [("on_batch_end", True), ("after_backward", True), ("on_epoch_end", False)])
+def test_a_trainer_of_the_project_calls_its_callbacks_for_each_batch(hook: str, shown: bool) -> None:
+    """By the names that such hooks have, whatever library the base class is of."""
+    text = (
+        f"import torch\nclass Accuracy(TrainingCallback):\n    def {hook}(self, log):\n        self.all.append(log['output'].to('cpu'))\n"
+    )
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        ("self.options.forward(model=self.model, x=x, optimizer=self.optimizer)", True),
+        ("self.train_step(self.model, x, self.optimizer)", True),
+        ("self.options.forward(model=self.model, x=x)", False),
+        ("self.show(self.model, self.optimizer)", False),
+    ],
+)
+def test_who_is_given_model_batch_and_optimizer_makes_the_step(call: str, shown: bool) -> None:
+    """Although the backward pass is in a function of a caller."""
+    head = TRAINER.replace("models", "model").replace("optimizers", "optimizer")
+    text = f"{head}    def fit(self):\n        for x in self.loader:\n            x = x.to(self.device)\n            loss = {call}\n            self.total += float(loss)\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+def test_an_evaluation_asks_whether_its_loss_is_a_number() -> None:
+    """Of each batch, which waits for it."""
+    text = "import torch, math\nmodel.eval()\nwith torch.no_grad():\n    for x, y in loader:\n        loss = criterion(model(x.cuda()), y.cuda())\n"
+    assert hits(f"{text}        if math.isnan(loss):\n            raise ValueError\n")["sync.per-step"] == [6]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("return y, {'loss': y.mean().item()}", True),
+        ("top = y.max().item()\n        if top > self.size:\n            raise ValueError(f'{top}')", False),
+    ],
+)
+def test_a_forward_pass_reads_numbers_for_a_log(line: str, shown: bool) -> None:
+    """Which it could give as tensors; what it raises an error for must be known."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        y = torch.relu(x)\n        {line}\n"
+    assert ("sync.per-step" in sure(text)) == shown

@@ -42,7 +42,7 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
         return None
     asked = file.tree.statement_of(node)
-    if _is_bound(file, asked) or _warns_of_a_batch(asked, of):
+    if _is_bound(file, asked) or _warns_of_a_batch(asked, of) or (of not in ("loss", "parameter") and _is_checked(file, asked)):
         return None
     if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
         return None
@@ -100,14 +100,24 @@ def _counts(node: ast.expr) -> bool:
     return isinstance(owner, ast.Attribute) and bool(_COUNTER.fullmatch(owner.attr)) and dotted(owner).startswith("self.")
 
 
+def _is_checked(file: File, statement: ast.stmt) -> bool:
+    """Whether a value is read under a name only to raise an error where it is wrong: ``top = ids.max().item()``, ``if top >= n: raise``."""
+    uses = _read_later(file, statement)
+    around = ([*file.tree.ancestors(use)] for use in uses)
+    return bool(uses) and all(
+        any(isinstance(each, ast.If) and isinstance(each.body[-1], ast.Raise) for each in parents) for parents in around
+    )
+
+
+def _read_later(file: File, statement: ast.stmt) -> list[ast.Name]:
+    """The places that read the name which a statement gives a value."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return _uses(file, statement, target.id) if isinstance(target, ast.Name) else []
+
+
 def _is_bound(file: File, statement: ast.stmt, depth: int = MAX_DEPTH) -> bool:
     """Whether a value is read under a name to be a size, the end of a range, an index or a part of a slice: Python needs the number."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    if not isinstance(target, ast.Name):
-        return False
-    around = file.tree.function_of(statement) or file.tree.module
-    uses = [part for part in within(around) if isinstance(part, ast.Name) and part.id == target.id and isinstance(part.ctx, ast.Load)]
-    return any(_is_place(file, use) or (depth > 1 and _is_rounded(file, use, depth)) for use in uses)
+    return any(_is_place(file, use) or (depth > 1 and _is_rounded(file, use, depth)) for use in _read_later(file, statement))
 
 
 def _is_rounded(file: File, use: ast.Name, depth: int) -> bool:

@@ -157,7 +157,7 @@ _BASES = {
     "LightningModule": "lightning",
     "LightningDataModule": "datamodule",
     "IterableDataset": "iterable-dataset",
-    **dict.fromkeys(("Callback", "TrainerCallback", "LearnerCallback", "Hook"), "callback"),
+    "Hook": "callback",
 }
 """Classes of libraries by the last part of their names; a framework calls the hooks of callbacks."""
 _IN_MEMORY = lazy(r"\w*(InMemory|MemoryMapped|Memmap|Mmap|A(nn|)[dD]ata(?!set\b)|TensorData)\w*")
@@ -187,8 +187,8 @@ def made_by(name: str) -> str:
 def library_kind(name: str) -> str:
     """What classes of libraries are, also as bases of the file's own."""
     last = name.rpartition(".")[2]
-    if last in _BASES:
-        return _BASES[last]
+    if last in _BASES or last.endswith("Callback"):
+        return _BASES.get(last, "callback")
     if name in ("torch.nn.Module", "torch.nn.Sequential") or (last == "PreTrainedModel"):
         return "model"
     if name.startswith(("lightning.", "pytorch_lightning.")) and last == "Trainer":

@@ -108,8 +108,8 @@ class Loops(Evaluations):
         if function in self.step_functions and self._names.call_sites(function):
             called = self._of_calls(function, depth, places)
             return called if called.often else Where("step")
-        hooks = CALLBACK_HOOKS if kind == "callback" else STEP_HOOKS if kind in ("lightning", "hf-trainer") else ()
-        if function in self.step_functions or function.name in hooks:
+        hooked = kind == "callback" and CALLBACK_HOOKS.fullmatch(function.name) is not None
+        if function in self.step_functions or hooked or (kind in ("lightning", "hf-trainer") and function.name in STEP_HOOKS):
             return Where("step")
         often = "evaluation" if function.name in EVALUATION_HOOKS and kind in ("lightning", "hf-trainer") else ""
         if function.name in SAMPLE_METHODS and kind in ("dataset", "iterable-dataset"):

@@ -25,19 +25,11 @@ STEP_HOOKS = frozenset(
         "on_train_batch_start",
     )
 )
-CALLBACK_HOOKS = frozenset(
-    (
-        "on_train_batch_start",
-        "on_train_batch_end",
-        "on_step_begin",
-        "on_step_end",
-        "after_batch",
-        "after_loss",
-        "after_pred",
-        "after_train_iter",
-    )
+CALLBACK_HOOKS = lazy(
+    r"(on_)?(train(ing)?_)?(batch|step|iter(ation)?)_(start|begin|end)"
+    r"|(on_)?(before|after)_(train_)?(batch|step|iter(ation)?|loss|pred|forward|backward|optimizer_step|zero_grad)"
 )
-"""Methods that a framework calls of a callback in each step: Lightning, transformers, fastai, mmengine."""
+"""Methods that a framework, or the trainer of a project, calls of a callback in each step: Lightning, transformers, fastai, mmengine."""
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""
@@ -128,10 +120,16 @@ class Steps:
         return self._names.outside.result(call).advances or self._takes_loss_and_optimizer(call, method)
 
     def _takes_loss_and_optimizer(self, call: ast.Call, method: str) -> bool:
-        """``loss_scaler(loss, optimizer, parameters=…)``, whose backward pass is in another file."""
-        if len(call.args) < 2 or method in self._names.functions or method[:1].isupper():  # a class: its object makes the steps
+        """``loss_scaler(loss, optimizer)``, ``forward(model, x, y, optimizer=optimizer)``, whose backward pass is in another file."""
+        if method in self._names.functions or method[:1].isupper():  # a class: its object makes the steps
             return False
-        return self._is_loss(call.args[0]) and any(self._values.is_a(given, "optimizer") for given in call.args[1:])
+        given = [*call.args, *(named.value for named in call.keywords)]
+        if len(given) < 2 or not any(self._values.is_a(each, "optimizer") for each in given):
+            return False
+        return self._is_loss(given[0]) or (self._names.outside.target(call.func) is None and self._takes_model_and_batch(given))
+
+    def _takes_model_and_batch(self, given: list[ast.expr]) -> bool:
+        return all(any(self._values.is_a(each, kind) for each in given) for kind in ("model", "batch"))
 
     def _is_loss(self, node: ast.expr) -> bool:
         return self._values.is_a(node, "loss") or "loss" in last_name(node).lower()
