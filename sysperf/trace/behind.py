@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
 from sysperf.trace.intervals import length, median, union
 from sysperf.trace.rank_summary import Entry, RankSummary
@@ -14,8 +15,8 @@ from sysperf.trace.rank_summary import Entry, RankSummary
 MIN_STEPS = 4
 CARRIED = 0.5
 """The part of what others wait in a step by which the host of a late rank begins its steps later, at least: so much is not made up for."""
-MIN_FALLING = 2.0
-"""Times its own spread, the time by which a rank falls behind from step to step, from which it is slower, and no chance."""
+MIN_FALLING = 2.5
+"""Times its standard error, the time by which a rank falls behind from step to step, from which it is slower, and no chance."""
 MIN_FALLING_PCT = 1.0
 """Of a step."""
 
@@ -38,8 +39,8 @@ def _only_stays(each: Sequence[RankSummary], matched: Sequence[Sequence[Entry]],
     clocks = {index: median([entries[index].end - entries[late].end for entries in matched]) for index in others}
     behind = [median([start - (each[index].steps[number][0] - clocks[index]) for index in others]) for number, start in enumerate(began)]
     falls = [after - before for before, after in itertools.pairwise(behind)]
-    spread = sum(ns * ns for ns in falls) ** 0.5
-    is_slower = sum(falls) >= max(MIN_FALLING * spread, MIN_FALLING_PCT / 100 * step * len(falls))
+    error = stdev(falls) / len(falls) ** 0.5
+    is_slower = fmean(falls) >= max(MIN_FALLING * error, MIN_FALLING_PCT / 100 * step)
     return not is_slower and median(behind) >= CARRIED * lost_pct / 100 * step
 
 

@@ -681,6 +681,7 @@ def test_late_launches_are_found_and_a_graph_is_predicted_to_help(tmp_path: Path
     [
         ("nothing", False),
         ("a copy behind it", False),
+        ("a copy in an operator behind it", False),
         ("the range of the step", False),
         ("a range", True),
         ("a loader", True),
@@ -699,7 +700,12 @@ def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(
             if pause == "layers":
                 machine.work(10)
         machine.range("make_targets", start) if pause == "a range" else None
-        machine.copy(20) if pause == "a copy behind it" else None
+        begin = machine.now
+        machine.copy(20) if "a copy" in pause else None
+        if pause == "a copy in an operator behind it":
+            machine.events[-1]["ts"] += 5  # it begins when its call is over
+            machine.think(10)
+            machine.range("aten::copy_", begin, "cpu_op")
         machine.work(40)
         machine.range("train_step", start) if pause == "the range of the step" else None
 
@@ -1065,16 +1071,25 @@ def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_us", "each_us", "waits", "late"), [(600, 0, False, ()), (0, 150, False, (1,)), (0, 600, True, (1,)), (600, 150, False, (1,))]
+    ("first_us", "each_us", "count", "waits", "late"),
+    [
+        (600, 0, 10, False, ()),
+        (0, 150, 10, False, (1,)),
+        (0, 150, 6, False, (1,)),
+        (0, 600, 10, True, (1,)),
+        (600, 150, 10, False, (1,)),
+    ],
 )
-def test_a_rank_is_late_by_what_it_does_anew(tmp_path: Path, first_us: float, each_us: float, waits: bool, late: tuple[int, ...]) -> None:
+def test_a_rank_is_late_by_what_it_does_anew(
+    tmp_path: Path, first_us: float, each_us: float, count: int, waits: bool, late: tuple[int, ...]
+) -> None:
     """Hosts of three ranks are slower than their devices. Where none waits, what delayed one at first delays it in all steps, and costs nothing."""
     machines = [Machine(device=number, start=1e9 + number * 1e5) for number in range(3)]
-    for step in range(10):
+    for step in range(count):
         for number, machine in enumerate(machines):
             start = machine.now
             is_late = number == 1
-            machine.log((first_us if is_late and step == 0 else 0) + (each_us if is_late else 0) + 10)
+            machine.log((first_us if is_late and step == 0 else 0) + (each_us * (1.2 - 0.4 * (step % 2)) if is_late else 0) + 10)
             for _ in range(40):
                 machine.kernel(20, cost=50)
             machine.kernel(1, ALL_REDUCE)

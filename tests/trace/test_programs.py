@@ -329,12 +329,17 @@ def test_a_pause_in_no_other_function_may_be_tensors_that_are_freed(tmp_path: Pa
     assert any("sysperf wrap" in fix.title for fix in hole.fixes) is may_free
 
 
-def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: Path) -> None:
-    """Another program took the CPU in two of eight steps: nothing that the user could move to another thread."""
-    result = analyzed(tmp_path, cpu_program([0, 0, 30.0, 0, 0, 30.0, 0, 0]))
+@pytest.mark.parametrize(
+    "pauses",
+    [[0, 0, 30.0, 0, 0, 30.0, 0, 0], [0.8, 0.8, 0.8, 0.8, 150.0, 1.1, 1.1, 0.8]],
+    ids=["two of eight steps", "one beside what is nearly a pause"],
+)
+def test_a_pause_that_does_not_come_back_is_not_blamed_on_the_program(tmp_path: Path, pauses: list[float]) -> None:
+    """Another program took the CPU: nothing that the user could move to another thread."""
+    result = analyzed(tmp_path, cpu_program(pauses))
 
     assert rank(result).verdict == "compute-bound"
-    assert not found(result)
+    assert all(finding.severity == "info" for finding in result.analysis.findings)
     assert (rank(result).hole.pct or 0) > 5
 
 

@@ -471,6 +471,18 @@ def test_a_device_that_is_busy_for_long_is_so_by_few_kernels_too(tmp_path: Path,
     assert analyzed(tmp_path, machine).analysis.trace.verdict == verdict
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(7, "host-bound"), (4, "cannot-tell")])
+def test_a_host_that_feeds_few_kernels_to_some_marked_steps_bounds_them(tmp_path: Path, count: int, verdict: str) -> None:
+    """Three kernels in each, behind 8 ms in a range of the program."""
+
+    def step(machine: Machine) -> None:
+        machine.log(8_000)
+        for _ in range(3):
+            machine.kernel(100)
+
+    assert analyzed(tmp_path, steps(Machine(), count, step)).analysis.trace.verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("call", "says"), [("cudaGetDeviceCount", "made 1 call and launched nothing"), ("cudaLaunchKernel", "nothing that the device did")]
 )

@@ -117,7 +117,7 @@ def _parted(spans: Intervals, iterations: Intervals) -> tuple[Intervals, Interva
     usual, longest = int(median([*took, *[0] * (len(iterations) - len(took))])), max(took)
     longer = [(start, end) for start, end in spans if end - start >= max(2 * usual, longest / MUCH_SHORTER)]
     starts = [start for start, _ in iterations]
-    if not _is_periodic({bisect_right(starts, start) - 1 for start, _ in longer}):
+    if not _is_periodic({bisect_right(starts, start) - 1 for start, _ in longer}, len(iterations)):
         return spans, []
     return [(start, min(end, start + usual)) for start, end in spans], [(start + usual, end) for start, end in longer]
 
@@ -126,7 +126,7 @@ def scattered(took: Sequence[int]) -> int:
     """ns by which a few of these, at no equal distances, take longer than the median: something else had the CPU."""
     usual = median(took) if took else 0
     longer = {number for number, ns in enumerate(took) if ns >= max(2 * usual, LONG_GAP_NS)}
-    return 0 if 2 * len(longer) >= len(took) or _is_periodic(longer) else round(sum(took[number] - usual for number in longer))
+    return 0 if 2 * len(longer) >= len(took) or _is_periodic(longer, len(took)) else round(sum(took[number] - usual for number in longer))
 
 
 def interrupted(parts: list[Part], iterations: Intervals) -> int:
@@ -176,9 +176,12 @@ def _kind(pausing: set[int], visiting: set[int], iterations: int) -> int:
         return REGULAR if 1 < iterations == len(pausing) else SCATTERED
     if 2 * len(pausing) >= iterations:
         return REGULAR
-    return PERIODIC if _is_periodic(pausing) or (len(pausing) > 1 and pausing >= visiting) else SCATTERED
+    return PERIODIC if _is_periodic(pausing, iterations) or (len(pausing) > 1 and pausing >= visiting) else SCATTERED
 
 
-def _is_periodic(iterations: set[int]) -> bool:
-    """Whether these are at equal distances."""
-    return len(iterations) >= MIN_TIMES and len({after - before for before, after in itertools.pairwise(sorted(iterations))}) == 1
+def _is_periodic(those: set[int], iterations: int) -> bool:
+    """Whether these of the iterations are at equal distances, from the first ones to the last."""
+    distances = {after - before for before, after in itertools.pairwise(sorted(those))}
+    if len(those) < MIN_TIMES or len(distances) > 1:
+        return False
+    return min(those) <= min(distances) and max(those) + min(distances) >= iterations - 1

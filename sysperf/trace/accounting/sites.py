@@ -103,10 +103,10 @@ def _unseen(pauses: list[_Pause], threads: Threads, calls: _Calls, iterations: i
 
 def _is_blank(pause: _Pause, threads: Threads, calls: _Calls) -> bool:
     """Whether the thread is in no range or call for most of a pause. The range of a whole step says nothing."""
-    moments = [start + (end - start) * part // 16 for start, end in pause.parts for part in range(1, 16, 2)]
-    around = zip(moments, threads.around(pause.thread, moments), strict=True)
-    seen = ((any(one[:4]) and not is_step(one.annotation)) or calls.at(pause.thread, at) for at, one in around)
-    return 2 * sum(map(bool, seen)) < len(moments)
+    moments = [(start + (end - start) * part // 16, end - start) for start, end in pause.parts for part in range(1, 16, 2)]
+    around = zip(moments, threads.around(pause.thread, [at for at, _ in moments]), strict=True)
+    seen = sum(ns for (at, ns), one in around if (any(one[:4]) and not is_step(one.annotation)) or calls.at(pause.thread, at))
+    return 2 * seen < sum(ns for _, ns in moments)
 
 
 def _is_of_data(site: Site) -> bool:

@@ -22,6 +22,7 @@ MIN_UNLAUNCHED_PCT = 50.0
 MIN_OWN_PCT = 50.0
 """Of the launching thread's time, in one operator that the CPU computes."""
 MIN_STEADY_STEPS = 2
+MIN_MARKED_STEPS = 5
 MAX_OTHERS_PCT = 50.0
 """Of the time of a program on the CPU: where something else had more, the rest decides, and operators only as nearly all of it."""
 MIN_LONG_KERNELS_PCT = 10.0
@@ -254,10 +255,11 @@ def _waits_for_start_up(rank: Rank) -> str:
 
 
 def _has_few_kernels(rank: Rank) -> bool:
-    """Whether kernels are too few for a conclusion: of long ones that come back in each step, few are enough."""
-    figures = rank.figures
-    are_few = figures.kernels is not None and figures.kernels < MIN_KERNELS
-    return are_few and not (rank.steps.count >= MIN_STEADY_STEPS and (figures.kernel_busy_pct or 0.0) >= MIN_LONG_KERNELS_PCT)
+    """Whether kernels are too few for a conclusion: of long ones that come back in each step, few are enough, and in some marked steps."""
+    figures, steps = rank.figures, rank.steps
+    are_long = steps.count >= MIN_STEADY_STEPS and (figures.kernel_busy_pct or 0.0) >= MIN_LONG_KERNELS_PCT
+    are_marked = steps.count >= MIN_MARKED_STEPS and steps.by not in _UNMARKED
+    return figures.kernels is not None and figures.kernels < MIN_KERNELS and not are_long and not are_marked
 
 
 def _kernels(number: float | None) -> str:
