@@ -158,11 +158,14 @@ class Work:
     def in_loops(self, hot: Hot, loop_of: LoopOf) -> bool:
         """Whether most of a statement's samples are in loops within it."""
         at, loop = hot.statement, loop_of(hot.statement)
-        if any((line.file, line.function) == (at.file, at.function) and line.line in loop for line in self._calls):
+        if any(line.file == at.file and line.line in loop for line in self._calls):
             loop = range(0)  # one of steps
-        lines = [line for line in self._by_line if (line.file, line.function) == (at.file, at.function)]
-        seen = [one for line in lines if line.line == at.line or line.line in loop for one in self._by_line[line] if one[1][-1] == line]
-        of_loops = sum(sample.count for sample, users in seen if users[-1].line != at.line or any(map(loop_of, users[:-1])))
+        lines = [line for line in self._by_line if line.file == at.file and (line.line == at.line or line.line in loop)]
+        seen = [one for line in lines for one in self._by_line[line] if one[1][-1] == line]
+        of_loops = sum(
+            sample.count for sample, users in seen
+            if users[-1].line != at.line or (loop and len(users) > 1) or any(map(loop_of, users[:-1]))
+        )  # fmt: skip
         return of_loops >= MIN_OF_LARGEST * hot.seen
 
 
@@ -198,7 +201,7 @@ def named(
     work, total = Work(samples, rules), sum(sample.count for sample in samples)
     proven = work.proven(MIN_PROVEN * total, tells)
     if proven is not None and (hot is None or proven.seen >= 0.5 * hot.seen):
-        return proven
+        return proven._replace(in_loops=proven.cure == "data" and work.in_loops(proven, loop_of))
     if hot is None:
         return None
     cure = tells.line(hot.statement)

@@ -11,6 +11,7 @@ from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.statements import Tells
 from sysperf.engine.diagnose.inside import RULES
 from sysperf.model.profile import Frame, Sample, Samples
+from sysperf.script.reached import loops
 from tests.diagnosis.test_made_again import BACKWARD, CALL, FETCH, FILE, TORCH, at, seen
 
 OPTIM = Frame("wrapper", f"{TORCH}/optim/optimizer.py", 9)
@@ -172,6 +173,22 @@ def test_a_statement_of_pieces() -> None:
     frames = (at("pick", 3), at("<module>", 5))
 
     assert seen(source, frames, frames, (CALL, at("<module>", 5)), (BACKWARD, at("<module>", 6))).loop == ("pieces",)
+
+
+@pytest.mark.parametrize("inner", [(at("<listcomp>", 5),), ()])
+def test_a_batch_that_is_made_row_by_row_is_in_pieces(inner: tuple[Frame, ...]) -> None:
+    """A function is called for each of them, by a comprehension, which has a frame of its own until Python 3.12."""
+    source = "def augment(a):\n    return a.flip(0) * 2\n\nfor rows in order:\n    x = stack([augment(a) for a in images[rows]])\n    model(x).backward()\n"
+    frames = [(at("augment", 2), *inner, at("<module>", 5))] * 3 + [(CALL, at("<module>", 6)), (BACKWARD, at("<module>", 6))]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(
+        taken, RULES, lambda _: "", loop_of=lambda one: min((lines for lines in loops(source) if one.line in lines), key=len, default=range(0)),
+        tells=Tells(line=lambda one: "data" if one.line == 5 else ""),
+    )  # fmt: skip
+
+    assert described is not None
+    assert (described.statement, described.cure, described.loop) == (0.6, "data", ("pieces", "data"))
 
 
 def test_how_a_loop_works_is_asked_of_its_largest_line() -> None:

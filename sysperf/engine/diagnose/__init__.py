@@ -219,7 +219,8 @@ class _Diagnoser:
             later = measured.growth_later(self._window, program.pid)
             memory = msgspec.structs.replace(program.memory, growth_later_bytes_per_s=later)
             alternates = self._alternates.get(program.pid)
-            batch_s = look.batch_s(program.pid) if self._asks_for_batches(program, looked.get("stacks")) else None
+            taken = looked.get("stacks")
+            batch_s = look.batch_s(program.pid, taken) if isinstance(taken, Stacks) and self._makes_batches(program, taken) else None
             looked_into = msgspec.structs.replace(
                 program, hits=hits, places=places, memory=memory, alternates=alternates, batch_s=batch_s, **looked
             )
@@ -228,9 +229,11 @@ class _Diagnoser:
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
 
-    def _asks_for_batches(self, program: Program, taken: object) -> bool:
+    def _makes_batches(self, program: Program, taken: Stacks) -> bool:
         """Whether it makes so much of its batches itself that workers may be advised, and there is time to see how long one takes."""
-        return isinstance(taken, Stacks) and not program.workers.count and taken.inline_fetch >= MIN_FETCH and self._left_s() > LINT_S
+        fetches = not program.workers.count and taken.inline_fetch >= MIN_FETCH
+        prepares = (taken.statement if taken.cure == "data" else taken.preparing) >= MIN_FETCH
+        return (fetches or prepares) and self._left_s() > LINT_S
 
     def _stacks(self, look: inside.Inside, pid: int, *, is_rank: bool) -> Stacks | None:
         """Look once more at a program that evaluates and trains: it does both by turns, or was met at the end of an epoch."""

@@ -110,7 +110,7 @@ class Inside:
             return None
         return native.describe(samples, pid)
 
-    def batch_s(self, pid: int) -> float | None:
+    def batch_s(self, pid: int, taken: Stacks) -> float | None:
         """Return the seconds in which the main thread makes a batch, at most: of some it is not seen where they begin."""
         sequence = getattr(plugin.stack_taker(self._stacks_with), "sequence", None)
         if sequence is None:
@@ -120,9 +120,18 @@ class Inside:
         except SysperfError as error:
             self._note(f"the batches of process {pid}", error)
             return None
-        fetches = [phases.phase(stack) == phases.FETCH for stack in stacks]
-        begun = sum(now and not before for before, now in itertools.pairwise(fetches))
-        return sum(fetches) / SEQUENCE_HZ / begun if begun else None
+        lines = self._lines_of_statement(pid, taken) if taken.inline_fetch < taken.statement else frozenset()
+        makes = [any((at.file, at.line) in lines for at in stack) if lines else phases.phase(stack) == phases.FETCH for stack in stacks]
+        begun = sum(now and not before for before, now in itertools.pairwise(makes))
+        return sum(makes) / SEQUENCE_HZ / begun if begun else None
+
+    def _lines_of_statement(self, pid: int, taken: Stacks) -> frozenset[tuple[str, int]]:
+        """The (file, line) of the largest statement; of a loop all of them."""
+        at = next((place for place in taken.lines if place.what == "statement"), None)
+        if at is None:
+            return frozenset()
+        lines = next((loop for loop in self._loops.get((pid, at.file), []) if loop.start == at.line), range(at.line, at.line + 1))
+        return frozenset((at.file, line) for line in lines)
 
     def _note(self, what: str, error: SysperfError) -> None:
         self._notes.append(f"{what}: {error}{f' ({error.hint})' if error.hint else ''}")
