@@ -111,7 +111,7 @@ def test_the_lists_name_rules() -> None:
 
 def test_every_fault_of_a_gpu_is_the_machines() -> None:
     """But for settings, rights and licences: a new rule is either in the list of rules/check.toml or here."""
-    settings = {"gpu.compute-prohibited", "gpu.vgpu-unlicensed", "gpu.arc-small-bar"}
+    settings = {"gpu.compute-prohibited", "gpu.vgpu-unlicensed", "gpu.vgpu-without-cuda", "gpu.arc-small-bar"}
     settings |= {"gpu.amd-node-closed", "gpu.intel-node-closed", "gpu.jetson-node-closed"}
     grave = {rule.id for rule in rules() if rule.id.startswith("gpu.") and rule.severity == "error" and rule.scope in ("host", "gpu")}
 
