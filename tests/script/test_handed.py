@@ -124,12 +124,13 @@ def main(trainer):
     assert judged(f"import torch\n{text}").unread is None
 
 
-@pytest.mark.parametrize(("hook", "shown"), [("on_batch_end", True), ("after_backward", True), ("on_epoch_end", False)])
-def test_a_trainer_of_the_project_calls_its_callbacks_for_each_batch(hook: str, shown: bool) -> None:
-    """By the names that such hooks have, whatever library the base class is of."""
-    text = (
-        f"import torch\nclass Accuracy(TrainingCallback):\n    def {hook}(self, log):\n        self.all.append(log['output'].to('cpu'))\n"
-    )
+@pytest.mark.parametrize(
+    ("hook", "base", "shown"),
+    [("on_batch_end", "", True), ("after_backward", "class TrainingCallback:\n    pass\n", True), ("on_epoch_end", "", False)],
+)
+def test_a_trainer_of_the_project_calls_its_callbacks_for_each_batch(hook: str, base: str, shown: bool) -> None:
+    """By the names that such hooks have, whether the base class is of this file or of another."""
+    text = f"import torch\n{base}class Accuracy(TrainingCallback):\n    def {hook}(self, log):\n        self.all.append(log['output'].to('cpu'))\n"
     assert ("sync.per-step" in hits(text)) == shown
 
 

@@ -338,6 +338,13 @@ def test_the_cache_is_emptied_for_each_batch_of_an_evaluation() -> None:
     assert "sync.explicit" in hits(text)
 
 
+def test_who_turns_the_collector_off_chooses_when_it_runs() -> None:
+    """In each step, where nothing else collects."""
+    text = f"import gc\nimport torch\n{{off}}\nfor x, y in loader:\n{STEP}    gc.collect()\n"
+    assert "sync.explicit" in hits(text.format(off=""))
+    assert "sync.explicit" not in hits(text.format(off="gc.disable()"))
+
+
 @pytest.mark.parametrize(("line", "shown"), [("", True), ("import opacus\n", False), ("def reward_of(obs, action, reward): pass\n", False)])
 def test_small_or_hooked_networks_are_not_to_be_compiled(line: str, shown: bool) -> None:
     """Those that learn from an environment, or with a gradient for each sample."""
@@ -692,6 +699,23 @@ def test_a_step_that_measures_is_one_elsewhere(name: str, shown: bool) -> None:
 def test_what_is_verbose_is_asked_for(condition: str, shown: bool) -> None:
     """As a level, too."""
     text = f"import torch\nfor x, y in loader:\n{STEP}    if {condition}:\n        show(loss.item())\n"
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("default", "condition", "shown"),
+    [
+        ("=1", "verbose > 0", True),
+        ("=1", "verbose > 1", False),
+        ("", "verbose > 0", False),
+        ("=True", "verbose", True),
+        ("=False", "verbose", False),
+    ],
+)
+def test_what_is_shown_by_default_need_not_be_asked_for(default: str, condition: str, shown: bool) -> None:
+    """``verbose=1`` of a library's function is what its callers leave there."""
+    step = STEP.replace("\n", "\n    ")
+    text = f"import torch\ndef fit(model, loader, verbose{default}):\n    for x, y in loader:\n    {step}    if {condition}:\n            show(loss.item())\n"
     assert ("sync.per-step" in hits(text)) == shown
 
 

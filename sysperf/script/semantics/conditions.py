@@ -85,8 +85,9 @@ class Conditions:
             return self.seldom(said, negated)
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and name in ("any", "all", "item"):
             return self.seldom(test.func.value, negated) if isinstance(test.func.value, ast.Call) else False
-        if isinstance(test, ast.Name) and _PROGRESS.fullmatch(name) and self._names.is_off(test):
-            return not negated
+        chosen = self._names.option(test)
+        if (_PROGRESS.fullmatch(name) and chosen is False) or (_VERBOSITY.fullmatch(name) and chosen):
+            return negated == bool(chosen)
         words = within(test) if isinstance(test, ast.Call) else (test,)
         return not negated and any(_SELDOM.fullmatch(last_name(word)) for word in words)
 
@@ -119,10 +120,12 @@ class Conditions:
 
     def _order(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
         """``i < 3``, ``step < warmup_steps``, ``loss < best``, ``time.time() - last > 60``, ``random() < 0.01``."""
-        if any(_VERBOSITY.fullmatch(last_name(side)) or _BEST.fullmatch(last_name(side)) for side in (left, right)):
+        if any(_BEST.fullmatch(last_name(side)) for side in (left, right)):
             return True
         if isinstance(op, ast.Gt | ast.GtE):
             left, right = right, left
+        if any(_VERBOSITY.fullmatch(last_name(side)) for side in (left, right)):
+            return not self._is_exceeded(left, right)
         if any(_TIMES.fullmatch(last_name(part)) for part in within(right) if isinstance(part, ast.Name | ast.Attribute)):
             return True
         if isinstance(left, ast.Call) and last_name(left.func) in ("random", "rand", "uniform"):
@@ -130,6 +133,11 @@ class Conditions:
         limit = self._names.constant(right)
         few = isinstance(limit, int | float) and limit <= FEW
         return self._is_counter(left) and (few or bool(_EARLY.fullmatch(last_name(right))))
+
+    def _is_exceeded(self, limit: ast.expr, verbosity: ast.expr) -> bool:
+        """Whether by default a program says more than a limit: ``if verbose > 0:`` where a function has ``verbose=1``."""
+        least, chosen = self._names.constant(limit), self._names.option(verbosity)
+        return isinstance(least, int) and isinstance(chosen, int) and least < chosen
 
     def _is_counter(self, node: ast.expr) -> bool:
         """A number of the round: by what it is, or by its name."""

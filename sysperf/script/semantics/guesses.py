@@ -23,10 +23,9 @@ def _base_kind(names: Names, node: ast.ClassDef, depth: int) -> str:
     for base in node.bases:
         name = names.qualified(base)
         local = names.classes.get(name)
-        if local is not None and local is not node and depth:
-            if kind := _base_kind(names, local, depth - 1):
-                return kind
-        elif kind := library_kind(name) or class_kind(names, base):
+        inner = local is not None and local is not node and depth
+        kind = _base_kind(names, local, depth - 1) if inner and local is not None else library_kind(name) or class_kind(names, base)
+        if kind := kind or ("callback" if name.endswith("Callback") else ""):
             return "dataset" if kind == "memory-dataset" else kind  # an heir may do more with its rows
     methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
     return "lightning" if {"training_step", "configure_optimizers"} <= methods else ""

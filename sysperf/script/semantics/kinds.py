@@ -187,8 +187,8 @@ def made_by(name: str) -> str:
 def library_kind(name: str) -> str:
     """What classes of libraries are, also as bases of the file's own."""
     last = name.rpartition(".")[2]
-    if last in _BASES or last.endswith("Callback"):
-        return _BASES.get(last, "callback")
+    if last in _BASES:
+        return _BASES[last]
     if name in ("torch.nn.Module", "torch.nn.Sequential") or (last == "PreTrainedModel"):
         return "model"
     if name.startswith(("lightning.", "pytorch_lightning.")) and last == "Trainer":

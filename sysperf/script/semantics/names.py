@@ -182,12 +182,12 @@ class Names(Bindings):
             return bool(sites) and all(self.leaves_out(site, *passed, present, depth - 1) for site in sites)
         return isinstance(value, ast.Constant) and (value.value in (None, False) if present else value.value is True)
 
-    def is_off(self, name: ast.Name) -> bool:
-        """Whether a name is an option of a function, which is False by default and which no call of this file gives."""
-        bindings = self.lookup(name, name.id)
+    def option(self, name: ast.expr) -> Constant:
+        """What an option of a function is by default, which no call of this file gives. None: unknown."""
+        bindings = self.lookup(name, name.id) if isinstance(name, ast.Name) else []
         kept = bindings[0].parameter if len(bindings) == 1 else None
         default = default_of(kept) if kept is not None and not self.arguments(kept) else None
-        return isinstance(default, ast.Constant) and default.value is False
+        return default.value if isinstance(default, ast.Constant) else None
 
 
 def _key(given: ast.keyword) -> ast.expr | None:
