@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.exposed import members
 from sysperf.trace.accounting.host_time import HostTime
+from sysperf.trace.accounting.work import sent_as
 from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
 from sysperf.trace.kernels import ByName
 
-_SENDING = lazy(r"(?:c10d::|nccl:)(?:send|recv)")
 MIN_MATCHED = 4
 MAX_SHIFT = 400
 """Collectives by which windows of two ranks may begin apart."""
@@ -100,15 +99,8 @@ def _key(accounting: Accounting, index: int, name: str) -> tuple[str, bool]:
     detail = accounting.timeline.operations.detail[index]
     collective = accounting.timeline.collectives[detail] if detail >= 0 else None
     if collective is None or collective.sequence < 0:
-        return name.partition("(")[0], _is_sent(accounting, index)
+        return name.partition("(")[0], bool(sent_as(accounting.times[0], index, accounting.threads))
     return f"{collective.group}#{collective.sequence}", collective.is_between_two
-
-
-def _is_sent(accounting: Accounting, index: int) -> bool:
-    """Whether the operator that launched this sends to one rank, or receives from one: the kernel is that of an exchange of all, too."""
-    call, calls, ranges = accounting.launches.calls[index], accounting.timeline.calls, accounting.timeline.ranges
-    operator = None if call is None else accounting.threads.operator(calls.thread[call], calls.start[call])
-    return operator is not None and bool(_SENDING.match(accounting.timeline.names.texts[ranges.name[operator]]))
 
 
 def leaving_together(each: Sequence[RankSummary]) -> list[RankSummary]:

@@ -262,7 +262,8 @@ def _is_mostly_once(matched: list[list[Entry]], steps: Intervals) -> bool:
 
 def _compared_ns(summary: RankSummary, matched: int) -> float:
     """The part of a rank's window that the others have, too: of large files, each is examined until a time of its own."""
-    return summary.window_ns * matched / len(summary.collectives) if summary.collectives else 0.0
+    of_all = sum(not entry.is_between_two for entry in summary.collectives)
+    return summary.window_ns * matched / of_all if of_all else 0.0
 
 
 def _matched(each: list[RankSummary]) -> list[list[Entry]]:

@@ -69,3 +69,62 @@ def test_no_stage_is_late_at_what_two_exchange(tmp_path: Path, told: str, stages
     assert (result.analysis.trace.skew.late, result.analysis.trace.skew.matched) == ((), 0)
     assert all(rank.collectives.waiting_pct is None for rank in result.analysis.trace.ranks)
     assert not [finding for finding in result.analysis.findings if finding.rule.startswith("ddp.unequal")]
+
+
+@pytest.mark.parametrize(
+    ("computing_ms", "verdict", "says"),
+    [
+        ((4, 10, 4), "compute-bound", "the other stages exchange or wait 6"),
+        ((6, 6, 6), "cannot-tell", "or waits for another stage"),
+        ((4, 10, 10), "compute-bound", "the device is busy"),
+    ],
+    ids=["one is late", "even", "two are late"],
+)
+@pytest.mark.parametrize("kernel", [SENDS, RCCL])
+def test_the_one_stage_that_hardly_waits_bounds_a_pipeline(
+    tmp_path: Path, computing_ms: tuple[int, ...], verdict: str, says: str, kernel: str
+) -> None:
+    """Stages of a step of 10 ms, by how long each computes: it waits for the rest in what it receives."""
+    files = []
+    for number, each in enumerate(computing_ms):
+
+        def step(machine: Machine, each: int = each) -> None:
+            begin = machine.now
+            machine.kernel((10 - each) * MS + 60, kernel)
+            machine.range("c10d::recv_", begin, "cpu_op")
+            for _ in range(10):
+                machine.kernel(each * MS / 10)
+            begin = machine.now
+            machine.kernel(60, kernel)
+            machine.range("c10d::send", begin, "cpu_op")
+            machine.synchronize()
+
+        trace = steps(Machine(), 6, step).trace(distributedInfo={"rank": number, "world_size": 3})
+        files.append(written(tmp_path, trace, f"rank{number}.json"))
+    told = analyze(files, rules()).analysis.trace
+
+    assert (told.verdict, told.skew.late) == (verdict, ())
+    assert says in told.why
+
+
+def test_what_two_exchange_is_no_part_of_the_time_that_ranks_wait_in(tmp_path: Path) -> None:
+    """A collective of all behind twelve exchanges: the last stage waits in it 6 of 20 ms for the first one."""
+    files = []
+    for number in range(2):
+
+        def step(machine: Machine, number: int = number) -> None:
+            for _ in range(12):
+                begin = machine.now
+                machine.kernel(100, SENDS)
+                machine.range("c10d::send" if number else "c10d::recv_", begin, "cpu_op")
+                machine.kernel(MS)
+            machine.kernel(6 * MS if number == 0 else 10)
+            machine.kernel(200 if number == 0 else 6.2 * MS, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+            machine.synchronize()
+
+        trace = steps(Machine(), 8, step).trace(distributedInfo={"rank": number, "world_size": 2})
+        files.append(written(tmp_path, trace, f"rank{number}.json"))
+    skew = analyze(files, rules()).analysis.trace.skew
+
+    assert skew.late == (0,)
+    assert skew.lost_pct == pytest.approx(100 * 6 / 19.4, abs=2)

@@ -133,7 +133,7 @@ class Accounting:
             host=did,
             cpu=on_cpu,
             memory=self._memory(),
-            collectives=work.collectives(times[0]) if times else rank.collectives,
+            collectives=work.collectives(times[0], self.threads) if times else rank.collectives,
             replay=predict_cpu(on_cpu, hole, self._batches(window))
             if on_cpu
             else predict(self.replayer(), costs, BY_NAME if with_gains else ()),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from operator import itemgetter
 
 from sysperf.trace.accounting.causes import MIN_EXPOSED_PCT
-from sysperf.trace.accounting.verdict import Verdict
+from sysperf.trace.accounting.verdict import Verdict, sent_pct
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
+
+MUCH_LESS = 3
+"""Times what the late stage of a pipeline waits and exchanges, each other one does."""
 
 
 def _of_late(rank: Rank, cause: str) -> Verdict:
@@ -28,6 +31,24 @@ def _of_late(rank: Rank, cause: str) -> Verdict:
     return "compute-bound" if rank.verdict == "healthy" else rank.verdict, rank.why
 
 
+def _of_stages(ranks: tuple[Rank, ...], skew: Skew) -> Verdict | None:
+    """The verdict of the one stage of a pipeline that hardly waits, where all others do; None where there are no stages, or no waiting.
+
+    Stages that have as much to do wait as long, while the pipeline fills and empties.
+    """
+    if len(ranks) < 2 or not any(map(sent_pct, ranks)):
+        return None
+    alone = sorted((rank.figures.nccl_exposed_pct or 0.0, number) for number, rank in enumerate(ranks))
+    (own, number), (least, _) = alone[:2]
+    if least < max(MIN_EXPOSED_PCT, MUCH_LESS * own):
+        waiting = f"stages of a pipeline wait {skew.lost_pct or 0.0:.0f} % of the time for each other"
+        return ("cannot-tell", waiting) if (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT else None
+    rank = ranks[number]
+    word, why = _of_late(rank, "")
+    who = f"rank {number if rank.rank is None else rank.rank}"
+    return word, f"the other stages exchange or wait {least:.0f} % of the time or more, and {who} {own:.0f} %; there, {why}"
+
+
 def _waited_for(skew: Skew) -> str:
     """Name who ranks wait for."""
     if skew.once:
@@ -43,6 +64,8 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT:
         word, why = _of_late(late, skew.cause)
         return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
+    if of_stages := _of_stages(ranks, skew):
+        return of_stages
     names = [rank.verdict for rank in ranks]
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for {_waited_for(skew)}"

@@ -203,10 +203,14 @@ def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
 
 def _between_two(rank: Rank, verdict: str, share: float) -> str:
     """Why collectives that run alone may be waiting for another stage of a pipeline; empty where most of them are of all ranks."""
-    sent = sum(kind.share_pct for kind in rank.collectives.kinds if kind.name in ("send", "recv"))
-    if verdict != "comm-bound" or 2 * sent <= share:
+    if verdict != "comm-bound" or 2 * sent_pct(rank) <= share:
         return ""
     return f"what two ranks send each other runs without computation {share:.0f} % of the time, or waits for another stage"
+
+
+def sent_pct(rank: Rank) -> float:
+    """The share of the time in which a rank exchanges something with one other, as stages of a pipeline do, or waits for it."""
+    return sum(kind.share_pct for kind in rank.collectives.kinds if kind.name in ("send", "recv"))
 
 
 def _doubt(rank: Rank, verdict: str, share: float) -> str:

@@ -7,15 +7,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from sysperf.model.record import joined
+from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.busy import Use, misaligned
 from sysperf.trace.accounting.exposed import DeviceTime, members
+from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.products import product
 from sysperf.trace.accounting.window import optimizer_steps
 from sysperf.trace.device_facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
 from sysperf.trace.intervals import Interval, median, union
 from sysperf.trace.peaks import dense_16bit
 
+_SENDING = lazy(r"(?:c10d::|nccl:)(send|recv)")
 SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
 MIN_REPEATS = 4
@@ -148,7 +151,7 @@ def _products(time: DeviceTime, used: list[Use]) -> Work:
     return Work(tflops=tflops, mfu_pct=100 * tflops / peak if peak else None)
 
 
-def collectives(time: DeviceTime) -> CollectiveFacts:
+def collectives(time: DeviceTime, threads: Threads) -> CollectiveFacts:
     """Number and size of collectives, and time lost in those slower than their like."""
     timeline, rows = time.timeline, time.timeline.operations
     ours = members(time, time.kernels_named(by_name.is_collective))
@@ -167,21 +170,29 @@ def collectives(time: DeviceTime) -> CollectiveFacts:
         if len(took) >= MIN_REPEATS:
             lost += sum(duration - middle for duration in took if duration > SLOW_COLLECTIVE * middle)
     return CollectiveFacts(
-        kinds=_kinds(time, ours),
+        kinds=_kinds(time, ours, threads),
         per_step=len(ours) / iterations if iterations else None,
         small_share=100 * sum(size < SMALL_COLLECTIVE_BYTES for size in sized) / len(sized) if sized else None,
         slow_pct=100 * lost / time.window.duration if alike else None,
     )
 
 
-def _kinds(time: DeviceTime, ours: list[int]) -> tuple[ExchangeRow, ...]:
-    """Collectives by kind and size. Without a description, the kernel's name tells the kind."""
+def sent_as(time: DeviceTime, index: int, threads: Threads) -> str:
+    """`send` or `recv` where the operator that launched this exchanges it with one rank: the kernel is that of an exchange of all, too."""
+    call, calls, ranges = time.launches.calls[index], time.timeline.calls, time.timeline.ranges
+    operator = None if call is None else threads.operator(calls.thread[call], calls.start[call])
+    sent = _SENDING.match(time.timeline.names.texts[ranges.name[operator]]) if operator is not None else None
+    return sent[1] if sent else ""
+
+
+def _kinds(time: DeviceTime, ours: list[int], threads: Threads) -> tuple[ExchangeRow, ...]:
+    """Collectives by kind and size. Without a description, the operator or the kernel's name tells the kind."""
     timeline, rows = time.timeline, time.timeline.operations
     alike: dict[tuple[str, int, int], list[int]] = {}
     for index in ours:
         detail = rows.detail[index]
         known = timeline.collectives[detail] if detail >= 0 else None
-        name = known.name if known else by_name.short(timeline.names.texts[rows.name[index]])
+        name = known.name if known else sent_as(time, index, threads) or by_name.short(timeline.names.texts[rows.name[index]])
         key = name, known.bytes if known else -1, (known.ranks if known else 0) or timeline.world_size or 0
         alike.setdefault(key, []).append(index)
     took = {key: [rows.end[index] - rows.start[index] for index in indices] for key, indices in alike.items()}
