@@ -167,3 +167,51 @@ def test_a_forward_pass_reads_numbers_for_a_log(line: str, shown: bool) -> None:
     """Which it could give as tensors; what it raises an error for must be known."""
     text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        y = torch.relu(x)\n        {line}\n"
     assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("condition", "end", "shown"),
+    [
+        ('kind == "a"', "    else:\n        raise ValueError\n", True),
+        ('kind == "a"', "    return loss, None\n", False),
+        ("debug", "    else:\n        return loss, x\n", False),
+    ],
+)
+def test_one_of_several_ways_is_gone_in_each_round(condition: str, end: str, shown: bool) -> None:
+    """``if kind == "a": … elif kind == "b": …`` chooses once and for all; what is left before the rest is an exception."""
+    text = f"""\
+import torch
+def forward(kind, model, x, y):
+    loss = criterion(model(x.cuda()), y)
+    if {condition}:
+        return loss, {{"loss": loss.item()}}
+{end}
+def evaluate(kind, model, loader):
+    model.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            show(forward(kind, model, x, y))
+"""
+    assert ("sync.per-step" in hits(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("right += ((given.argmax(1) == y) & (y != 0)).sum().item()", False),
+        ("right += given.argmax(1).sum().item() + out.sum().item()", True),
+    ],
+)
+def test_what_two_tensors_of_the_host_have_in_common_lies_there(line: str, shown: bool) -> None:
+    """One was copied, the other made of numbers; `target` is a device where the copy is asynchronous."""
+    text = f"""\
+import torch
+def evaluate(model, loader, target):
+    model.eval()
+    for x, labels in loader:
+        out = model(x.to(target, non_blocking=True))
+        given = show(out).cpu()
+        y = torch.tensor([numbers[each] for each in labels])
+        {line}
+"""
+    assert (8 in hits(text)["sync.per-step"]) == shown

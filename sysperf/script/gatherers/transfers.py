@@ -17,6 +17,8 @@ from sysperf.script.syntax import Function, within
 MAX_DEPTH = 3
 MAX_BEFORE = 20
 """Statements of a block in which it is looked for what a name was given last."""
+_ON_HOST = ({"array"}, {"host"})
+"""What has left the device, and what was made beside it."""
 _COPYING = ("tensor", "Tensor", "FloatTensor", "LongTensor", "BoolTensor")
 _WAITS = ("synchronize", "wait", "wait_event", "wait_stream")
 _WRITTEN = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp)
@@ -49,7 +51,8 @@ def target(file: File, call: ast.Call) -> str:
         return "device"  # that of another tensor
     if isinstance(given, ast.Name) and _was_moved(file, given):
         return "device"
-    return device_text(file.names, given)
+    asynchronous = keyword(call, "non_blocking") is not None and isinstance(given, ast.Name)  # a conversion is none
+    return device_text(file.names, given) or ("device" if asynchronous else "")
 
 
 def _is_cuda_type(file: File, node: ast.expr) -> bool:
@@ -274,7 +277,7 @@ def _root(node: ast.expr) -> str:
 def is_copied_back(file: File, node: ast.expr) -> bool:
     """Whether all that an expression is made of was copied to the host just before: ``x = x.cpu() / n``."""
     names = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
-    return bool(names) and all(_comes_home(last_given(file, name)) for name in names)
+    return bool(names) and all(file.values.kinds(name) in _ON_HOST or _comes_home(last_given(file, name)) for name in names)
 
 
 def _comes_home(value: ast.expr | None) -> bool:

@@ -186,9 +186,10 @@ def puts(statement: ast.stmt, container: str) -> bool:
 
 
 def missing(test: ast.expr) -> str:
-    """The name that a condition says is not there yet."""
+    """The name that a condition says is not there yet, or is not what it has to be: ``if type(self.rate) is float:``."""
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
-        return dotted(test.left)
+        of_type = test.left.args if isinstance(test.left, ast.Call) and last_name(test.left.func) == "type" else ()
+        return dotted(of_type[0] if of_type else test.left)
     asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
     if isinstance(asked, ast.Call) and last_name(asked.func) == "isinstance" and asked.args:
         return dotted(asked.args[0])  # it is converted, and then is what it has to be

@@ -154,7 +154,9 @@ class Loops(Evaluations):
             branch = parent.body if isinstance(parent, ast.IfExp) or child in parent.body else parent.orelse
             if isinstance(branch, list) and self._decides_on_step(parent, branch):
                 return self._left_before(parent, child)
-            if isinstance(branch, list) and branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise | ast.Continue):
+            last = branch[-1] if isinstance(branch, list) and branch else None
+            either = isinstance(last, ast.Return) and isinstance(parent, ast.If) and _gives_either(parent)
+            if isinstance(last, ast.Break | ast.Return | ast.Raise | ast.Continue) and not either:
                 return True
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
             if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
@@ -291,6 +293,18 @@ def _is_alarm(asked: ast.If) -> bool:
     bounds = [side.operand if isinstance(side, ast.UnaryOp) else side for side in sides]
     bounded = any(isinstance(bound, ast.Constant) and bound.value for bound in bounds)
     return reads and bounded and not asked.orelse and all(_shows(statement) for statement in asked.body)
+
+
+def _gives_either(choice: ast.If) -> bool:
+    """Whether each branch gives back what it computes, or raises an error: ``if kind == "a": … return x elif kind == "b": … return y``."""
+    ends = [block[-1] for block in (choice.body, choice.orelse) if block]
+    return len(ends) > 1 and all(_gives(end) for end in ends)
+
+
+def _gives(end: ast.stmt) -> bool:
+    if isinstance(end, ast.If):
+        return _gives_either(end)
+    return isinstance(end, ast.Raise) or (isinstance(end, ast.Return) and not isinstance(end.value or ast.Constant(None), ast.Constant))
 
 
 def _shows(statement: ast.stmt) -> bool:
