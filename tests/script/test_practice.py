@@ -356,6 +356,8 @@ def test_a_number_or_an_output_is_asked_for_its_item() -> None:
     """Numbers have none, so it is the output."""
     text = "import torch\nfor x in loader:\n    extra = model(x).extra if wide else 0\n    loss = criterion(model(x))\n    loss.backward()\n    optimizer.step()\n    print(extra.item())\n"
     assert hits(text)["sync.per-step"] == [7]
+    rates = text.replace("extra.item()", "[lr.item() for lr in scheduler.rates()]")
+    assert "sync.per-step" not in hits(rates)  # what a scheduler gives is a number of Python, or of numpy
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,14 @@ from sysperf.script.gatherers.transfers import is_copied_back, target
 from sysperf.script.nodes import argument, dotted, last_name
 from sysperf.script.semantics.kinds import AS_NUMBERS
 from sysperf.script.syntax import within
+from sysperf.startup import lazy
 
 _HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("Bool", "Byte", "Int", "Long", "Float", "Double", "Half", "Short"))
 """Types of the host's memory: what is converted to one is copied there."""
 _READS = ("item", "cpu", "numpy", "tolist")
 _COPIES = ("cpu", "numpy", "tolist")
 _OF_TENSORS = frozenset(("detach", "cpu", "argmax", "softmax", "squeeze", "unsqueeze", "norm"))
+_RATE = lazy(r"(\w+_)?(lrs?|learning_rates?)")
 _ASKS_NUMBER = ("math.isnan", "math.isinf", "math.isfinite")
 _CONVERSIONS = ("float", "int", "bool", "print")
 
@@ -179,7 +181,7 @@ def _read(file: File, call: ast.Call, method: ast.Attribute) -> str:
         and dotted(owner) not in file.names.augmented
     ):
         return ""  # of what is a number elsewhere only, `item` reads a tensor
-    if kinds & {"array", "host", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner):
+    if kinds & {"array", "host", "model", "object", "lightning", "batch"} or _is_of_numpy(file, owner) or _RATE.fullmatch(last_name(owner)):
         return ""
     evident = how == "item" or (how == "cpu" and not isinstance(file.tree.parents.get(call), ast.Expr)) or chain & _OF_TENSORS
     return "tensor" if evident and (file.uses_torch or kinds & set(TENSORS)) and (not call.args or how == "cpu") else ""
