@@ -23,6 +23,7 @@ from pathlib import Path
 
 from sysperf import plugin
 from sysperf.diagnosis.window import Window
+from sysperf.engine.diagnose.inside import SEQUENCE_HZ
 from sysperf.host import Host
 
 JOB = """
@@ -83,6 +84,11 @@ def stacks(pid: int, seconds: int) -> None:
     plugin.stack_taker("pyspy").sample(Host(), pid, seconds)
 
 
+def in_order(pid: int, seconds: int) -> None:
+    for _ in range(seconds):
+        plugin.stack_taker("pyspy").sequence(Host(), pid, SEQUENCE_HZ)  # type: ignore[attr-defined]
+
+
 def machine_code(pid: int, seconds: int) -> None:
     plugin.stack_taker("perf").sample(Host(), pid, seconds)
 
@@ -97,7 +103,7 @@ def main() -> None:
         plain, listening = Job(python, folder), Job(python, folder, traceable=True)
         ways = {
             "alone": (plain, None), "idle listener": (listening, None), "window": (plain, window), "stacks (py-spy)": (plain, stacks),
-            "machine code (perf)": (plain, machine_code),
+            "stacks in order": (plain, in_order), "machine code (perf)": (plain, machine_code),
         }  # fmt: skip
         rates: dict[str, list[float]] = {name: [] for name in ways}
         try:
