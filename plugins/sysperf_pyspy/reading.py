@@ -83,7 +83,8 @@ def sequence(printed: bytes) -> tuple[tuple[Frame, ...], ...]:
     except ValueError:
         raise ValueError("py-spy printed no profile of its own") from None
     frames = [Frame(frame.name[:MAX_TEXT], (frame.file or "")[:MAX_TEXT], frame.line or None) for frame in recorded.shared.frames]
-    main = next((profile for profile in recorded.profiles if profile.name.endswith('"MainThread"')), None)
+    alone = recorded.profiles[0] if len(recorded.profiles) == 1 else None  # it has no name where `threading` was never imported
+    main = next((profile for profile in recorded.profiles if profile.name.endswith('"MainThread"')), alone)
     taken = main.samples[:MAX_SAMPLES] if main is not None else []
     return tuple(tuple(frames[place] for place in reversed(stack[-MAX_FRAMES:]) if 0 <= place < len(frames)) for stack in taken)
 

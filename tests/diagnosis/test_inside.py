@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,10 +17,12 @@ import pytest
 
 from sysperf import plugin
 from sysperf.diagnosis import traced
+from sysperf.diagnosis.activities import Stacks
 from sysperf.engine import judging
 from sysperf.engine.diagnose import inside as diagnose_inside
 from sysperf.host import Host
 from sysperf.model.errors import SysperfError
+from sysperf.model.finding import Place
 from sysperf.model.profile import Frame, Sample, Samples
 
 TRACE = b'{"traceEvents": []}'
@@ -260,3 +263,42 @@ def test_a_file_that_has_this_name_in_a_container_only_is_not_offered_to_be_chan
         program.kill()
 
     assert {hit.fixable for hit in hits if hit.rule == "dataloader.workers-made-again"} == {not container}
+
+
+MAKES = """\
+import time
+
+
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+print("ready", flush=True)
+while True:
+    for _ in range(2):
+        spin(0.002)
+    spin(0.04)
+"""
+
+
+def test_how_long_a_statement_takes_is_seen_in_the_order_of_stacks(tmp_path: Path) -> None:
+    """Of a loop it is all of its rounds."""
+    path = tmp_path / "train.py"
+    path.write_text(MAKES)
+    with subprocess.Popen((sys.executable, str(path)), stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"ready\n"
+            inside, pid = diagnose_inside.Inside(Host(), "pyspy", []), program.pid
+            inside._loop(pid, Frame("<module>", str(path), 13))
+            at = [Place(str(path), line, "<module>", "", "statement", 0.5) for line in (12, 14)]
+            loop, one = (inside.batch_s(pid, Stacks(samples=300, statement=0.5, lines=(place,))) for place in at)
+        finally:
+            program.kill()
+
+    assert inside._notes == []
+    assert loop is not None
+    assert one is not None
+    assert 0.003 < loop < one
