@@ -283,6 +283,7 @@ class Stacks(Record, kw_only=True):
     ] = 0.0
     detached: Annotated[float, activity("a backward pass through a model in the step of another one, which nobody needs")] = 0.0
     singles: Annotated[float, activity("a line of a loop calls a model for one row, and gives it nothing of the rows before")] = 0.0
+    acts: Annotated[float, activity("a line calls a model for one observation of one environment")] = 0.0
     layers: Annotated[float, activity("a line calls the layers of a list one by one, and gives none what another one made")] = 0.0
     row_gradients: Annotated[float, activity("a backward pass through a graph that is kept for the next row's, in a loop over rows")] = 0.0
     searching: Annotated[float, activity("a line looks for something in a list, or takes it out of the middle of a deque")] = 0.0
