@@ -17,6 +17,8 @@ MIN_CALLS = 0.02
 MIN_OF_FORWARD = 0.2
 MIN_PROVEN = 0.08
 """Share of the main thread's samples in a line, from which its source is asked for a cure."""
+MIN_ACTS = 0.03
+"""The same of a model that acts in an environment: its calls are short, and what is made of them takes more."""
 MAX_ASKED = 12
 """Lines that are asked for."""
 MIN_OF_LARGEST = 0.7
