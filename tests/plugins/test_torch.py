@@ -436,6 +436,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_real_trace_by_steps_and_by_time(trained: tuple[int, str], tmp_path: Path) -> None:
     """An unmodified training program writes the steps that were asked for, and a trace by time with shapes."""
     pid, folder = trained

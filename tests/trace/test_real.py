@@ -87,6 +87,7 @@ def test_a_slow_loader_a_pause_and_neither_are_told_apart(tmp_path: Path) -> Non
     assert high(pauses, "loader") == high(cured, "loader") == 0
 
 
+@pytest.mark.slow
 def test_a_live_program_is_traced_and_analyzed(tmp_path: Path) -> None:
     """Its loader sleeps 48 ms a batch in the main thread; `trace --analyze` says so, and the file stays."""
     written = tmp_path / "live.json"
