@@ -53,6 +53,7 @@ METRIC = "import torch\nimport numpy as np\nfrom sklearn import metrics\ndef eva
         ("sync.per-step", TRAIN.replace("{before}", "calls = [0]"), "if calls[0] == 0:\n            print(loss.item())", False),
         ("sync.per-step", TRAIN.replace("{before}", "calls = [args.n]"), "if calls[0] == 0:\n            print(loss.item())", True),
         ("sync.per-step", TRAIN.replace("{before}", "pass"), "if state['step'] == 1:\n            print(loss.item())", False),
+        ("sync.per-step", TRAIN.replace("{before}", "pass"), "if state['batches'] <= 3:\n            print(loss.item())", False),
         ("sync.per-step", TRAIN.replace("{before}", "pass"), "if state['kind'] == 1:\n            print(loss.item())", True),
         ("sync.per-step", TRAIN.replace("{before}", "pass"), "if args.write_curves:\n            print(loss.item())", False),
         ("sync.per-step", TRAIN.replace("{before}", "pass"), "strides = [int(s) for s in loss.stride()]", False),

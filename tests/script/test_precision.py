@@ -463,6 +463,16 @@ def test_what_runs_only_without_an_option_that_is_given(default: str, asked: str
     assert ("sync.per-step" in sure(HELPER.format(default=default, asked=asked, given=given))) == shown
 
 
+@pytest.mark.parametrize(("home", "shown"), [("False", False), ("True", True)])
+def test_what_a_function_hands_to_itself_is_what_others_gave_it(home: str, shown: bool) -> None:
+    """Only these say whether it copies."""
+    text = "import torch\ndef detach(output, home):\n    if isinstance(output, list):\n        return [detach(each, home) for each in output]\n"
+    text += "    else:\n        if home:\n            output = output.cpu()\n        return output\n"
+    text += "for x in loader:\n    output = model(x.cuda())\n    loss = criterion(output)\n    loss.backward()\n    optimizer.step()\n"
+    text += f"    update(detach(output, {home}))\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [
@@ -542,6 +552,7 @@ def test_a_function_that_is_handed_over_is_followed_to_few_calls() -> None:
     [
         ("torch.tensor(0.0, device=x.device)", True),
         ("torch.tensor([1, 2], device=x.device)", True),
+        ("torch.tensor([], device=x.device)", False),
         ("torch.tensor([h, w], device=x.device)", True),
         ("torch.tensor(lengths, device=x.device)", False),
         ("torch.tensor(self.mask(x), device=x.device)", True),

@@ -9,7 +9,7 @@ from sysperf.script.facts import Call, Setting
 from sysperf.script.file import File
 from sysperf.script.gatherers.fallback import is_fallback
 from sysperf.script.gatherers.masks import is_reduced
-from sysperf.script.gatherers.transfers import is_written
+from sysperf.script.gatherers.transfers import is_empty, is_written
 from sysperf.script.nodes import argument, dotted, keyword, last_name
 from sysperf.script.semantics.kinds import FACTORIES
 from sysperf.script.syntax import within
@@ -147,7 +147,7 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
         return _is_asked_for(file, call) if what.endswith("Parallel") else _is_optional(file, call)
     if what == "torch.tensor":
         of_numpy = bool(call.args) and file.values.is_a(call.args[0], "array")  # data of the host, which must be copied
-        return of_numpy or _is_broadcast(file, call) or _is_gathered(file, call) or _is_of_an_environment(file, call)
+        return is_empty(call) or of_numpy or _is_broadcast(file, call) or _is_gathered(file, call) or _is_of_an_environment(file, call)
     if what == "torch.cuda.synchronize":
         return _is_timed(file, call)
     recorded = what == ".zero_grad" and any(_GRAPHS.fullmatch(word) for word in file.words)

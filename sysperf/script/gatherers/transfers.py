@@ -218,13 +218,13 @@ def _alternative(file: File, call: ast.Call) -> tuple[ast.AST, str] | None:
 def _moves(file: File, owner: ast.expr) -> str:
     """What is copied; empty where that is not known."""
     if (made := made_here(file, owner)) is not None:
-        copied = not _is_empty(made) and keyword(made, "device") is None and not is_open(made)
+        copied = not is_empty(made) and keyword(made, "device") is None and not is_open(made)
         return "factory" if copied else "tensor"
     kinds = file.values.kinds(owner)
     return next((kind for kind in ("batch", "model", "loss", "output", "tensor") if kind in kinds), "")
 
 
-def _is_empty(made: ast.Call) -> bool:
+def is_empty(made: ast.Call) -> bool:
     """``Tensor()``, ``tensor([])``, ``empty(0)``: nothing is copied."""
     first = made.args[0] if made.args else None
     if first is None or last_name(made.func) in _COPYING:

@@ -21,7 +21,7 @@ _READY = lazy(r"_*(is_|was_|has_been_)?(initi?t?ed|initiali[sz]ed|built|ready|ca
 _COUNTER = lazy(
     r"(?i)_*(?!\w*optim)(\w*_)?(steps?|iters?|iterations?|it|i|j|k|n|idx|index|batch|batch_i\w*|epochs?|ep|count|counter|n_iter|t|num_\w+|nb)(_\w+)?_*"
 )
-_ROUNDS = lazy(r"_*(\w+_)?(steps?|iters?|iterations?|epochs?|count|counter)_*")
+_ROUNDS = lazy(r"_*(\w+_)?(steps?|iters?|iterations?|batch(es)?|epochs?|count|counter)_*")
 """Counters that a dictionary keeps."""
 _VERBOSITY = lazy(r"(?i)\w*(verbos|debug|log_?level)\w*")
 _BEST = lazy(r"(?i)(\w+_)?best(_\w+)?")

@@ -132,8 +132,8 @@ class Loops(Evaluations):
         return any(last_name(call.func) == "eval" and not call.args for call in calls)
 
     def _of_calls(self, function: Function, depth: int, places: Places) -> Where:
-        """The most frequent of the places that call a function and leave nothing out."""
-        calls = self._names.call_sites(function) if depth else []
+        """The most frequent of the places that call a function and leave nothing out; its own calls of itself say nothing."""
+        calls = [call for call in self._names.call_sites(function) if self._tree.function_of(call) is not function] if depth else []
         sites = [self.where(call, depth - 1) for call in calls if not any(self._names.leaves_out(call, *place) for place in places)]
         outside = self._names.outside
         sites += [
