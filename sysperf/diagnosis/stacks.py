@@ -33,6 +33,8 @@ MIN_OF_TENSORS = 0.05
 """Share of the samples of deep copies that call PyTorch, below which no weights are copied."""
 MIN_IN_LOOP = 0.05
 """Share of the samples in a loop that train or call a model, from which the loop is one of steps."""
+MIN_BESIDE = 0.01
+"""The same for other lines of the loop than the one that is asked for: a torn stack has that one, mostly."""
 _EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|val)(?:_|$)")
 """Names of the functions of a program that evaluate; `evaluate_actions` of PPO is a forward pass of training."""
 _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
@@ -153,7 +155,7 @@ def _kinds_in_their_program(samples: Sequence[Sample], rules: Rules, read_line: 
             found.add("evaluation")
         if user is not None and found <= {"other", "forward", "python"} and _calls_only_torch(sample.frames, rules):
             loop, of_others = loop_of(user), of_modules if "forward" in found else of_step
-            within = of_others and loop and not _are_in(of_others, user.file, loop, all_lines)
+            within = of_others and loop and not _are_in(of_others, user, loop, all_lines)
             found.update({"looping"} if within else ())
     return every
 
@@ -167,9 +169,11 @@ def _lines(samples: Iterable[Sample]) -> Counter[tuple[str, int]]:
     return counts
 
 
-def _are_in(some: Counter[tuple[str, int]], file: str, loop: range, every: Counter[tuple[str, int]]) -> bool:
+def _are_in(some: Counter[tuple[str, int]], user: Frame, loop: range, every: Counter[tuple[str, int]]) -> bool:
     """Whether samples of these lines are in a loop: those of steps and passes are in most. A stack may be torn, and show what never was."""
-    return sum(some[file, line] for line in loop) >= MIN_IN_LOOP * sum(every[file, line] for line in loop)
+    total = sum(every[user.file, line] for line in loop)
+    seen, beside = (sum(some[user.file, line] for line in loop if line != left_out) for left_out in (None, user.line))
+    return seen >= MIN_IN_LOOP * total or beside >= MIN_BESIDE * total
 
 
 def _calls_only_torch(frames: Sequence[Frame], rules: Rules) -> bool:
@@ -183,7 +187,7 @@ def _heads(samples: Sequence[Sample], rules: Rules, loop_of: LoopOf) -> Callable
 
     def head_of(frame: Frame) -> Frame:
         loop = loop_of(frame)
-        return at_line(frame, loop.start) if loop and not _are_in(of_step, frame.file, loop, every) else frame
+        return at_line(frame, loop.start) if loop and not _are_in(of_step, frame, loop, every) else frame
 
     return head_of
 

@@ -71,6 +71,7 @@ def test_a_torn_stack_makes_no_loop_one_of_steps() -> None:
 
     assert seen(RETURNS, *[inside] * 30, torn, *steps).looping >= 30 / 33
     assert seen(RETURNS, *[inside] * 3, torn, *steps).looping == 0.0
+    assert seen(RETURNS, *[(at("<module>", 7),)] * 60, *steps).looping < 0.1
 
 
 def test_a_loop_over_parameters_is_one_too() -> None:
