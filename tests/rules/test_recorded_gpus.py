@@ -178,6 +178,14 @@ def test_variables_of_the_shell_are_judged_where_they_say_enough(machine: Machin
     assert not any("this shell" in (gap.subject.text) for gap in report.outcomes if gap.state != "finding")
 
 
+def test_a_fix_for_the_shell_is_one_that_it_takes() -> None:
+    """Variables that are set there are taken away; there is no program to be started with a prefix."""
+    report = judged({**TWO, "shell": "CUDA_FORCE_PTX_JIT=1"})
+
+    (fix,) = next(one for one in report.findings() if one.rule == "environment.ptx-forced").fixes
+    assert (fix.command, fix.title, fix.needs) == ("unset CUDA_FORCE_PTX_JIT", "unset CUDA_FORCE_PTX_JIT in this shell", "")
+
+
 def test_what_a_running_program_shows_is_not_said_of_its_shell() -> None:
     report = judged({**TWO, "shell": "CUDA_VISIBLE_DEVICES=2", "run": "CUDA_VISIBLE_DEVICES=2"})
 
