@@ -48,6 +48,11 @@ def root_of(node: ast.expr) -> ast.expr:
     return node
 
 
+def names_in(*parts: ast.AST) -> set[str]:
+    """All names that stand in some parts of a source."""
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+
+
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
     """The value of a keyword argument."""
     return next((given.value for given in call.keywords if given.arg == name), None)

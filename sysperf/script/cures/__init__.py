@@ -26,7 +26,7 @@ from sysperf.script.cures import acts, apart, discards, each_pass, flows, grows,
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.cures.keys import shares
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import names_in, root_of
 from sysperf.script.syntax import Function, Loop, asked_again, children_of
 from sysperf.startup import lazy
 
@@ -274,7 +274,7 @@ def _losses(source: Depends, scope: ast.AST) -> set[str]:
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
                 targets = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
                 if targets & found:
-                    found |= {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
+                    found |= names_in(node.value)
     return found
 
 

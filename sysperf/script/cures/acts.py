@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
-from sysperf.script.nodes import arguments, root_of
+from sysperf.script.nodes import arguments, names_in, root_of
 from sysperf.script.syntax import Loop
 from sysperf.startup import lazy
 
@@ -32,14 +31,14 @@ def _is_observed(loop: Loop, statement: ast.stmt) -> bool:
     """Whether something that the statement calls is given an observation of the loop's environment."""
     observed = _observed(loop)
     calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return not isinstance(statement, Loop) and any(not observed.isdisjoint(_names(arguments(call))) for call in calls)
+    return not isinstance(statement, Loop) and any(not observed.isdisjoint(names_in(*arguments(call))) for call in calls)
 
 
 def _acts(loop: Loop, function: str) -> bool:
     """Whether a loop gives a function an observation of its environment."""
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and called(node) == function]
     observed = _observed(loop) if calls else set()
-    return any(not observed.isdisjoint(_names(arguments(call))) for call in calls)
+    return any(not observed.isdisjoint(names_in(*arguments(call))) for call in calls)
 
 
 def _observed(loop: Loop) -> set[str]:
@@ -53,8 +52,8 @@ def _observed(loop: Loop) -> set[str]:
         if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name)
     }
     for node in sorted(assigned, key=lambda one: one.lineno) * 2:  # the next round begins with what is made at the end of one
-        if node not in given and not names.isdisjoint(_names([node.value])) and not isinstance(node.value, ast.Compare):
-            names |= _names(node.targets)
+        if node not in given and not names.isdisjoint(names_in(node.value)) and not isinstance(node.value, ast.Compare):
+            names |= names_in(*node.targets)
     return names
 
 
@@ -64,7 +63,3 @@ def _steps_one(node: ast.Assign) -> bool:
     if not isinstance(call, ast.Call) or called(call) != "step" or not arguments(call) or not isinstance(target, ast.Tuple):
         return False
     return len(target.elts) >= MIN_GIVEN and not _SEVERAL.search(ast.unparse(root_of(call.func)) + ast.unparse(call.func))
-
-
-def _names(parts: Iterable[ast.AST]) -> set[str]:
-    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from sysperf.script.cures import needless
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import RANDOM, Depends
-from sysperf.script.nodes import dotted, root_of
+from sysperf.script.nodes import dotted, names_in, root_of
 from sysperf.startup import lazy
 
 _SUMS = frozenset(("sum", "mean", "fsum"))
@@ -41,7 +41,7 @@ def sums_again(source: Depends, statement: ast.stmt, loop: _Round) -> bool:
         sums += [call for call in calls if _is_sum_of_rest(call, own, made)]
     if not sums or _ends(loop):
         return False
-    changed = {name for name in _names(loop) if any(source.is_in(node, loop) for node in source.changed(name))}
+    changed = {name for name in names_in(loop) if any(source.is_in(node, loop) for node in source.changed(name))}
     others = [node for node in nodes if isinstance(node, ast.Call) and called(node) not in (*_SUMS, "append")]
     calm = all(_leaves(source, call) for call in others)
     return any(_is_of_rows_that_stay(source, node, changed, calm=calm) for node in sums)
@@ -61,7 +61,7 @@ def _is_of_rows_that_stay(source: Depends, part: ast.AST, changed: set[str], *, 
     work = [node for node in inner if isinstance(node, ast.Call) and called(node) not in (*_SUMS, "range", "enumerate", "reversed")]
     if (
         not all(_leaves(source, call) and not RANDOM.search(ast.unparse(call.func)) for call in work)
-        or (_names(part) - _stored([part])) & changed
+        or (names_in(part) - _stored([part])) & changed
     ):
         return False
     functions = {id(node.func) for node in inner if isinstance(node, ast.Call)}
@@ -121,7 +121,7 @@ def _fills_new_ones_alone(source: Depends, nodes: Iterable[ast.AST]) -> bool:
 def _own(loop: _Round) -> set[str]:
     """The names by which a loop counts."""
     targets = [loop.target] if isinstance(loop, ast.For) else [part.target for part in getattr(loop, "generators", ())]
-    return {name for target in targets for name in _names(target)}
+    return {name for target in targets for name in names_in(target)}
 
 
 def _body(loop: _Round) -> Sequence[ast.AST]:
@@ -130,10 +130,6 @@ def _body(loop: _Round) -> Sequence[ast.AST]:
         return loop.body
     inner = [part.iter for part in loop.generators[1:]] + [test for part in loop.generators for test in part.ifs]
     return [loop.key, loop.value, *inner] if isinstance(loop, ast.DictComp) else [loop.elt, *inner]
-
-
-def _names(part: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
 def _stored(parts: Iterable[ast.AST]) -> set[str]:
@@ -166,17 +162,17 @@ def _is_rest(part: ast.expr, of_round: set[str], own: set[str]) -> bool:
     if not isinstance(part, ast.Subscript) or not isinstance(part.slice, ast.Slice) or part.slice.step is not None:
         return False
     bounds = [bound for bound in (part.slice.lower, part.slice.upper) if bound is not None]
-    return len(bounds) == 1 and bool(_names(bounds[0]) & own) and not _names(part.value) & of_round
+    return len(bounds) == 1 and bool(names_in(bounds[0]) & own) and not names_in(part.value) & of_round
 
 
 def _goes_through_rest(target: ast.expr, head: ast.expr, work: Sequence[ast.AST], own: set[str], of_round: set[str]) -> bool:
     """Whether rows from the round's own one on, or up to it, are gone through, and the work on each is the same in other rounds."""
     if isinstance(head, ast.Call) and called(head) in ("enumerate", "reversed") and head.args:
         is_rest = _is_rest(head.args[0], of_round, own)
-        places = _names(target.elts[0]) if called(head) == "enumerate" and isinstance(target, ast.Tuple) else set[str]()
+        places = names_in(target.elts[0]) if called(head) == "enumerate" and isinstance(target, ast.Tuple) else set[str]()
     else:
         is_rest, places = _is_rest(head, of_round, own) or _counts_from(head, own), set[str]()
-    rows = _names(target)
+    rows = names_in(target)
     return is_rest and _has_none_of(work, (of_round - rows) | places, rows)
 
 
@@ -184,14 +180,16 @@ def _counts_from(head: ast.expr, own: set[str]) -> bool:
     """Whether it is ``range(i, n)`` or ``range(i)``."""
     if not isinstance(head, ast.Call) or called(head) != "range" or not 1 <= len(head.args) <= 2:
         return False
-    return sum(bool(_names(part) & own) for part in head.args) == 1
+    return sum(bool(names_in(part) & own) for part in head.args) == 1
 
 
 def _has_none_of(work: Sequence[ast.AST], of_round: set[str], rows: set[str]) -> bool:
     """Whether names of the round stand in exponents alone: ``gamma ** (k - t)`` is carried on by a product with gamma."""
     nodes = [node for part in work for node in ast.walk(part)]
     powers = [
-        node for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _names(node.left) & (of_round | rows)
+        node
+        for node in nodes
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not names_in(node.left) & (of_round | rows)
     ]
     exponents = {id(part) for power in powers if _is_difference(power.right) for part in ast.walk(power.right)}
     return not any(isinstance(node, ast.Name) and node.id in of_round and id(node) not in exponents for node in nodes)
@@ -221,16 +219,16 @@ def _adds(statement: ast.stmt, sums: set[str]) -> bool:
         added = statement.value.right
     else:
         return False
-    return all(name not in _names(added) or _is_factor(added, name) for name in sums)
+    return all(name not in names_in(added) or _is_factor(added, name) for name in sums)
 
 
 def _is_factor(added: ast.expr, name: str) -> bool:
     """Whether a name stands in a product alone, once, or as an exponent."""
     if isinstance(added, ast.BinOp) and isinstance(added.op, ast.Mult):
         sides = (added.left, added.right), (added.right, added.left)
-        return any(_is_factor(side, name) and name not in _names(other) for side, other in sides)
+        return any(_is_factor(side, name) and name not in names_in(other) for side, other in sides)
     if isinstance(added, ast.BinOp) and isinstance(added.op, ast.Pow):
-        return name not in _names(added.left) and isinstance(added.right, ast.Name)
+        return name not in names_in(added.left) and isinstance(added.right, ast.Name)
     return isinstance(added, ast.Name)
 
 

@@ -6,7 +6,7 @@ import ast
 
 from sysperf.script.cures import needless
 from sysperf.script.cures.definitions import Definitions, called
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import names_in, root_of
 
 _EACH_PLACE = frozenset(("Linear", "LayerNorm", "RMSNorm", "GELU", "ReLU", "SiLU", "Tanh", "Sigmoid", "Dropout", "Identity", "Embedding"))
 _OF_ONE = (ast.Constant, ast.UnaryOp)
@@ -98,7 +98,7 @@ def _is_masked(source: Definitions, statement: ast.stmt) -> bool:
     loop = source.loop_of(statement)
     if not isinstance(loop, ast.For) or not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
         return False
-    own = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    own = names_in(loop.target)
     for node in ast.walk(statement):
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
             continue
@@ -127,7 +127,7 @@ def _compares(source: Definitions, part: ast.AST, own: set[str], loop: ast.For, 
     if any(isinstance(node, ast.Call) and called(node) in ("nonzero", "where", "masked_select", "index_select") for node in ast.walk(part)):
         return False
     for node in ast.walk(part):
-        names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+        names = names_in(node)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq) and own & names:
             return True
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:

@@ -9,7 +9,7 @@ from sysperf.script.cures.apart import MAKERS, is_hidden
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import RANDOM, Depends, TooTangled
 from sysperf.script.cures.keys import functions_by_name
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import names_in, root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
@@ -146,7 +146,7 @@ def _is_product(node: ast.AST) -> bool:
         return isinstance(node.op, ast.Mult) and any(isinstance(side, ast.List | ast.ListComp) for side in (node.left, node.right))
     if not isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
         return False
-    given = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
+    given = names_in(*(part.target for part in node.generators))
     element = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
     inner = [part.iter for one in element for made in ast.walk(one) for part in getattr(made, "generators", ())]
     inner += [part.iter for part in node.generators[1:]]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sysperf.script.cures import needless
 from sysperf.script.cures.definitions import LEARNED, OF_WEIGHTS, Definitions, called
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import names_in, root_of
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
@@ -76,7 +76,7 @@ class Keys:
         self._texts = {node.value for node in self.tree.of(ast.Constant) if isinstance(node.value, str)}
         """What getattr() or register_buffer() may name an attribute by."""
         bases = [base for made in source.classes.values() for base in made.bases]
-        self._inherited = {node.id for base in bases for node in ast.walk(base) if isinstance(node, ast.Name)}
+        self._inherited = names_in(*bases)
 
     def keys_of(self, part: ast.AST) -> KeySet:
         """What flows into the value of an expression."""

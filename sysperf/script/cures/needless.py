@@ -10,7 +10,7 @@ import builtins
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-from sysperf.script.nodes import last_name, root_of
+from sysperf.script.nodes import last_name, names_in, root_of
 from sysperf.script.syntax import Function, Tree, asked_again
 from sysperf.startup import lazy
 
@@ -295,7 +295,7 @@ def _makes(value: ast.expr) -> bool:
 def _nested_names(own: Iterable[ast.AST]) -> set[str]:
     """The names that functions within a function, or below the top level, use."""
     inner = (node for node in own if isinstance(node, Function | ast.ClassDef | ast.Lambda))
-    return {name.id for node in inner for name in ast.walk(node) if isinstance(name, ast.Name)}
+    return names_in(*inner)
 
 
 def _covers(node: ast.stmt, line: int) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sysperf.script.cures import again, flows
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
-from sysperf.script.nodes import root_of
+from sysperf.script.nodes import names_in, root_of
 from sysperf.script.syntax import Loop
 from sysperf.startup import lazy
 
@@ -119,12 +119,12 @@ def _of_layers(source: Depends, loop: _Round) -> bool:
     """Whether a loop goes through layers that are kept in a list, and calls each."""
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
     for target, iterated in _heads(loop):
-        names = _names(target)
+        names = names_in(target)
         if _is_made_of(source, iterated, _LAYERS.search, 1) and any(_is_one_of(call.func, names) for call in calls):
             return True
         if any(
             isinstance(call.func, ast.Subscript)
-            and _names(call.func.slice) & names
+            and names_in(call.func.slice) & names
             and _is_made_of(source, call.func.value, _LAYERS.search, 1)
             for call in calls
         ):
@@ -136,17 +136,13 @@ def _is_one_of(func: ast.expr, names: set[str]) -> bool:
     return isinstance(func, ast.Name) and func.id in names
 
 
-def _names(part: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
-
-
 def _needs_rounds_before(source: Depends, loop: _Round) -> bool:
     """Whether a round reads a name or an element that one before may have given its value; sums and lists are made of all rounds."""
     if isinstance(loop, _Made):
         return any(isinstance(node, ast.NamedExpr) for node in ast.walk(loop))
     body = loop.body
     nodes = [node for part in body for node in ast.walk(part)]
-    own = {name for target, _ in _heads(loop) for name in _names(target)}
+    own = {name for target, _ in _heads(loop) for name in names_in(target)}
     stores = [store for store in nodes if isinstance(store, ast.Subscript | ast.Attribute) and not _is_made_in_round(source, body, store)]
     if any(_reads_first(source, body, name) for name in _stored(nodes) - own):
         return True
@@ -201,7 +197,7 @@ def _is_folded(source: Depends, load: ast.Name, name: str) -> bool:
     if isinstance(statement, ast.If):
         return _keeps_best(statement, name)
     if isinstance(statement, ast.AugAssign):
-        return name not in _names(statement.value)
+        return name not in names_in(statement.value)
     return isinstance(statement, ast.Assign) and _adds_to(source, statement, name)
 
 
@@ -218,7 +214,7 @@ def _adds_to(source: Depends, statement: ast.Assign, name: str) -> bool:
         return False
     others = [one for one in given if not (isinstance(one, ast.Name) and one.id == name)]
     is_target = any(isinstance(target, ast.Name) and target.id == name for target in statement.targets)
-    return is_target and len(others) == len(given) - 1 and not any(name in _names(one) for one in others)
+    return is_target and len(others) == len(given) - 1 and not any(name in names_in(one) for one in others)
 
 
 def _keeps_best(statement: ast.If, name: str) -> bool:
@@ -228,7 +224,7 @@ def _keeps_best(statement: ast.If, name: str) -> bool:
     if not isinstance(test, ast.Compare) or statement.orelse or len(given) != len(statement.body):
         return False
     others = [side for side in (test.left, *test.comparators) if not (isinstance(side, ast.Name) and side.id == name)]
-    if len(others) != 1 or len(test.comparators) != 1 or any(name in _names(part) for part in (others[0], *(one.value for one in given))):
+    if len(others) != 1 or len(test.comparators) != 1 or any(name in names_in(part) for part in (others[0], *(one.value for one in given))):
         return False
     targets = [target for part in given for target in part.targets]
     is_kept = sum(isinstance(target, ast.Name) and target.id == name for target in targets) == 1
@@ -237,7 +233,7 @@ def _keeps_best(statement: ast.If, name: str) -> bool:
 
 def _is_read_elsewhere(source: Depends, nodes: Iterable[ast.AST], store: ast.Subscript | ast.Attribute, own: set[str]) -> bool:
     """Whether a round writes to an element or an attribute that another one may read: at an index that is not the round's own."""
-    if not isinstance(store.ctx, ast.Store) or (isinstance(store, ast.Attribute) and _names(store) & own):
+    if not isinstance(store.ctx, ast.Store) or (isinstance(store, ast.Attribute) and names_in(store) & own):
         return False
     whole = ast.unparse(store.value if isinstance(store, ast.Subscript) else store)
     index = ast.unparse(store.slice) if isinstance(store, ast.Subscript) else ""

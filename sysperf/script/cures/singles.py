@@ -9,7 +9,7 @@ from sysperf.script.cures import flows, needless
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
 from sysperf.script.cures.keys import Key
-from sysperf.script.nodes import arguments, root_of
+from sysperf.script.nodes import arguments, names_in, root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
@@ -54,7 +54,7 @@ def _is_of_one(source: Depends, graph: flows.Flows, statement: ast.stmt, call: a
 
 def _depends(source: Depends, around: ast.AST, own: set[str], part: ast.AST) -> bool:
     """Whether something is made of what the loop counts by."""
-    return not _names(_followed(source, around, own, part)[0]).isdisjoint(own)
+    return not names_in(*_followed(source, around, own, part)[0]).isdisjoint(own)
 
 
 def _is_one(source: Depends, graph: flows.Flows, around: ast.AST, own: set[str], call: ast.Call, given: ast.expr) -> bool:
@@ -70,7 +70,7 @@ def _row_of_a_parameter(function: Function) -> bool:
     """Whether a function with one parameter makes a batch of one of it."""
     taken = [one.arg for one in (*function.args.args, *function.args.kwonlyargs) if one.arg not in ("self", "cls")]
     rows = (_row(node) for part in function.body for node in ast.walk(part))
-    return len(taken) == 1 and any(row is not None and taken[0] in _names([row]) for row in rows)
+    return len(taken) == 1 and any(row is not None and taken[0] in names_in(row) for row in rows)
 
 
 def _learns(graph: flows.Flows, around: ast.AST) -> bool:
@@ -103,9 +103,9 @@ def _loops(source: Depends, statement: ast.stmt, call: ast.Call) -> Iterable[tup
     """The comprehension around a call and the loop around its statement, with the names that they count by."""
     for parent in source.tree.ancestors(call):
         if isinstance(parent, _Parts) and not any(_gives_batches(source, part) for part in parent.generators):
-            yield _names(part.target for part in parent.generators), parent
+            yield names_in(*(part.target for part in parent.generators)), parent
     if isinstance(loop := source.loop_of(statement), ast.For) and not _gives_batches(source, loop):
-        yield _names([loop.target]), loop
+        yield names_in(loop.target), loop
 
 
 def _gives_batches(source: Depends, loop: ast.For | ast.comprehension) -> bool:
@@ -117,10 +117,6 @@ def _gives_batches(source: Depends, loop: ast.For | ast.comprehension) -> bool:
         or _GIVES_BATCHES.search(ast.unparse(loop.iter))
         or any("DataLoader" in ast.unparse(part) for part in made)
     )
-
-
-def _names(parts: Iterable[ast.AST]) -> set[str]:
-    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
 def _followed(source: Depends, around: ast.AST, own: set[str], part: ast.AST) -> tuple[list[ast.expr], list[ast.AST]]:
@@ -205,7 +201,7 @@ def _is_its_own(source: Depends, graph: flows.Flows, leaf: ast.expr, around: ast
         return True
     part: ast.AST = leaf
     while isinstance(part, ast.Attribute | ast.Subscript):
-        if isinstance(part, ast.Subscript) and not _names([part.slice]).isdisjoint(own):
+        if isinstance(part, ast.Subscript) and not names_in(part.slice).isdisjoint(own):
             return _is_written_there_alone(source, part, around)
         part = part.value
     keys = {graph.key_of(root), *(graph.attribute(node) for node in ast.walk(leaf) if isinstance(node, ast.Attribute))}

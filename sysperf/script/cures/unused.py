@@ -14,7 +14,7 @@ from sysperf.script.cures import origin
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import Depends
 from sysperf.script.cures.unoptimized import HANDLED, OPTIMIZER, without_gradients
-from sysperf.script.nodes import arguments, keyword, last_name
+from sysperf.script.nodes import arguments, keyword, last_name, names_in
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
@@ -218,7 +218,7 @@ def _goes_to(source: Depends, made: ast.AST, models: set[str], step: ast.Call, s
 def _made_of(source: Depends, scope: ast.AST, statement: ast.stmt) -> set[str]:
     """The names that are made of what a statement makes."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    made = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    made = names_in(*targets)
     statements = [node for node in source.tree.of(ast.Assign, ast.AugAssign) if source.scope_of(node) is scope]
     for _ in range(MAX_ROUNDS):
         waiting: list[ast.stmt] = []
