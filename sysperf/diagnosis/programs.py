@@ -205,6 +205,12 @@ def is_rank(program: Program) -> bool:
     return program.rank is not None and program.rank >= 0 and (program.world_size or 1) > 1
 
 
+def awake(program: Program) -> float:
+    """Of the time in which its main thread wants a CPU, how much it has one."""
+    ran, waited = program.main.ran or 0.0, program.main.waited or 0.0
+    return ran / (ran + waited) if ran else 1.0
+
+
 def ranks(described: Sequence[Program]) -> Ranks:
     """The ranks of a job beside each other, by what each wanted of the CPUs."""
     several = [rank for rank in described if is_rank(rank) and rank.threads.used_cpus is not None and rank.role == "computes"]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sysperf.diagnosis import programs
 from sysperf.diagnosis.activities import Stacks
 from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Machine, MainThread, Program, Threads, Workers
 from sysperf.engine.diagnose.loader_plan import MAX_WORKERS, MIN_SAVED, plan
@@ -189,3 +190,11 @@ def test_a_plan_never_promises_more_than_the_loader_takes(
 
     assert made is None or made.saves is None or (MIN_SAVED <= made.saves <= max(0.0, share) + 1e-9)
     assert made is None or (1 <= made.threads <= team and 1 <= made.workers <= MAX_WORKERS)
+
+
+@pytest.mark.parametrize(("ran", "waited", "awake"), [(0.6, 0.3, 2 / 3), (1.0, 0.0, 1.0), (0.0, 0.0, 1.0), (None, None, 1.0)])
+def test_how_much_of_a_cpu_a_main_thread_has(ran: float | None, waited: float | None, awake: float) -> None:
+    """A batch of 8 ms took 12.5 ms beside two programs that used both CPUs; workers would be advised for one of 15."""
+    program = Program(pid=7, main=MainThread(ran=ran, waited=waited))
+
+    assert programs.awake(program) == pytest.approx(awake)

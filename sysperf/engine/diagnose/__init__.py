@@ -219,8 +219,7 @@ class _Diagnoser:
             later = measured.growth_later(self._window, program.pid)
             memory = msgspec.structs.replace(program.memory, growth_later_bytes_per_s=later)
             alternates = self._alternates.get(program.pid)
-            taken = looked.get("stacks")
-            batch_s = look.batch_s(program.pid, taken) if isinstance(taken, Stacks) and self._makes_batches(program, taken) else None
+            batch_s = self._batch_s(program, looked.get("stacks"))
             looked_into = msgspec.structs.replace(
                 program, hits=hits, places=places, memory=memory, alternates=alternates, batch_s=batch_s, **looked
             )
@@ -228,6 +227,13 @@ class _Diagnoser:
         sampled_all = msgspec.structs.replace(facts, programs=tuple(seen), ranks=programs.ranks(seen))
         planned = (msgspec.structs.replace(program, loader=loader_plan.plan(program, sampled_all)) for program in seen)
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
+
+    def _batch_s(self, program: Program, taken: Stacks | Native | None) -> float | None:
+        """For how long it makes a batch, without its waits for a CPU that others have."""
+        if self._inside is None or not isinstance(taken, Stacks) or not self._makes_batches(program, taken):
+            return None
+        took_s = self._inside.batch_s(program.pid, taken)
+        return None if took_s is None else took_s * programs.awake(program)
 
     def _makes_batches(self, program: Program, taken: Stacks) -> bool:
         """Whether it makes so much of its batches itself that workers may be advised, and there is time to see how long one takes."""

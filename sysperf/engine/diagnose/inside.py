@@ -123,7 +123,7 @@ class Inside:
         lines = self._lines_of_statement(pid, taken) if taken.inline_fetch < taken.statement else frozenset()
         makes = [any((at.file, at.line) in lines for at in stack) if lines else phases.phase(stack) == phases.FETCH for stack in stacks]
         begun = sum(now and not before for before, now in itertools.pairwise(makes))
-        return sum(makes) / SEQUENCE_HZ / begun if begun else None
+        return sum(makes) / len(makes) / begun if begun else None  # in one second, in which a busy machine takes fewer stacks
 
     def _lines_of_statement(self, pid: int, taken: Stacks) -> frozenset[tuple[str, int]]:
         """The (file, line) of the largest statement; of a loop all of them."""

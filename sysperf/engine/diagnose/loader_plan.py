@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sysperf.diagnosis import programs
 from sysperf.diagnosis.facts import Diagnosis, LoaderPlan, Program
 
 MAX_WORKERS = 64
@@ -130,8 +131,7 @@ def _work(program: Program) -> _Work | None:
     taken, workers = program.stacks, program.workers
     assert taken is not None  # noqa: S101 - the caller has looked
     team = 1 if program.uses_gpu else max(1, program.threads.team or 1)
-    ran, waited = program.main.ran or 0.0, program.main.waited or 0.0
-    awake = ran / (ran + waited) if ran and not program.uses_gpu else 1.0
+    awake = 1.0 if program.uses_gpu else programs.awake(program)
     if not workers.count:
         waits = min(taken.inline_fetch, program.main.slept or 0.0)
         return _Work((taken.inline_fetch - waits) * awake, waits, 1 - taken.inline_fetch, team, awake) if taken.inline_fetch else None
