@@ -206,7 +206,7 @@ def is_rank(program: Program) -> bool:
 
 
 def awake(program: Program) -> float:
-    """Of the time in which its main thread wants a CPU, how much it has one."""
+    """Return the share of the time in which its main thread wants a CPU for which it has one."""
     ran, waited = program.main.ran or 0.0, program.main.waited or 0.0
     return ran / (ran + waited) if ran else 1.0
 

@@ -229,7 +229,7 @@ class _Diagnoser:
         return msgspec.structs.replace(sampled_all, programs=tuple(planned))
 
     def _batch_s(self, program: Program, taken: Stacks | Native | None) -> float | None:
-        """For how long it makes a batch, without its waits for a CPU that others have."""
+        """Return the seconds in which it makes a batch, without its waits for a CPU that others have."""
         if self._inside is None or not isinstance(taken, Stacks) or not self._makes_batches(program, taken):
             return None
         took_s = self._inside.batch_s(program.pid, taken)
