@@ -15,10 +15,9 @@ from sysperf.evaluate.evidence import Ledger
 from sysperf.evaluate.judge import Judge, scope_names
 from sysperf.evaluate.ruleset import Ruleset
 from sysperf.evaluate.subject import Item, with_subject
-from sysperf.model.finding import Finding, Remedy, Subject
+from sysperf.model.finding import Finding, Subject
 from sysperf.model.rule import Rule
 from sysperf.model.snapshot import Snapshot
-from sysperf.model.text import quoted
 from sysperf.startup import lazy
 
 NAME = "this shell"
@@ -43,27 +42,13 @@ def of_shell(ruleset: Ruleset, facts: Snapshot, ledger: Ledger, found: Iterable[
     judging = Judge(scope_names(facts), ruleset.tables, ledger)
     for rule in rules:
         judging.item(ruleset.compiled(rule.key), Item("proc", program))
-    return [_of_shell(finding, variables or {}) for finding in judging.outcomes if finding.state == "finding"]
+    return [_of_shell(finding) for finding in judging.outcomes if finding.state == "finding"]
 
 
-def _of_shell(finding: Finding, variables: dict[str, str]) -> Finding:
+def _of_shell(finding: Finding) -> Finding:
     evidence = (replace(one, source=ENVIRON) if one.fact.startswith("proc.env") else one for one in finding.evidence)
-    fixes = tuple(_in_shell(fix, variables) for fix in finding.fixes)
+    fixes = tuple(replace(fix, needs="") for fix in finding.fixes)  # no program runs that would have to be started anew
     return with_subject(replace(finding, evidence=tuple(evidence), fixes=fixes), SHELL)
-
-
-def _in_shell(fix: Remedy, variables: dict[str, str]) -> Remedy:
-    """The same for the shell: there is no program to be started with a prefix."""
-    if fix.start is None or fix.start.wrap is not None:
-        return fix
-    start = replace(fix.start, unset=tuple(name for name in fix.start.unset if name in variables))
-    commands = (
-        f"unset {' '.join(start.unset)}" if start.unset else "",
-        *(f"export {name}={quoted(value)}" for name, value in start.set.items()),
-    )
-    undo = "start another shell: it has what its profile sets"
-    title = f"{start.title()} in this shell"
-    return replace(fix, start=start, title=title, command="; ".join(filter(None, commands)), undo_text=undo, needs="")
 
 
 def _about(ruleset: Ruleset, variables: dict[str, str]) -> Iterator[Rule]:

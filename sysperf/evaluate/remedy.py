@@ -36,7 +36,7 @@ def source_fix(file: str, rule: str, edits: tuple[SourceEdit, ...] = ()) -> Reme
 def _remedy(fix: AnyFix, fill: Filler, scope: Scope) -> Remedy:
     start = _start(fix, fill, scope)
     command, undo, title, needs = _of_start(fix, start) if start is not None else _COMMANDS[type(fix)](fix, fill, scope)
-    undo_text = UNDO_OF_START[type(fix)] if start is not None else fill(fix.undo_text) if isinstance(fix, Advice) else ""
+    undo_text = start.undo() if start is not None else fill(fix.undo_text) if isinstance(fix, Advice) else ""
     return Remedy(
         kind=str(type(fix).__struct_config__.tag),
         title=fill(fix.title) or title,
@@ -109,7 +109,10 @@ def _migrate(fix: MigratePages, fill: Filler, scope: Scope) -> Parts:
 def _start(fix: Fix, fill: Filler, scope: Scope) -> Start | None:
     """How a fix starts the program; None where it does something else, or lacks a library for it."""
     if isinstance(fix, Env):
-        return Start({name: fill(value) if "{" in value else value for name, value in fix.set.items()}, fix.unset)
+        env = getattr(scope.names.get("proc"), "env", None)
+        unset = tuple(name for name in fix.unset if env is None or name in env)
+        given = {name: fill(value) if "{" in value else value for name, value in fix.set.items()}
+        return Start(given, unset if unset or given else fix.unset)
     if isinstance(fix, Preload):
         paths = {library.name: library.path for library in getattr(scope.names.get("allocator"), "libraries", None) or ()}
         return Start({"LD_PRELOAD": paths[fix.library]}) if paths.get(fix.library) else None
@@ -124,13 +127,6 @@ def _of_start(fix: Fix, start: Start) -> Parts:
         return start.command(), "", f"start it bound to {fix.to.replace('-', ' ')}", "restart"
     title = f"preload {fix.library}" if isinstance(fix, Preload) else start.title()
     return start.command(), "", title, "restart"
-
-
-UNDO_OF_START: dict[type[Fix], str] = {
-    Env: "start it without this prefix",
-    Preload: "start it without this prefix",
-    Bind: "start it without the wrap",
-}
 
 
 def _missing_library(fix: Preload, _fill: Filler, _scope: Scope) -> Parts:

@@ -39,18 +39,26 @@ class Start(Record):
     set: dict[str, str] = {}
     unset: tuple[str, ...] = ()
     wrap: Annotated[tuple[str, ...] | None, fact("options of `sysperf wrap`; null: started without it")] = None
-    program: Annotated[str, fact("its command line, for a shell")] = "python …"
+    program: Annotated[str, fact("its command line, for a shell; empty: it is not known")] = ""
 
     def title(self) -> str:
         """``set OMP_NUM_THREADS and unset KMP_AFFINITY``."""
         return " and ".join(f"{verb} {', '.join(names)}" for verb, names in (("set", self.set), ("unset", self.unset)) if names)
 
     def command(self) -> str:
-        """The line to paste."""
+        """The line to paste: the program's start, or what changes the shell that starts it, where its command line is not known."""
+        given = " ".join(f"{name}={quoted(value)}" for name, value in self.set.items())
         if self.wrap is not None:
-            return " ".join(("sysperf wrap", *self.wrap, "--", self.program))
-        given = (f"{name}={quoted(value)}" for name, value in self.set.items())
-        return " ".join(("env", *(f"-u {name}" for name in self.unset), *given, self.program))
+            return " ".join(("sysperf wrap", *self.wrap, "--", self.program or "python …"))
+        if self.program:
+            return " ".join(filter(None, ("env", *(f"-u {name}" for name in self.unset), given, self.program)))
+        return "; ".join(filter(None, (f"unset {' '.join(self.unset)}" if self.unset else "", f"export {given}" if given else "")))
+
+    def undo(self) -> str:
+        """How a person takes it back."""
+        if self.wrap is not None:
+            return "start it without the wrap"
+        return "start it without this prefix" if self.program else "start it from another shell, which has what its profile sets"
 
 
 class SourceEdit(Record):
@@ -90,7 +98,7 @@ class Remedy(Record):
     def started(self, start: Start) -> Remedy:
         """The same fix by another start of the program; its title names the variables where it was made of them."""
         title = start.title() if self.start is not None and self.title == self.start.title() else self.title
-        return msgspec.structs.replace(self, title=title, command=start.command(), start=start)
+        return msgspec.structs.replace(self, title=title, command=start.command(), undo_text=start.undo(), start=start)
 
 
 class Gain(Record):

@@ -1,7 +1,7 @@
 """Whatever a command is given, it answers: one of our exit codes, in bounded time and memory, and never an internal error.
 
 Which options there are, the parsers say: a new command or option is tried without a word here. Everyday tests try a sample of the
-values for each of them, `make fuzz` all.
+values for every third of them, slow tests for the others, `make fuzz` all values.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.fuzzing import EXAMPLES
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACES = ROOT / "tests/traces"
 EVERYDAY_VALUES = 1
+EVERYDAY_PLACES = 3
 CODES = (0, 1, 2, 3, 4)
 NOT_STARTED = (126, 127)
 """As a shell says it of the program that `wrap` starts."""
@@ -214,7 +215,13 @@ def runner(folder: Path) -> Iterator[Runner]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize(("command", "place"), [*cases()], ids=lambda word: word)
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if number % EVERYDAY_PLACES else (), id="-".join(case))
+        for number, case in enumerate(cases())
+    ],
+)
 def test_every_value_gets_an_answer(command: str, place: str, runner: Runner, values: tuple[str, ...]) -> None:
     """One of our exit codes, in time, within the memory that there is, and no internal error."""
     step = 1 if EXAMPLES else max(1, len(values) // EVERYDAY_VALUES)

@@ -60,7 +60,7 @@ def test_variables_are_those_with_which_the_finding_starts_the_program(monkeypat
     """A preloaded allocator too; a fix of another kind has none, and then those stand in that the rule itself has."""
     found(monkeypatch, PRELOADED, PRELOAD)
     tried = trying.one(PRELOADED)
-    found(monkeypatch, PRELOADED, Remedy("env", "no env", "safe", command="env A=1 python …"))
+    found(monkeypatch, PRELOADED, Remedy("env", "no env", "safe", command="export A=1"))
     written = trying.one(PRELOADED)
 
     assert (tried.kind, tried.set, tried.unset) == ("environment", {"LD_PRELOAD": "/lib/x.so"}, ("MALLOC_CONF",))

@@ -84,7 +84,7 @@ def test_a_library_is_preloaded_from_where_it_lies_or_installed_first() -> None:
     ruleset = Ruleset([RuleFile(rule=(rule(fix=fixes),))], SCHEMA)
     ((there, absent),) = (outcome.fixes for outcome in judge(ruleset, snapshot, JUDGED).outcomes)
 
-    assert there.command == "env LD_PRELOAD='/usr/lib/lib jemalloc.so.2' python …"
+    assert there.command == "export LD_PRELOAD='/usr/lib/lib jemalloc.so.2'"
     assert there.title == "preload jemalloc"
     assert (absent.command, absent.title) == ("", "install mimalloc, then start the program with it preloaded")
 

@@ -64,7 +64,7 @@ def test_a_fix_is_told_with_all_that_a_person_needs() -> None:
     )
     text = explain.render(msgspec.structs.replace(RULE, fix=fixes), color=False, width=100)
 
-    assert "env -u OMP_PLACES OMP_NUM_THREADS=… python …" in text
+    assert "unset OMP_PLACES; export OMP_NUM_THREADS='…'" in text
     assert "preload tcmalloc_minimal" in text
     assert "Write down the version first." in text
 

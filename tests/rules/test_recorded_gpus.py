@@ -183,7 +183,7 @@ def test_a_fix_for_the_shell_is_one_that_it_takes() -> None:
     report = judged({**TWO, "shell": "CUDA_FORCE_PTX_JIT=1"})
 
     (fix,) = next(one for one in report.findings() if one.rule == "environment.ptx-forced").fixes
-    assert (fix.command, fix.title, fix.needs) == ("unset CUDA_FORCE_PTX_JIT", "unset CUDA_FORCE_PTX_JIT in this shell", "")
+    assert (fix.command, fix.title, fix.needs) == ("unset CUDA_FORCE_PTX_JIT", "unset CUDA_FORCE_PTX_JIT", "")
 
 
 def test_what_a_running_program_shows_is_not_said_of_its_shell() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from sysperf.model import experiment
 from sysperf.model.cause import Cause, Example, Explained, Witness
+from sysperf.model.finding import Start
 from sysperf.model.knob import KNOBS, SYSCTLS, SYSFS
 from sysperf.model.rule import Advice, AnyFix, Env, Preload, Rule, SetKnob, Sysctl, Sysfs
 from sysperf.model.statement import Statement
@@ -252,8 +253,7 @@ _TEXT = re.compile(r"(?:\{|, |else )'([^']{4,})'(?= if |\)\}|\})")
 def _command(fix: AnyFix) -> str:
     """What a person would type."""
     if isinstance(fix, Env):
-        changed = (*(f"-u {name}" for name in fix.unset), *(f"{name}={value}" for name, value in fix.set.items()))
-        return f"env {' '.join(changed)} python …"
+        return Start(fix.set, fix.unset).command()
     return str(getattr(fix, "command", ""))
 
 
