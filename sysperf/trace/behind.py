@@ -15,6 +15,8 @@ from sysperf.trace.rank_summary import Entry, RankSummary
 MIN_STEPS = 4
 CARRIED = 0.5
 """The part of what others wait in a step by which the host of a late rank begins its steps later, at least: so much is not made up for."""
+MIN_HELD = 0.5
+"""Of what others wait in collectives, their hosts wait for their devices: they do not run ahead."""
 MIN_FALLING = 2.5
 """Times its standard error, the time by which a rank falls behind from step to step, from which it is slower, and no chance."""
 MIN_FALLING_PCT = 1.0
@@ -24,9 +26,11 @@ MIN_FALLING_PCT = 1.0
 def stays_behind(each: Sequence[RankSummary], matched: Sequence[Sequence[Entry]], late: Sequence[int], lost_pct: float) -> bool:
     """Whether late ranks begin their steps as late as they come to collectives, and fall behind no further from step to step.
 
-    Where hosts wait, all begin a step together, and a rank is late by what it does anew.
+    Where hosts wait for their devices, a rank is late by what it does anew: all begin a step together, or go on together within it.
     """
     others = [index for index in range(len(each)) if index not in late]
+    if any(100 * each[index].host_waits_ns >= MIN_HELD * lost_pct * each[index].window_ns for index in others):
+        return False
     count = min(len(summary.steps) for summary in each)
     if count < MIN_STEPS or len({len(summary.steps) for summary in each}) > 1 or not others:
         return False

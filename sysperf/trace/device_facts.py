@@ -192,6 +192,10 @@ class CollectiveFacts(Record, kw_only=True):
     slow_pct: Annotated[float | None, fact("time lost where collectives took more than 1.25 times the median of their kind and size")] = (
         None
     )
+    sent_pct: Annotated[
+        float | None,
+        fact("time in what it sends to one other rank or receives from it, as stages of a pipeline do, without any other kernel"),
+    ] = None
     kinds: Annotated[tuple[ExchangeRow, ...], fact("by kind and size, those that take most first")] = ()
     waiting_pct: Annotated[float | None, fact("time in collectives that the rank waits for later ones; null: ranks were not compared")] = (
         None

@@ -158,6 +158,12 @@ class Skew(Record, kw_only=True):
     rotates: Annotated[bool | None, fact("one rank is late and then another, and none is named")] = None
     once: Annotated[bool | None, fact("nearly all waiting is in one of several steps, and none is named")] = None
     cause: Annotated[str, fact("what the late ranks have more time in; empty: nothing that the files show")] = ""
+    stages_pct: Annotated[
+        float | None,
+        fact(
+            "of stages of a pipeline, what the one that waits least exchanges or waits without computation, in percent; null: they are none"
+        ),
+    ] = None
     slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None
     slow_rank: int | None = None
 

@@ -11,8 +11,8 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.exposed import members
 from sysperf.trace.accounting.host_time import HostTime
-from sysperf.trace.accounting.work import sent_as
-from sysperf.trace.intervals import Intervals, intersect, median, subtract, union
+from sysperf.trace.accounting.work import is_between_two
+from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
 
 MIN_MATCHED = 4
@@ -59,6 +59,8 @@ class RankSummary(NamedTuple):
     """Number and total ns by the name of the kernel."""
     steps: Intervals = []
     """When the program's steps are; empty where nobody knows."""
+    host_waits_ns: int = 0
+    """How long the host waits for the device meanwhile."""
 
 
 def summarize(accounting: Accounting) -> RankSummary:
@@ -85,7 +87,8 @@ def summarize(accounting: Accounting) -> RankSummary:
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
-    return RankSummary(timeline.rank, max(host.window.duration, end - begin), collectives, kernels, accounting.iterations(host)[1])
+    whole, waits = max(host.window.duration, end - begin), length(time.calls.sync)
+    return RankSummary(timeline.rank, whole, collectives, kernels, accounting.iterations(host)[1], waits)
 
 
 def _on_cpu(host: HostTime) -> list[Entry]:
@@ -98,9 +101,9 @@ def _key(accounting: Accounting, index: int, name: str) -> tuple[str, bool]:
     """(group and number of a collective where the file has them, else its name; whether it is one between two ranks)."""
     detail = accounting.timeline.operations.detail[index]
     collective = accounting.timeline.collectives[detail] if detail >= 0 else None
-    if collective is None or collective.sequence < 0:
-        return name.partition("(")[0], bool(sent_as(accounting.times[0], index, accounting.threads))
-    return f"{collective.group}#{collective.sequence}", collective.is_between_two
+    is_numbered = collective is not None and collective.sequence >= 0
+    key = f"{collective.group}#{collective.sequence}" if collective is not None and is_numbered else name.partition("(")[0]
+    return key, is_between_two(accounting.times[0], index, accounting.threads)
 
 
 def leaving_together(each: Sequence[RankSummary]) -> list[RankSummary]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,9 +16,11 @@ from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.behind import exposed_more, stays_behind
 from sysperf.trace.device_facts import ExchangeRow
-from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
+from sysperf.trace.facts import Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, length, median, union
 from sysperf.trace.rank_summary import MIN_MATCHED, Entry, RankSummary, leaving_together
+from sysperf.trace.rank_times import BESIDE, HOST, cause, parts, usual
+from sysperf.trace.stages import Alone, alone, slowest
 
 ROTATES_BELOW = 50.0
 """Percent of the waiting. A rank that causes no more than that is not the late one."""
@@ -39,21 +41,21 @@ MOSTLY_PCT, MIN_STEPS = 75.0, 4
 MIN_KERNELS = 20
 MIN_LOST_PCT = 1.0
 """Who makes the others wait for less is not late."""
-MIN_EXCESS_PCT = 1.0
-"""A kind of time of which a late rank has less than this more is not named as the cause."""
-HOST = "host time"
-MORE_WORK = 1.25
-"""Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
 
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
     """The ranks beside each other, and what each loses by its own collectives and by waiting for others in them."""
     each = leaving_together(each)
     compared, skew = [], compare(each, [parts(rank) for rank in ranks])
-    for rank, share, wait in zip(ranks, _own(each), _waiting(each), strict=True):
+    stages = alone(each)
+    own, waiting = ([one.own for one in stages], [one.share - one.own for one in stages]) if stages else (_own(each), _waiting(each))
+    for number, rank, share, wait in zip(_numbers(each, range(len(each))), ranks, own, waiting, strict=True):
         collectives = msgspec.structs.replace(rank.collectives, own_pct=share, waiting_pct=wait, kinds=_kinds(rank, ranks))
+        if stages:
+            collectives = msgspec.structs.replace(collectives, sent_pct=(share or 0.0) + (wait or 0.0))
         told = msgspec.structs.replace(rank, collectives=collectives)
-        word, why = of_rank(told if skew.rotates else _without_waiting(told, share))
+        waits_for_many = skew.rotates or (stages and number not in skew.late)
+        word, why = of_rank(told if waits_for_many else _without_waiting(told, share))
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
     return Trace(ranks=tuple(compared), skew=skew)
 
@@ -108,6 +110,8 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
         return Skew(ranks=len(each), doubles=doubles)
     slow, slow_rank = _slow_kernels(each)
     base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
+    if stages := alone(each):
+        return _of_stages(each, stages, parts, base)
     if len(matched) < MIN_MATCHED:
         return base
     waited = [_waited((entries[index], min(entry.took for entry in entries)) for entries in matched) for index in range(len(each))]
@@ -117,23 +121,44 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     late = [] if once else _late(caused, by_step, len(each)) or _late_by_work(caused, parts) or _late_each_step(by_step, len(each))
     shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
     lost = sum(shares) / len(shares) if shares else None
-    if late and lost and _cause(late, parts) in ("", HOST) and stays_behind(each, matched, late, lost):
+    if late and lost and cause(late, parts) in ("", HOST) and stays_behind(each, matched, late, lost):
         late, shares = [], [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
         lost = sum(shares) / len(shares)
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
         is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
         is_spread = is_spread and _far_the_latest(Counter({index: sum(times) for index, times in caused.items()})) is None
         return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once, once=once)
-    numbers = (each[index].rank for index in late)
     return msgspec.structs.replace(
         base,
-        late=tuple(index if number is None else number for index, number in zip(late, numbers, strict=True)),
+        late=_numbers(each, late),
         late_share=100 * sum(sum(caused[index]) for index in late) / sum(map(sum, caused.values())),
         lost_pct=lost,
         gain_pct=_gain(matched, late, parts, max(spans)) if any(spans) else None,
         rotates=False,
-        cause=_cause(late, parts),
+        cause=cause(late, parts),
     )
+
+
+def _of_stages(each: list[RankSummary], stages: Sequence[Alone], parts: Sequence[Mapping[str, float]], base: Skew) -> Skew:
+    """Return which stages of a pipeline the others wait for, and what even those wait."""
+    shares = [one.share for one in stages]
+    base, late = msgspec.structs.replace(base, stages_pct=min(shares), rotates=False), slowest(shares)
+    if not late:
+        return base
+    others = [share for index, share in enumerate(shares) if index not in late]
+    least = max(shares[index] for index in late)
+    return msgspec.structs.replace(
+        base,
+        late=_numbers(each, late),
+        lost_pct=sum(others) / len(others) - least,
+        gain_pct=min(others) - least,
+        cause=cause(late, parts),
+    )
+
+
+def _numbers(each: list[RankSummary], chosen: Sequence[int]) -> tuple[int, ...]:
+    """Return what these ranks are called: by their number, else their place."""
+    return tuple(index if (number := each[index].rank) is None else number for index in chosen)
 
 
 def _late(caused: Mapping[int, Sequence[int]], by_step: Sequence[Mapping[int, int]], ranks: int) -> list[int]:
@@ -160,7 +185,7 @@ def _late_by_work(caused: Mapping[int, Sequence[int]], parts: Sequence[Mapping[s
     if most < 0 or 100 * lost[most] < TOGETHER_PCT * sum(lost.values()) or len(caused[most]) < MIN_MATCHED:
         return []
     others = [each for index, each in enumerate(parts) if index != most]
-    more = max((ns - _usual(others, (name,)) for name, ns in parts[most].items() if name in _BESIDE), default=0.0)
+    more = max((ns - usual(others, (name,)) for name, ns in parts[most].items() if name in BESIDE), default=0.0)
     return [most] if more >= MIN_MORE_PCT else []
 
 
@@ -219,9 +244,9 @@ def _gain(matched: list[list[Entry]], late: Sequence[int], parts: Sequence[Mappi
     Of collectives that queue up behind one that waits, what they take themselves is exposed by it, too: as far as the late ranks have
     more time in something.
     """
-    more = {name: _usual([parts[index] for index in late], (name,)) for name in parts[late[0]]}
+    more = {name: usual([parts[index] for index in late], (name,)) for name in parts[late[0]]}
     others = [each for index, each in enumerate(parts) if index not in late]
-    most = max((ns - _usual(others, (name,)) for name, ns in more.items()), default=0.0)
+    most = max((ns - usual(others, (name,)) for name, ns in more.items()), default=0.0)
     return max(100 * _until_next(matched, late) / span, min(100 * exposed_more(matched, late) / span, most))
 
 
@@ -305,48 +330,3 @@ def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
     slowest = max(range(len(each)), key=speeds.__getitem__)
     number = each[slowest].rank
     return middle / speeds[slowest] if speeds[slowest] else None, slowest if number is None else number
-
-
-_OF_DEVICE: dict[str, Callable[[Rank], float]] = {
-    "loader time": lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
-    HOST: lambda rank: rank.figures.host_starved_pct or 0.0,
-    "synchronisation": lambda rank: rank.figures.sync_exposed_pct or 0.0,
-    "kernel time": lambda rank: (rank.figures.kernel_busy_pct or 0.0) - (rank.figures.nccl_exposed_pct or 0.0),
-    "copying": lambda rank: rank.figures.h2d_exposed_pct or 0.0,
-}
-_OF_CPU: dict[str, Callable[[Rank], float]] = {
-    "loader time": lambda rank: rank.cpu.loader_pct if rank.cpu else 0.0,
-    "time between operators": lambda rank: rank.cpu.python_recurring_pct if rank.cpu else 0.0,
-    "time in operators": lambda rank: rank.cpu.operator_pct - rank.cpu.interrupted_pct if rank.cpu else 0.0,
-    INTERRUPTIONS: lambda rank: (rank.cpu.interrupted_pct if rank.cpu else 0.0) + (rank.hole.scattered_pct or 0.0),
-}
-"""What a rank can have more time in."""
-_BESIDE = frozenset(("loader time", "host time", "time between operators"))
-"""Of these, what a busy machine does not stretch as it stretches operators: on the CPU it is that of the median step."""
-
-
-def parts(rank: Rank) -> dict[str, float]:
-    """The times of a rank of which a late one can have more, in percent of its window."""
-    return {name: part(rank) for name, part in (_OF_DEVICE if rank.has_device else _OF_CPU).items()}
-
-
-def _cause(late: Sequence[int], parts: Sequence[Mapping[str, float]]) -> str:
-    """Name the time of which the late ranks have more than the others' median; empty where they have hardly more of any.
-
-    Who works longer is interrupted more often, too: interruptions are the cause where the work is that of the others, or nearly.
-    """
-    late_ones = [each for index, each in enumerate(parts) if index in late]
-    others = [each for index, each in enumerate(parts) if index not in late]
-    more = {name: _usual(late_ones, (name,)) - _usual(others, (name,)) for name in parts[late[0]]}
-    interrupted, work = more.pop(INTERRUPTIONS, 0.0), tuple(more)
-    usual = _usual(others, work)
-    working = _usual(late_ones, work) - usual
-    if interrupted >= MIN_EXCESS_PCT and (interrupted >= 2 * working or working < (MORE_WORK - 1) * usual):
-        return INTERRUPTIONS
-    most = max(more, key=more.__getitem__, default="")
-    return most if most and more[most] >= MIN_EXCESS_PCT else ""
-
-
-def _usual(ranks: Sequence[Mapping[str, float]], names: Sequence[str]) -> float:
-    """The median of what these times come to, over the ranks of which they are known: an older agent may not tell some."""
-    return median([sum(map(each.__getitem__, names)) for each in ranks if each.keys() >= set(names)] or [0.0])

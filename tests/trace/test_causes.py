@@ -1073,33 +1073,43 @@ def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first_us", "each_us", "count", "waits", "late"),
     [
-        (600, 0, 10, False, ()),
-        (0, 150, 10, False, (1,)),
-        (0, 150, 6, False, (1,)),
-        (0, 600, 10, True, (1,)),
-        (600, 150, 10, False, (1,)),
+        (600, 0, 10, "", ()),
+        (0, 150, 10, "", (1,)),
+        (0, 150, 6, "", (1,)),
+        (0, 600, 10, "at the end", (1,)),
+        (600, 150, 10, "", (1,)),
+        (0, 600, 10, "within the step", (1,)),
     ],
 )
 def test_a_rank_is_late_by_what_it_does_anew(
-    tmp_path: Path, first_us: float, each_us: float, count: int, waits: bool, late: tuple[int, ...]
+    tmp_path: Path, first_us: float, each_us: float, count: int, waits: str, late: tuple[int, ...]
 ) -> None:
-    """Hosts of three ranks are slower than their devices. Where none waits, what delayed one at first delays it in all steps, and costs nothing."""
+    """Hosts of three ranks are slower than their devices. Where none waits, what delayed one at first delays it in all steps, and costs nothing.
+
+    Where hosts wait within a step, a rank that does more at its end begins all steps as late, and that costs as much in each.
+    """
     machines = [Machine(device=number, start=1e9 + number * 1e5) for number in range(3)]
     for step in range(count):
+        collectives = []
         for number, machine in enumerate(machines):
             start = machine.now
             is_late = number == 1
-            machine.log((first_us if is_late and step == 0 else 0) + (each_us * (1.2 - 0.4 * (step % 2)) if is_late else 0) + 10)
-            for _ in range(40):
+            more = each_us * (1.2 - 0.4 * (step % 2)) if is_late else 0
+            machine.log((first_us if is_late and step == 0 else 0) + (0 if waits == "within the step" else more) + 10)
+            for kernel in range(40):
+                if waits == "within the step" and kernel == 10:
+                    machine.synchronize()
                 machine.kernel(20, cost=50)
             machine.kernel(1, ALL_REDUCE)
+            collectives.append(machine.events[-1])
+            if waits == "within the step":
+                machine.log(more + 10)
             machine.range(f"ProfilerStep#{step}", start)
-        collectives = [machine.events[-2] for machine in machines]
         end = max(event["ts"] - number * 1e5 for number, event in enumerate(collectives)) + 100
         for number, machine in enumerate(machines):
             collectives[number]["dur"] = round(end + number * 1e5 - collectives[number]["ts"], 3)
             machine.free[7] = end + number * 1e5
-            if waits:
+            if waits == "at the end":
                 machine.synchronize()
     files = [
         written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 3}), f"rank{number}.json")

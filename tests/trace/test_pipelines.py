@@ -67,22 +67,22 @@ def test_no_stage_is_late_at_what_two_exchange(tmp_path: Path, told: str, stages
 
     assert told != "description" or "comm-bound" not in verdicts
     assert (result.analysis.trace.skew.late, result.analysis.trace.skew.matched) == ((), 0)
-    assert all(rank.collectives.waiting_pct is None for rank in result.analysis.trace.ranks)
     assert not [finding for finding in result.analysis.findings if finding.rule.startswith("ddp.unequal")]
 
 
 @pytest.mark.parametrize(
-    ("computing_ms", "verdict", "says"),
+    ("computing_ms", "late", "verdict", "says"),
     [
-        ((4, 10, 4), "compute-bound", "the other stages exchange or wait 6"),
-        ((6, 6, 6), "cannot-tell", "or waits for another stage"),
-        ((4, 10, 10), "compute-bound", "the device is busy"),
+        ((4, 10, 4), (1,), "compute-bound", "the others wait 5"),
+        ((6, 6, 6), (), "pipeline-bound", "each stage of a pipeline waits 3"),
+        ((4, 10, 10), (), "compute-bound", "the device is busy"),
+        ((4, 10, 10, 4), (1, 2), "compute-bound", "the others wait 5"),
     ],
-    ids=["one is late", "even", "two are late"],
+    ids=["one is late", "even", "most are late", "two are late"],
 )
 @pytest.mark.parametrize("kernel", [SENDS, RCCL])
-def test_the_one_stage_that_hardly_waits_bounds_a_pipeline(
-    tmp_path: Path, computing_ms: tuple[int, ...], verdict: str, says: str, kernel: str
+def test_the_stages_that_hardly_wait_are_late(
+    tmp_path: Path, computing_ms: tuple[int, ...], late: tuple[int, ...], verdict: str, says: str, kernel: str
 ) -> None:
     """Stages of a step of 10 ms, by how long each computes: it waits for the rest in what it receives."""
     files = []
@@ -101,10 +101,13 @@ def test_the_one_stage_that_hardly_waits_bounds_a_pipeline(
 
         trace = steps(Machine(), 6, step).trace(distributedInfo={"rank": number, "world_size": 3})
         files.append(written(tmp_path, trace, f"rank{number}.json"))
-    told = analyze(files, rules()).analysis.trace
+    analysis = analyze(files, rules()).analysis
+    told, found = analysis.trace, {finding.rule for finding in analysis.findings}
 
-    assert (told.verdict, told.skew.late) == (verdict, ())
+    assert (told.verdict, told.skew.late) == (verdict, late)
     assert says in told.why
+    assert "ddp.communication" not in found
+    assert ("ddp.pipeline-uneven" in found, "ddp.pipeline-waits" in found) == (bool(late), verdict == "pipeline-bound")
 
 
 def test_what_two_exchange_is_no_part_of_the_time_that_ranks_wait_in(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sysperf.procfs.rank_variables import SLURM, global_rank
 from sysperf.procfs.stat import parse as parse_stat
 from sysperf.trace.intervals import Intervals
 from sysperf.trace.rank_summary import Entry, RankSummary, summarize
-from sysperf.trace.ranks import parts
+from sysperf.trace.rank_times import parts
 
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID")
 """How schedulers and torchrun name a job to its processes."""

@@ -123,7 +123,8 @@ def _bar(page: Page, rank: Rank) -> tuple[str, str]:
 def _skew(page: Page, analysis: Analysis) -> None:
     skew = analysis.trace.skew
     if skew.late and skew.lost_pct is not None:
-        page.paragraph(f"{skew.matched} collectives matched; ranks wait {skew.lost_pct:.1f} % for {skew.who}.", "dim", indent="  ")
+        what = f"{skew.matched} collectives matched; ranks" if skew.stages_pct is None else "stages of a pipeline"
+        page.paragraph(f"{what} wait {skew.lost_pct:.1f} % for {skew.who}.", "dim", indent="  ")
 
 
 def _matrix(page: Page, analysis: Analysis) -> None:

@@ -19,6 +19,7 @@ HEADLINES = {
     "sync-bound": "Bound by synchronisation",
     "copy-bound": "Bound by copies",
     "comm-bound": "Bound by communication",
+    "pipeline-bound": "Bound by waiting for stages of a pipeline",
     "compute-bound": "Compute-bound",
     "healthy": "Healthy",
     "cannot-tell": "Cannot tell",

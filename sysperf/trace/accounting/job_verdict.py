@@ -5,11 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 
 from sysperf.trace.accounting.causes import MIN_EXPOSED_PCT
-from sysperf.trace.accounting.verdict import Verdict, sent_pct
+from sysperf.trace.accounting.verdict import Verdict
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
-
-MUCH_LESS = 3
-"""Times what the late stage of a pipeline waits and exchanges, each other one does."""
 
 
 def _of_late(rank: Rank, cause: str) -> Verdict:
@@ -32,21 +29,14 @@ def _of_late(rank: Rank, cause: str) -> Verdict:
 
 
 def _of_stages(ranks: tuple[Rank, ...], skew: Skew) -> Verdict | None:
-    """The verdict of the one stage of a pipeline that hardly waits, where all others do; None where there are no stages, or no waiting.
-
-    Stages that have as much to do wait as long, while the pipeline fills and empties.
-    """
-    if len(ranks) < 2 or not any(map(sent_pct, ranks)):
+    """The verdict of a pipeline whose stages all wait, as they do while it fills and empties; None where one of them hardly waits."""
+    if (skew.stages_pct or 0.0) < MIN_EXPOSED_PCT:
         return None
-    alone = sorted((rank.figures.nccl_exposed_pct or 0.0, number) for number, rank in enumerate(ranks))
-    (own, number), (least, _) = alone[:2]
-    if least < max(MIN_EXPOSED_PCT, MUCH_LESS * own):
-        waiting = f"stages of a pipeline wait {skew.lost_pct or 0.0:.0f} % of the time for each other"
-        return ("cannot-tell", waiting) if (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT else None
-    rank = ranks[number]
-    word, why = _of_late(rank, "")
-    who = f"rank {number if rank.rank is None else rank.rank}"
-    return word, f"the other stages exchange or wait {least:.0f} % of the time or more, and {who} {own:.0f} %; there, {why}"
+    least = min(ranks, key=lambda rank: rank.collectives.waiting_pct or 0.0)
+    own, waiting = least.collectives.own_pct or 0.0, least.collectives.waiting_pct or 0.0
+    if own >= waiting:
+        return "comm-bound", f"what stages of a pipeline send each other runs without computation {own:.0f} % of the time"
+    return "pipeline-bound", f"each stage of a pipeline waits {waiting:.0f} % of the time or more for others, while it fills and empties"
 
 
 def _waited_for(skew: Skew) -> str:
@@ -76,4 +66,9 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank
     who = ranks[example].path if number in skew.doubles else f"rank {example if number is None else number}"
-    return common, why if len(set(names)) == 1 else f"of {who}, {why}"
+    is_busy = (
+        common == "healthy"
+        and skew.stages_pct is not None
+        and any((rank.collectives.waiting_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks)
+    )
+    return "compute-bound" if is_busy else common, why if len(set(names)) == 1 else f"of {who}, {why}"

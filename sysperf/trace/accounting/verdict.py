@@ -180,37 +180,45 @@ def _not_there(rank: Rank) -> str:
 
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
-    if doubt := _doubt(rank, verdict, share) if verdict in _OF_HOST else _between_two(rank, verdict, share):
+    if verdict in _OF_HOST and (doubt := _doubt(rank, verdict, share)):
         return _cannot(doubt)
+    if verdict == "comm-bound":
+        return _communicating(rank, share)
     if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
         return "input-bound", f"the device waits {rank.hole.pct:.0f} % of the time for data that the program prepares outside a DataLoader"
     words = {
         "input-bound": "the device waits for the loader",
         "host-bound": "the device waits for the host to launch work",
         "sync-bound": "the device is idle while the host waits for it",
-        "comm-bound": "collectives run without computation beside them",
         "copy-bound": "copies between host and device run without computation beside them",
     }
     if verdict == "host-bound" and (rank.host.operator_pct or 0.0) >= MIN_OWN_PCT:
         return verdict, f"{words[verdict]} {share:.0f} % of the time; {_computes(rank)}"
     if verdict == "host-bound" and not rank.steps.by:
         return verdict, f"{words[verdict]} {share:.0f} % of the time, in one pass without a start-up"
-    own = rank.collectives.own_pct
-    if verdict == "comm-bound" and own is not None and own < share / 2:
-        return verdict, f"collectives run without computation {share:.0f} % of the time, and {own:.0f} % without waiting for other ranks"
     return verdict, f"{words[verdict]} {share:.0f} % of the time"
 
 
-def _between_two(rank: Rank, verdict: str, share: float) -> str:
-    """Why collectives that run alone may be waiting for another stage of a pipeline; empty where most of them are of all ranks."""
-    if verdict != "comm-bound" or 2 * sent_pct(rank) <= share:
-        return ""
-    return f"what two ranks send each other runs without computation {share:.0f} % of the time, or waits for another stage"
+def _communicating(rank: Rank, share: float) -> Verdict:
+    """The verdict where what ranks exchange runs alone."""
+    own = rank.collectives.own_pct
+    if 2 * (rank.collectives.sent_pct or 0.0) > share:
+        return _of_stage(share, own)
+    if own is not None and own < share / 2:
+        return (
+            "comm-bound",
+            f"collectives run without computation {share:.0f} % of the time, and {own:.0f} % without waiting for other ranks",
+        )
+    return "comm-bound", f"collectives run without computation beside them {share:.0f} % of the time"
 
 
-def sent_pct(rank: Rank) -> float:
-    """The share of the time in which a rank exchanges something with one other, as stages of a pipeline do, or waits for it."""
-    return sum(kind.share_pct for kind in rank.collectives.kinds if kind.name in ("send", "recv"))
+def _of_stage(share: float, own: float | None) -> Verdict:
+    """The verdict of a rank that mostly exchanges something with one other, or waits for it: only other stages tell which of both."""
+    if own is None:
+        return _cannot(f"what two ranks send each other runs without computation {share:.0f} % of the time, or waits for another stage")
+    if 2 * own >= share:
+        return "comm-bound", f"what stages of a pipeline send each other runs without computation {own:.0f} % of the time"
+    return "pipeline-bound", f"a stage of a pipeline waits {share - own:.0f} % of the time for others"
 
 
 def _doubt(rank: Rank, verdict: str, share: float) -> str:

@@ -15,7 +15,7 @@ from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.products import product
 from sysperf.trace.accounting.window import optimizer_steps
 from sysperf.trace.device_facts import KERNEL_KINDS, CollectiveFacts, ExchangeRow, Work
-from sysperf.trace.intervals import Interval, median, union
+from sysperf.trace.intervals import Interval, median, subtract, union
 from sysperf.trace.peaks import dense_16bit
 
 _SENDING = lazy(r"(?:c10d::|nccl:)(send|recv)")
@@ -174,7 +174,21 @@ def collectives(time: DeviceTime, threads: Threads) -> CollectiveFacts:
         per_step=len(ours) / iterations if iterations else None,
         small_share=100 * sum(size < SMALL_COLLECTIVE_BYTES for size in sized) / len(sized) if sized else None,
         slow_pct=100 * lost / time.window.duration if alike else None,
+        sent_pct=_sent(time, ours, threads),
     )
+
+
+def _sent(time: DeviceTime, ours: list[int], threads: Threads) -> float:
+    """The share of the time in what one rank exchanges with one other, without any other kernel."""
+    between_two = [index for index in ours if is_between_two(time, index, threads)]
+    others = time.covered(time.kernels_named(lambda name: not by_name.is_collective(name))) if between_two else []
+    return time.share(subtract(time.covered(between_two), others))
+
+
+def is_between_two(time: DeviceTime, index: int, threads: Threads) -> bool:
+    """Whether a collective is what one rank sends to another, by its description or the operator that launched it."""
+    detail = time.timeline.operations.detail[index]
+    return (detail >= 0 and time.timeline.collectives[detail].is_between_two) or bool(sent_as(time, index, threads))
 
 
 def sent_as(time: DeviceTime, index: int, threads: Threads) -> str:

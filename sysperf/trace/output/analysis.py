@@ -12,7 +12,7 @@ from sysperf.trace.facts import Prediction, Rank, Skew, Trace
 MIN_GAIN_PCT = 5.0
 """What gains so much of the step is worth a look, however mild its rule; findings that gain less are ranked by severity."""
 Verdict = Literal[
-    "input-bound", "host-bound", "sync-bound", "copy-bound", "comm-bound", "compute-bound", "healthy", "cannot-tell"
+    "input-bound", "host-bound", "sync-bound", "copy-bound", "comm-bound", "pipeline-bound", "compute-bound", "healthy", "cannot-tell"
 ]  # fmt: skip
 
 
