@@ -7,7 +7,20 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Script, Setting
 from sysperf.script.file import File
-from sysperf.script.gatherers import calls, inference, layers, loaders, modes, patterns, syncs, tensors, training, transfers, updates
+from sysperf.script.gatherers import (
+    calls,
+    inference,
+    layers,
+    loaders,
+    modes,
+    patterns,
+    settings,
+    syncs,
+    tensors,
+    training,
+    transfers,
+    updates,
+)
 from sysperf.script.nodes import keyword, last_name
 from sysperf.script.semantics.links import Surroundings
 from sysperf.script.source import Source
@@ -37,7 +50,7 @@ def examine(source: Source) -> Script:
 def facts(file: File) -> Script:
     """The facts of a file that was parsed."""
     found_calls = tuple(calls.calls(file))
-    found_settings = tuple(calls.settings(file))
+    found_settings = tuple(settings.settings(file))
     frameworks = _frameworks(file)
     names = {call.what for call in found_calls}
     around = surroundings(file)

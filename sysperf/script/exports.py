@@ -17,7 +17,7 @@ from sysperf.script.semantics.kinds import LOADERS
 from sysperf.script.semantics.links import Called, Class, Kinds, Known, Links, Result, Surroundings
 from sysperf.script.semantics.loops import EVALUATION_HOOKS, SAMPLE_METHODS
 from sysperf.script.semantics.modules import Modules, Ref
-from sysperf.script.semantics.outside import Elsewhere
+from sysperf.script.semantics.outside import Elsewhere, named_in
 from sysperf.script.semantics.parts import is_abstract, returns
 from sysperf.script.semantics.steps import STEP_HOOKS
 from sysperf.script.semantics.value import Value
@@ -152,8 +152,14 @@ def _result(file: File, function: Function, given: list[ast.expr]) -> Result:
         whole=_telling(_kinds(file, given)) if not size else (),
         parts=parts if any(parts := tuple(_telling(_kinds(file, column)) for column in columns)) else (),
         advances=function in file.loops.step_functions and file.loops.optimizes,
-        makes=_made(file, given[0]) if len(given) == 1 else None,
+        makes=(_made(file, given[0]) if len(given) == 1 else None) or _said(file, function.returns),
     )
+
+
+def _said(file: File, annotation: ast.expr | None) -> Ref | None:
+    """The class, of the file or of another one, that a function says it gives an object of."""
+    own = next((name for name in named_in(annotation) if name in file.names.classes), "")
+    return (file.source.path, own) if own else file.names.outside.said(annotation)
 
 
 def _telling(kinds: Kinds) -> Kinds:

@@ -81,10 +81,13 @@ class Program:
         """The methods of heirs that are called instead of one: of ``(file, "Base.m")``."""
         if ref not in self._overriding:
             owner, _, method = ref[1].rpartition(".")
-            heirs = _each_once(self._heirs.get((ref[0], owner), ()), lambda heir: self._heirs.get(heir, ()), MAX_HEIRS)
-            own = ((file, name) for file, name in heirs if method in self._files[file].classes[name].methods)
+            own = ((file, name) for file, name in self._below((ref[0], owner)) if method in self._files[file].classes[name].methods)
             self._overriding[ref] = tuple((file, f"{name}.{method}") for file, name in own)
         return self._overriding[ref]
+
+    def _below(self, owner: Ref) -> tuple[Ref, ...]:
+        """The classes that inherit from one, by however many others."""
+        return _each_once(self._heirs.get(owner, ()), lambda heir: self._heirs.get(heir, ()), MAX_HEIRS)
 
     def _targets(self, called: Called) -> list[Ref]:
         """The functions that a call may call."""
@@ -173,10 +176,14 @@ class Program:
         return known.made is not None and self._waits(known.made, WORD)
 
     def _waits(self, ref: Ref, least: int = RELAY) -> bool:
-        """Whether something would be said of a function, or of a method of a class, were it called often."""
+        """Whether something would be said of a function, or of a method of a class or its heirs, were it called often."""
         found = self.definition(ref)
-        waits = self._files[found[0]].waits if found is not None else {}
-        return found is not None and any(what >= least for name, what in waits.items() if f"{name}.".startswith(f"{found[1]}."))
+        return found is not None and any(
+            what >= least
+            for file, owner in (found, *self._below(found))
+            for name, what in self._files[file].waits.items()
+            if f"{name}.".startswith(f"{owner}.")
+        )
 
     def _becomes_known(self, node: Class) -> bool:
         """Whether a class is a model or the like by what it inherits from another file, and that matters for what it does."""

@@ -1,11 +1,11 @@
-"""Facts of calls that matter for speed, of settings, of layers."""
+"""Facts of calls that matter for speed."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from sysperf.script.facts import Call, Setting
+from sysperf.script.facts import Call
 from sysperf.script.file import File
 from sysperf.script.gatherers.fallback import is_fallback
 from sysperf.script.gatherers.masks import is_reduced
@@ -100,6 +100,7 @@ METHODS = frozenset(
 )
 _HEIRS = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 """Classes of which an heir of the file does the same."""
+_OF_WEIGHTS = ("load_state_dict", "state_dict", "module")
 _CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer", "time.process_time")
 _WRITES_ROWS = frozenset(("map", "flatten_indices", "to_iterable_dataset", "save_to_disk", "train_test_split", "filter", "set_transform"))
 _CHOICES = lazy(r"(?i)\w*(pad_to|xla|tpu|max_length|compile|hpu|neuron)\w*")
@@ -113,7 +114,6 @@ _GRAPHS = lazy(r"(?i)\w*cuda_?graph\w*|make_graphed_callables")
 _ENVIRONMENT = lazy(r"\w*(Env|Environment|EnvBase|EnvWrapper|Simulator)\w{0,2}")
 _PROMPTS = lazy(r"(?i)\w*(clip|t5|text_encoder|prompt)\w*")
 """Encoders of prompts, which take texts of a fixed length."""
-_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_")
 
 
 def calls(file: File) -> Iterator[Call]:
@@ -144,7 +144,7 @@ def _is_meant(file: File, call: ast.Call, what: str) -> bool:
     if what in (".set_format", ".with_format"):
         return bool(file.words & {"set_transform", "with_transform"})
     if what.endswith((".DataParallel", "detect_anomaly")):
-        return _is_asked_for(file, call) if what.endswith("Parallel") else _is_optional(file, call)
+        return _is_asked_for(file, call) or _is_only_loaded(file, call) if what.endswith("Parallel") else _is_optional(file, call)
     if what == "torch.tensor":
         of_numpy = bool(call.args) and file.values.is_a(call.args[0], "array")  # data of the host, which must be copied
         return is_empty(call) or of_numpy or _is_broadcast(file, call) or _is_gathered(file, call) or _is_of_an_environment(file, call)
@@ -200,8 +200,22 @@ def _is_of_an_environment(file: File, call: ast.Call) -> bool:
     return owner is not None and any(_ENVIRONMENT.fullmatch(name) for name in (owner.name, *map(last_name, owner.bases)))
 
 
-def _is_timed(file: File, call: ast.Call) -> bool:
-    """Whether a clock is read in a statement beside a call, or beside the condition around it."""
+def _is_only_loaded(file: File, call: ast.Call) -> bool:
+    """Whether a model is wrapped only to take weights whose names have the prefix of one: ``wrapped.load_state_dict(weights)``."""
+    statement, function = file.tree.statement_of(call), file.tree.function_of(call)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) and statement.value is call else ""
+    around = function if function is not None else file.tree.module
+    loads = (part for part in within(around) if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load))
+    uses = [file.tree.parents.get(part) for part in loads if part.lineno > call.lineno]
+    return bool(uses) and all(isinstance(use, ast.Attribute) and use.attr in _OF_WEIGHTS for use in uses)
+
+
+def _is_timed(file: File, call: ast.Call, depth: int = 2) -> bool:
+    """Whether a clock is read in a statement beside a call, or beside the condition around it; of a helper, beside each of its calls."""
+    function = file.tree.function_of(call)
+    sites = file.names.call_sites(function) if function is not None and len(function.body) == 1 and depth else []
+    if sites and all(_is_timed(file, site, depth - 1) for site in sites):
+        return True
     statement = file.tree.statement_of(call)
     around = file.tree.parents.get(statement)
     places = [statement, around] if isinstance(around, ast.If) else [statement]
@@ -303,44 +317,3 @@ def hands_over(file: File) -> bool:
     """Whether a model is given to the trainer of a framework."""
     trainers = (call for call in file.tree.of(ast.Call) if last_name(call.func).endswith("Trainer"))
     return any(file.values.is_a(call, "lightning-trainer", "hf-trainer") for call in trainers)
-
-
-def settings(file: File) -> Iterator[Setting]:
-    """Variables of the environment and flags of torch.backends that the file sets."""
-    imports: list[ast.Import | ast.ImportFrom] = [*file.tree.of(ast.Import), *file.tree.of(ast.ImportFrom)]
-    torch_line = min((node.lineno for node in imports if _imports_torch(node)), default=1 << 60)
-    for statement in file.tree.of(ast.Assign):
-        for place in statement.targets:
-            if name := _variable(file, place):
-                yield _setting(file, statement, name, file.text(statement.value), torch_line)
-    for call in file.tree.of(ast.Call):
-        if file.names.qualified(call.func) in ("os.environ.setdefault", "os.putenv") and len(call.args) == 2:
-            name = file.text(call.args[0])
-            if name.startswith(_VARIABLES):
-                yield _setting(file, call, name, file.text(call.args[1]), torch_line)
-
-
-def _setting(file: File, node: ast.expr | ast.stmt, name: str, value: str, torch_line: int) -> Setting:
-    given = node.value if isinstance(node, ast.Assign) else None
-    tests = [parent.test for parent in file.tree.ancestors(node) if isinstance(parent, ast.If)]
-    conditional = not all(_asks_for_a_gpu(test) for test in tests) or isinstance(given, ast.Name | ast.Attribute)
-    conditional = conditional or any(word in file.function_name(node).lower() for word in ("determin", "reproduc"))
-    return Setting(**file.site(node), variable=name, value=value, after_torch=node.lineno > torch_line, conditional=conditional)
-
-
-def _asks_for_a_gpu(test: ast.expr) -> bool:
-    """``if torch.cuda.is_available()``: no choice of anybody's."""
-    return isinstance(test, ast.Call) and last_name(test.func) == "is_available"
-
-
-def _variable(file: File, place: ast.expr) -> str:
-    if isinstance(place, ast.Subscript) and file.names.qualified(place.value) == "os.environ":
-        name = file.text(place.slice)
-        return name if name.startswith(_VARIABLES) else ""
-    name = file.names.qualified(place)
-    return name if name.startswith("torch.backends.") else ""
-
-
-def _imports_torch(node: ast.Import | ast.ImportFrom) -> bool:
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    return any(name.partition(".")[0] in ("torch", "torchvision", "lightning", "pytorch_lightning", "timm") for name in names)

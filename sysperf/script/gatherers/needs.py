@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from sysperf.script.file import File
+from sysperf.script.gatherers.on_host import feeds_a_library, is_of_the_host
 from sysperf.script.gatherers.transfers import last_given
 from sysperf.script.nodes import dotted, item_key, last_name
-from sysperf.script.semantics.kinds import FROM_ARRAYS, MADE_ON_CPU
+from sysperf.script.semantics.kinds import MADE_ON_CPU
 from sysperf.script.syntax import Function, within
 from sysperf.startup import lazy
 
@@ -23,17 +24,11 @@ _WRITING = lazy(rf"(?i)(\w+_|_*)({_SHOWS})|fromarray")
 """Names of such functions where they are called."""
 _CHOOSING = frozenset(("masked_select", "nonzero", "argwhere", "boolean_mask"))
 """Functions that choose elements by a mask, and wait for their number."""
-_OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
-"""Functions that take what the host has."""
 _SIZED = frozenset(("range", "trange", "topk", "kthvalue", "narrow", "zeros", "ones", "empty", "arange", "linspace", "randint", "randperm"))
 """Functions whose arguments are numbers of elements, which Python must know."""
-_HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
-"""Packages that compute on CPUs what PyTorch has no function for."""
 _COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count|num_batches_tracked)_*")
 _STEP = lazy(r"_*(global_|state_|opt_)?step(_t|_tensor|_count)?")
 """What an optimizer counts its steps in, on the CPU unless it is asked to be captured."""
-_BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
-"""Names of what keeps samples."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
 
 
@@ -42,7 +37,7 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if (not file.loops.optimizes and file.loops.is_backward_alone(node)) or _waits_anyway(file, node):
         return None
     asked = file.tree.statement_of(node)
-    if _is_bound(file, asked) or _warns_of_a_batch(asked, of) or (of not in ("loss", "parameter") and _is_checked(file, asked)):
+    if _is_bound(file, asked, node) or _warns_of_a_batch(asked, of) or (of not in ("loss", "parameter") and _is_checked(file, asked)):
         return None
     if _counts(node) or (isinstance(asked, ast.If) and of != "loss" and _chooses(asked)):
         return None
@@ -52,8 +47,8 @@ def is_needed(file: File, node: ast.expr, of: str) -> bool | None:
     if (
         (raises and of not in ("loss", "parameter"))
         or _is_in_a_check(file, node)
-        or _is_of_the_host(file, node)
-        or _feeds_a_library(file, node)
+        or is_of_the_host(file, node)
+        or feeds_a_library(file, node)
     ):
         return None
     return None if any(_is_agreed(file, part) for part in within(node) if isinstance(part, ast.Name)) else False
@@ -109,15 +104,18 @@ def _is_checked(file: File, statement: ast.stmt) -> bool:
     )
 
 
-def _read_later(file: File, statement: ast.stmt) -> list[ast.Name]:
-    """The places that read the name which a statement gives a value."""
+def _read_later(file: File, statement: ast.stmt, node: ast.AST | None = None) -> list[ast.Name]:
+    """The places that read the name which a statement gives a value; of ``a, b = x, y`` the one beside a node."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if isinstance(target, ast.Tuple) and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
+        pairs = zip(target.elts, statement.value.elts, strict=False)
+        target = next((name for name, value in pairs if node is not None and node in within(value)), None)
     return _uses(file, statement, target.id) if isinstance(target, ast.Name) else []
 
 
-def _is_bound(file: File, statement: ast.stmt, depth: int = MAX_DEPTH) -> bool:
+def _is_bound(file: File, statement: ast.stmt, node: ast.AST | None = None, depth: int = MAX_DEPTH) -> bool:
     """Whether a value is read under a name to be a size, the end of a range, an index or a part of a slice: Python needs the number."""
-    return any(_is_place(file, use) or (depth > 1 and _is_rounded(file, use, depth)) for use in _read_later(file, statement))
+    return any(_is_place(file, use) or (depth > 1 and _is_rounded(file, use, depth)) for use in _read_later(file, statement, node))
 
 
 def _is_rounded(file: File, use: ast.Name, depth: int) -> bool:
@@ -125,7 +123,7 @@ def _is_rounded(file: File, use: ast.Name, depth: int) -> bool:
     statement = file.tree.statement_of(use)
     value = statement.value if isinstance(statement, ast.Assign) else None
     rounds = isinstance(value, ast.Call) and last_name(value.func) in ("int", "round", "ceil", "floor", "max", "min")
-    return rounds and use in within(statement) and _is_bound(file, statement, depth - 1)
+    return rounds and use in within(statement) and _is_bound(file, statement, depth=depth - 1)
 
 
 def _is_place(file: File, use: ast.Name) -> bool:
@@ -196,107 +194,6 @@ def _uses(file: File, statement: ast.stmt, name: str) -> list[ast.Name]:
     around = file.tree.function_of(statement) or file.tree.module
     named = (part for part in within(around) if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load))
     return [part for part in named if part.lineno > statement.lineno]
-
-
-def _is_of_the_host(file: File, node: ast.expr) -> bool:
-    """Whether only the host can use a value: a class for CPUs, priorities that a buffer of samples keeps."""
-    around = (parent for parent in file.tree.ancestors(node) if isinstance(parent, ast.Call))
-    names = [last_name(call.func) for call in around]
-    if _is_one_of_two_places(file, node) or _is_where_the_host_computes(file, node):
-        return True
-    return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
-
-
-def _is_one_of_two_places(file: File, node: ast.expr) -> bool:
-    """``x.cpu() if device is None else x.to(device)``: what is asked for is the host."""
-    owner = dotted(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-    child: ast.AST = node
-    for parent in file.tree.ancestors(node) if owner else ():
-        if isinstance(parent, ast.IfExp):
-            other: list[ast.AST] = [parent.orelse if child is parent.body else parent.body]
-        else:
-            other = list(parent.orelse if child in parent.body else parent.body) if isinstance(parent, ast.If) else []
-        calls = (part.func for each in other for part in within(each) if isinstance(part, ast.Call))
-        if any(isinstance(call, ast.Attribute) and call.attr in ("to", "cuda") and dotted(call.value) == owner for call in calls):
-            return True
-        child = parent
-    return False
-
-
-def _is_where_the_host_computes(file: File, node: ast.expr) -> bool:
-    """Whether tensors of a GPU do not come here: ``if x.is_cuda: return``, ``if x.device.type == "cpu":``."""
-    child: ast.AST = file.tree.statement_of(node)
-    for parent in file.tree.ancestors(child):
-        if isinstance(parent, ast.If) and _asks_device(parent.test) == ("cpu" if child in parent.body else "cuda"):
-            return True
-        block, place = file.tree.place_of(child) if isinstance(child, ast.stmt) else ([], 0)
-        left = (each for each in block[:place] if isinstance(each, ast.If) and isinstance(each.body[-1], ast.Return | ast.Raise))
-        if any(_asks_device(each.test) == "cuda" for each in left):
-            return True
-        if isinstance(parent, Function):
-            return False
-        child = parent
-    return False
-
-
-def _asks_device(test: ast.expr) -> str:
-    """The device of which a condition says that something lies there: empty where it asks for something else."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return {"cuda": "cpu", "cpu": "cuda"}.get(_asks_device(test.operand), "")
-    if isinstance(test, ast.Attribute):
-        return {"is_cuda": "cuda", "is_cpu": "cpu"}.get(test.attr, "")
-    said = test.comparators[0] if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) else None
-    asked = isinstance(test, ast.Compare) and dotted(test.left).endswith(("device", "device.type"))
-    return str(said.value) if asked and isinstance(said, ast.Constant) and said.value in ("cuda", "cpu") else ""
-
-
-def _feeds_a_library(file: File, node: ast.expr) -> bool:
-    """Whether a library for CPUs computes with a copy, and what it finds becomes a tensor: ``torch.tensor(rows[tree.query(key)])``."""
-    function = file.tree.function_of(node)
-    if function is None or not _HOST_LIBRARIES & {name.partition(".")[0] for name in file.names.imports.values()}:
-        return False
-    copies, found = {node}, set[str]()
-    given = set[str]()
-    for part in within(function):
-        if not isinstance(part, ast.Assign):
-            continue
-        inside = list(within(part.value))
-        names = {each.id for target in part.targets for each in within(target) if isinstance(each, ast.Name)}
-        calls = [each for each in inside if isinstance(each, ast.Call)]
-        if any(_is_library(file, call) and _mentions(call, copies, given) for call in calls) or _mentions(part.value, set(), found):
-            found |= names
-        elif _mentions(part.value, copies, given):
-            given |= names
-        if any(file.names.qualified(call.func) in (*FROM_ARRAYS, *MADE_ON_CPU) and _mentions(call, set(), found) for call in calls):
-            return True
-    return False
-
-
-def _is_library(file: File, call: ast.Call) -> bool:
-    """Whether a function of a library for CPUs is called, or a method of what one made."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    made = [binding.value for binding in file.names.lookup(owner, dotted(owner))] if owner is not None and dotted(owner) else []
-    names = [file.names.qualified(each.func) for each in (call, *made) if isinstance(each, ast.Call)]
-    return any(name.partition(".")[0] in _HOST_LIBRARIES for name in names)
-
-
-def _mentions(node: ast.AST, nodes: set[ast.expr], names: set[str]) -> bool:
-    return any(part in nodes or (isinstance(part, ast.Name) and part.id in names) for part in within(node))
-
-
-def _is_of_buffer(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
-    """Whether all that an expression is made of comes out of a buffer of samples, which lies in the host's memory as a rule, uncopied."""
-    parts = [part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports]
-    if not parts or any(isinstance(part, ast.Attribute) and part.attr in ("to", "cuda") for part in within(node)):
-        return False
-    return all(_BUFFER.fullmatch(part.id) or (depth > 0 and _is_bound_to_buffer(file, part, depth)) for part in parts)
-
-
-def _is_bound_to_buffer(file: File, name: ast.Name, depth: int) -> bool:
-    values = [binding.value for binding in file.names.lookup(name, name.id)]
-    return bool(values) and all(
-        value is not None and value.lineno <= name.lineno and _is_of_buffer(file, value, depth - 1) for value in values
-    )
 
 
 def _is_agreed(file: File, name: ast.Name) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.gatherers import attention, masks, needs
-from sysperf.script.nodes import dotted, keyword, last_name
+from sysperf.script.nodes import dotted, keyword, last_name, names_in
 from sysperf.script.semantics.binding import Binding
 from sysperf.script.semantics.kinds import TENSORS
 from sysperf.script.semantics.loops import SAMPLE_METHODS
@@ -161,10 +161,15 @@ def _leaves_device(node: ast.expr) -> bool:
 
 
 def _goes_through_layers(loop: ast.For, counter: str) -> bool:
-    """Whether each round calls a layer or an operation of its own: ``self.cells[i](x, h[i])``."""
-    called = (part.func for statement in loop.body for part in within(statement) if isinstance(part, ast.Call))
-    layers = (func.slice for func in called if isinstance(func, ast.Subscript))
-    return any(isinstance(part, ast.Name) and part.id == counter for index in layers for part in within(index))
+    """Whether each round calls a layer or an operation of its own: ``self.cells[i](x, h[i])``, ``getattr(self, f"path{i}")(x[i])``."""
+    parts = [part for statement in loop.body for part in within(statement)]
+    made_of: dict[str, set[str]] = {}
+    for statement in (part for part in parts if isinstance(part, ast.Assign)):
+        for target in statement.targets:
+            made_of.setdefault(dotted(target), set()).update(names_in(statement.value))
+    layers = (part.func for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Subscript | ast.Call))
+    chosen = {name for layer in layers for name in names_in(layer.slice if isinstance(layer, ast.Subscript) else layer)}
+    return counter in chosen or any(counter in _all_of(name, made_of) for name in chosen)
 
 
 def _steps(file: File, element: ast.Subscript) -> bool:

@@ -9,6 +9,7 @@ from sysperf.script.facts import Sync
 from sysperf.script.file import File
 from sysperf.script.gatherers import needs, rows
 from sysperf.script.gatherers.branches import asked
+from sysperf.script.gatherers.other_types import is_other
 from sysperf.script.gatherers.tensors import CHAINED, TENSORS, is_drawn, is_reduced, moved_tensor, tensor_of, values_of
 from sysperf.script.gatherers.transfers import is_copied_back, target
 from sysperf.script.nodes import argument, dotted, last_name
@@ -28,7 +29,7 @@ _CONVERSIONS = ("float", "int", "bool", "print")
 
 def syncs(file: File) -> Iterator[Sync]:
     """All expressions for which the host waits, of values that are tensors."""
-    found = [*_converted(file), *_shown(file), *_kept_on_host(file), *asked(file)]
+    found = [each for each in (*_converted(file), *_shown(file), *_kept_on_host(file), *asked(file)) if not is_other(file, each[0])]
     copies = (node for node, how, of in found if how in _COPIES and of in ("output", "tensor") and not _is_needless(file, node, how))
     copying = {blocks[0] for node in copies if (blocks := needs.blocks_of(file, node))}
     for node, how, of in found:

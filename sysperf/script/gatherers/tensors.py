@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from sysperf.script.file import File
 from sysperf.script.gatherers.transfers import is_to_device, last_given
-from sysperf.script.nodes import dotted, keyword, last_name
+from sysperf.script.nodes import arguments, dotted, keyword, last_name
 from sysperf.script.semantics.binding import Binding
-from sysperf.script.semantics.value import Value
+from sysperf.script.semantics.value import Value, device_text
 from sysperf.script.syntax import within
 from sysperf.startup import lazy
 
@@ -19,6 +19,8 @@ TENSORS = ("loss", "output", "batch", "tensor", "detached", "parameter")
 _REDUCES = ("max", "min", "sum", "mean", "norm", "any", "all")
 _MOVES = lazy(r"(\w+_)?to_(device|cuda|gpu)|(move|send|put)_(batch|data|tensors?|to|inputs?)(_\w+)?|cuda_batch|batch_cuda")
 """Functions that copy batches to a device."""
+_UNPACKS = lazy(r"_*(unpack|prepare|process|get|split)_(batch|data|inputs?|samples?)(_\w+)?")
+"""Functions that do so where they are given one at all."""
 _PLACES = lazy(r"(\w+_)?(to|move|send|put|place|transfer)(_\w+)?")
 """Functions that do so where they are given one by its name."""
 
@@ -43,7 +45,7 @@ def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if value is not None and (value.lineno > node.lineno or _is_size(value)):
                 continue  # it is moved only later, or a number that tells nothing of where something lies
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
-            if any(sends(file, call) for call in calls):
+            if any(sends(file, call) or _sends_within(file, call) for call in calls):
                 return True
             if value is not None and depth and is_moved(file, value, depth - 1):
                 return True
@@ -70,8 +72,17 @@ def sends(file: File, call: ast.Call) -> bool:
     """Whether a call copies what it is given to a device: ``x.to(device)``, ``to_device(batch, device)``, ``deep_to(x, device=device)``."""
     if last_name(call.func) in ("to", "cuda", "type"):
         return is_to_device(file, call)
-    placed = keyword(call, "device") is not None and bool(_PLACES.fullmatch(last_name(call.func)))
-    return bool(call.args) and (placed or bool(_MOVES.fullmatch(last_name(call.func))))
+    name = last_name(call.func)
+    placed = keyword(call, "device") is not None and bool(_PLACES.fullmatch(name))
+    unpacked = any(device_text(file.names, each) for each in arguments(call)) and bool(_UNPACKS.fullmatch(name))
+    return bool(call.args) and (placed or unpacked or bool(_MOVES.fullmatch(name)))
+
+
+def _sends_within(file: File, call: ast.Call) -> bool:
+    """Whether a function of the file copies what it is given to a device: ``x, y = self.unpack(batch)``."""
+    functions = file.names.functions.get(last_name(call.func), ()) if call.args else ()
+    parts = within(functions[0]) if len(functions) == 1 else ()
+    return any(isinstance(part, ast.Call) and sends(file, part) for part in parts)
 
 
 def is_drawn(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:

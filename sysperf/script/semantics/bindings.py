@@ -83,7 +83,7 @@ class Bindings:
                 self._assign(target, Binding(statement.value))
         for annotated in self._tree.of(ast.AnnAssign):
             if annotated.value is not None:
-                self._assign(annotated.target, Binding(annotated.value))
+                self._assign(annotated.target, Binding(annotated.value, annotation=annotated.annotation))
         for walrus in self._tree.of(ast.NamedExpr):
             self._assign(walrus.target, Binding(walrus.value))
         self._read_loops()

@@ -35,6 +35,9 @@ _MICRO = lazy(
 """Numbers of backward passes for a step; networks that are copied every so often are none."""
 _PROGRESS = lazy(r"(?i)\w*(progress|tqdm|pbar)\w*|_*show_\w+")
 """Options for a bar or a value that is shown."""
+_OF_RANKS = lazy(r"RANK|WORLD|SLURM|NODE|CUDA|DEVICE|DDP")
+"""Variables that launchers set."""
+_OFF = ("", "0", "false", "no", "off", "none")
 _INFINITE = ("isfinite",)
 """What nearly always holds; so does `self.training` in a step."""
 FEW = 100
@@ -61,6 +64,9 @@ class Conditions:
             return self.seldom(test.operand, not negated)
         if isinstance(test, ast.BoolOp):  # a condition that somebody joined with a seldom one is of the same kind
             return any(self.seldom(part, negated) for part in test.values)
+        return (not negated and self._is_switched_on(test)) or self._holds_seldom(test, negated)
+
+    def _holds_seldom(self, test: ast.expr, negated: bool) -> bool:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             return self._comparison(test.left, test.ops[0], test.comparators[0], negated)
         if isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod | ast.BitAnd):  # `if step % 100`: nearly always
@@ -68,6 +74,19 @@ class Conditions:
         if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return self._word(test, negated)
         return not negated and (any(_is_remainder(part) for part in within(test)) or self._is_window(test))
+
+    def _is_switched_on(self, test: ast.expr) -> bool:
+        """``os.environ.get("DEBUG")``, ``os.getenv("CHECK", "0") == "1"``: what only a variable of the environment turns on."""
+        if isinstance(test, ast.Compare) and not (isinstance(test.ops[0], ast.Eq) and _is_on(test.comparators[0])):
+            return False
+        named = [binding.value for part in within(test) if isinstance(part, ast.Name) for binding in self._names.lookup(part, part.id)]
+        parts = [part for node in (test, *named) if node is not None for part in within(node) if isinstance(part, ast.Call)]
+        asked = [part for part in parts if self._names.qualified(part.func) in ("os.environ.get", "os.getenv") and part.args]
+        keys = [part.args[0].value for part in asked if isinstance(part.args[0], ast.Constant)]
+        if not asked or len(keys) < len(asked) or any(_OF_RANKS.search(str(key)) for key in keys):
+            return False
+        defaults = [part.args[1] for part in asked if len(part.args) > 1]
+        return all(isinstance(each, ast.Constant) and str(each.value).lower() in _OFF for each in defaults)
 
     def _is_window(self, test: ast.expr) -> bool:
         """``first <= step < last``: some rounds in the middle."""
@@ -166,6 +185,10 @@ class Conditions:
         )
 
 
+def _is_on(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and str(node.value).lower() not in _OFF
+
+
 def _is_remainder(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.BitAnd)
 
@@ -175,8 +198,21 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def absent(test: ast.expr) -> str:
-    """The container that a condition says something is not in yet: ``if key not in made:``."""
-    return dotted(test.comparators[0]) if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) else ""
+    """The container that a condition says something is not in yet: ``if key not in made:``, ``if not made:``, ``if len(made) == 0:``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return dotted(_counted(test.operand))
+    if not isinstance(test, ast.Compare):
+        return ""
+    if isinstance(test.ops[0], ast.NotIn):
+        return dotted(test.comparators[0])
+    counted, none = _counted(test.left), test.comparators[0]
+    is_none = isinstance(test.ops[0], ast.Eq) and isinstance(none, ast.Constant) and none.value == 0
+    return dotted(counted) if is_none and counted is not test.left else ""
+
+
+def _counted(node: ast.expr) -> ast.expr:
+    """What `len` counts, or an expression itself."""
+    return node.args[0] if isinstance(node, ast.Call) and last_name(node.func) == "len" and node.args else node
 
 
 def puts(statement: ast.stmt, container: str) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from functools import cached_property
 
-from sysperf.script.nodes import last_name
+from sysperf.script.nodes import last_name, names_in, root_of
 from sysperf.script.semantics.kinds import LOSS_METHODS, PASSED_ON
 from sysperf.script.semantics.names import Names
 from sysperf.script.semantics.steps import Steps
@@ -19,6 +19,8 @@ _EVALUATES = lazy(
 )
 _GENERATES = lazy(r"(?i)(\w+_)?(generate|sample)(_\w+)?")
 """Functions whose rounds give one word or picture after the other: each needs the one before."""
+_MEASURES = lazy(r"(?i)\w*(eval|valid|test)\w*")
+"""Functions that look how good a model is, also where each round needs the one before."""
 _GIVES = lazy(
     r"(?i)(\w+_)?(generate|sample|infer|inference|predict|demo|translate|caption|embed|embeddings?|encode|extract|serve|play|act|chat|features?)(_\w+)?"
 )
@@ -45,10 +47,12 @@ class Evaluations(Steps):
             return False
         function = self._tree.function_of(loop)
         if not self._values.is_a(loop.iter, "loader"):
+            if (function is None or not _MEASURES.fullmatch(function.name)) and self._feeds_back(loop):
+                return False
             parts = function is not None and (self._evaluates_parts(function, loop) or self._evaluates_batches(function, loop))
             return parts or self._evaluates_samples(function, loop) or self._evaluates_between_epochs(function, loop)
         named = any(_HELD_OUT.fullmatch(last_name(part)) for part in within(loop.iter) if isinstance(part, ast.Name | ast.Attribute))
-        if named or (function is not None and _EVALUATES.fullmatch(function.name)):
+        if named or (function is not None and _EVALUATES.fullmatch(function.name)) or self._runs_without_gradients(loop):
             return True
         body: list[ast.stmt] = function.body if function is not None else self._tree.module.body
         calls = [part for statement in body for part in within(statement) if isinstance(part, ast.Call)]
@@ -59,6 +63,17 @@ class Evaluations(Steps):
             not hooked and modes[-1:] != ["eval"] and (not modes or self._follows_training(loop)) and self._only_reads(loop, inside, calls)
         )
         return reads or (not hooked and modes[-1:] == ["eval"])
+
+    def _runs_without_gradients(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether a loop only calls a model, where gradients are off."""
+        gives = any(isinstance(part, ast.Yield) for part in within(loop))
+        return self._turns_off and not gives and self._is_without_gradients(loop) and self._calls_model(loop)
+
+    def _feeds_back(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether a round gives a model what it gave in the one before: the next word of a text, the next step of a simulation."""
+        made = _made_of(loop)
+        calls = [part for part in within(loop) if isinstance(part, ast.Call) and self.is_model(part)]
+        return any(_leads_to(made, call, self._tree.statement_of(call)) for call in calls)
 
     def _only_reads(self, loop: ast.For | ast.AsyncFor, inside: list[ast.Call], calls: list[ast.Call]) -> bool:
         """Whether a loop calls a model only to read numbers and results of it: nothing around it is differentiated."""
@@ -106,7 +121,9 @@ class Evaluations(Steps):
         calls = [part for statement in function.body for part in within(statement) if isinstance(part, ast.Call)]
         helpers = (helper for call in calls for helper in self._names.functions.get(last_name(call.func), ())[:1])
         calls += [part for helper in dict.fromkeys(helpers) for part in within(helper) if isinstance(part, ast.Call)]
-        return "eval" in _modes(calls) and (self._counted(loop) is not None or self._calls_model(loop))
+        own = (part for statement in function.body for part in within(statement) if isinstance(part, ast.Call) and self.is_model(part))
+        whole = any(not any(isinstance(parent, ast.For | ast.While) for parent in self._tree.ancestors(call)) for call in own)
+        return "eval" in _modes(calls) and ((self._counted(loop) is not None and not whole) or self._calls_model(loop))
 
     def _evaluates_batches(self, function: Function, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop goes over parts of data with a model that was put into evaluation: ``for k in range(0, n, batch_size)``."""
@@ -185,6 +202,38 @@ class Evaluations(Steps):
         whole = method is not None and (method.attr == "forward" or LOSS_METHODS.fullmatch(method.attr))
         called = method.value if method is not None and whole else call.func
         return self._values.is_a(called, "model", "lightning")
+
+
+def _made_of(loop: Loop) -> list[tuple[str, ast.stmt, set[str]]]:
+    """What a loop makes or adds to, by its name, the statement and the names that it is made of."""
+    made: list[tuple[str, ast.stmt, set[str]]] = []
+    for part in within(loop):
+        if isinstance(part, ast.Assign):
+            stored = {last.id for target in part.targets for last in ast.walk(target) if isinstance(last, ast.Name)}
+            made += [(name, part, names_in(part.value)) for name in stored]
+        elif isinstance(part, ast.AugAssign) and isinstance(root := root_of(part.target), ast.Name):
+            made.append((root.id, part, {root.id, *names_in(part.value)}))
+        elif isinstance(part, ast.Expr) and isinstance(call := part.value, ast.Call) and last_name(call.func) in ("append", "extend"):
+            root = root_of(call.func)
+            made += [(root.id, part, {root.id, *names_in(*call.args)})] if isinstance(root, ast.Name) else []
+    return made
+
+
+def _leads_to(made: list[tuple[str, ast.stmt, set[str]]], call: ast.Call, statement: ast.stmt) -> bool:
+    """Whether what a call is given is made of what it gave in an earlier round."""
+    gives = {name for name, place, _ in made if place is statement}
+    waiting, seen = [*names_in(*call.args, *(given.value for given in call.keywords))], {"self"}
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        own = [(place, names) for bound, place, names in made if bound == name]
+        anew = [(place, names) for place, names in own if place.lineno < call.lineno and name not in names]
+        if name in gives and not anew:
+            return True
+        seen.add(name)
+        waiting += [other for _, names in anew or own for other in names if other not in seen]
+    return False
 
 
 def _is_no_grad(node: ast.expr) -> bool:

@@ -105,7 +105,7 @@ DOES = lazy(
 OPTIMIZER_CLASSES = lazy(r"\w*Optim(izer)?\w*")
 """Classes of the file around an optimizer, whose `step` may take the loss and make the backward pass, too."""
 HOSTED = lazy(
-    r"(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scales?|scaler|str|names?|type|type_id|item|every|interval|freq"
+    r"_*(last|prev|previous|best|old)_loss|(\w+_)?(loss_?(sum|avg|average|meter|history|list|values?|dict|log|weights?|scales?|scaler|str|names?|type|type_id|item|every|interval|freq"
     r"|start\w*|end\w*|epochs?|steps?|coefs?|coeff\w*|factor|alpha|lambda|config|kwargs|mode|key|mask|denom\w*|divisor|and_\w+)|losses|loss_\w+_epochs?)"
 )
 """Names with `loss` in them that stand for numbers, settings and containers."""

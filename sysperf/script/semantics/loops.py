@@ -159,11 +159,17 @@ class Loops(Evaluations):
             if isinstance(last, ast.Break | ast.Return | ast.Raise | ast.Continue) and not either:
                 return True
             otherwise = child is parent.orelse if isinstance(parent, ast.IfExp) else child in parent.orelse
-            if self.conditions.seldom(parent.test, otherwise) or (isinstance(parent, ast.If) and self._is_first_use(parent)):
-                return True
-            if isinstance(parent, ast.If) and (_is_alarm(parent) or _is_default(parent, child) or self._is_time(parent, otherwise)):
+            if self.conditions.seldom(parent.test, otherwise) or (
+                isinstance(parent, ast.If) and self._acts_seldom(parent, child, otherwise)
+            ):
                 return True
         return self._left_before(parent, child)
+
+    def _acts_seldom(self, choice: ast.If, child: ast.AST, otherwise: bool) -> bool:
+        """Whether a branch says by what it does that it runs seldom: it warns, makes something first, or starts a counter again."""
+        if not otherwise and (self._is_first_use(choice) or _starts_again(choice)):
+            return True
+        return _is_alarm(choice) or _is_default(choice, child) or self._is_time(choice, otherwise)
 
     def _decides_on_step(self, choice: ast.If | ast.IfExp, branch: list[ast.stmt]) -> bool:
         """Whether a branch holds a step, and its alternative none: where both do, the condition is about something else."""
@@ -293,6 +299,16 @@ def _is_alarm(asked: ast.If) -> bool:
     bounds = [side.operand if isinstance(side, ast.UnaryOp) else side for side in sides]
     bounded = any(isinstance(bound, ast.Constant) and bound.value for bound in bounds)
     return reads and bounded and not asked.orelse and all(_shows(statement) for statement in asked.body)
+
+
+def _starts_again(choice: ast.If) -> bool:
+    """``if count >= n: count = 0``: every Nth time."""
+    sides = (choice.test.left, *choice.test.comparators) if isinstance(choice.test, ast.Compare) else ()
+    names = {dotted(side) for side in sides} - {""}
+    resets = (
+        part for part in choice.body if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant) and part.value.value == 0
+    )
+    return any(dotted(target) in names for part in resets for target in part.targets)
 
 
 def _gives_either(choice: ast.If) -> bool:

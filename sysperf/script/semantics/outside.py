@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.semantics.binding import Binding, default_of, whole
@@ -166,7 +166,7 @@ class Outside:
             if binding.parameter is not None:
                 found = self._annotated(*binding.parameter, depth) or self._given(*binding.parameter, depth)
             elif _is_made(binding):
-                found = self.instance(binding.value, depth - 1)
+                found = self.instance(binding.value, depth - 1) or self.said(binding.annotation, depth)
             if found is not None:
                 return found
         return None
@@ -188,8 +188,20 @@ class Outside:
 
     def _annotated(self, function: Function, index: int, depth: int) -> Ref | None:
         arguments = [*function.args.posonlyargs, *function.args.args]
-        annotation = arguments[index].annotation if index >= 0 else None
-        return self.target(annotation, depth - 1) if annotation is not None and dotted(annotation) else None
+        return self.said(arguments[index].annotation if index >= 0 else None, depth)
+
+    def said(self, annotation: ast.expr | None, depth: int = MAX_DEPTH) -> Ref | None:
+        """The class of another file that an annotation names, also as one of several: ``str | Strategy``, ``Optional[Strategy]``."""
+        found = (referred(self.imports, name) for name in named_in(annotation)) if depth else ()
+        return next((each for each in found if each is not None), None)
+
+
+def named_in(annotation: ast.expr | None) -> Iterator[str]:
+    """What an annotation names: ``str | Strategy`` and ``Optional["Strategy"]`` both two things."""
+    for part in ast.walk(annotation) if annotation is not None else ():
+        name = part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else dotted(part)
+        if name:
+            yield name
 
 
 def key(ref: Ref) -> str:

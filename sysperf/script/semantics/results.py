@@ -112,6 +112,13 @@ class Results:
         """``array`` or ``host`` for what a call makes in the host's memory: without a device, or of what lies there; empty for others."""
         if name in MADE_ON_CPU:
             return "host" if keyword(call, "device") is None and not is_open(call) and not self._has_default_device else ""
+        if (
+            name in ("torch.from_numpy", "torch.as_tensor")
+            and call.args
+            and keyword(call, "device") is None
+            and not self._has_default_device
+        ):
+            return "" if self.kinds(call.args[0]) & {*TENSORS} else "host"
         computes = (name in FACTORIES and name not in FROM_ARRAYS) or bool(LOSS_CALLS.fullmatch(name))
         given = {kind for part in call.args for kind in self.kinds(part)} if computes else set()
         return next((kind for kind in ("array", "host") if kind in given and given <= {kind, "number"}), "")
@@ -133,7 +140,7 @@ class Results:
         if home and (not owner or any(value.kind in TENSORS for value in owner)):
             return [Value("array" if owner else "host", call)]
         if method.attr in SAME:
-            copied = method.attr in ("to", "cuda")
+            copied = method.attr == "cuda" or (method.attr == "to" and not self._converts(call))
             return [value._replace(kind="tensor") if copied and value.kind == "host" else value for value in owner]
         if method.attr in ("detach", "clone") and any(value.kind in ON_DEVICE for value in owner):
             where_it_lies = method.attr == "clone" and all(value.kind == "batch" for value in owner)
@@ -145,6 +152,12 @@ class Results:
         if method.attr in OF_MASKS:  # the places of a mask are numbers
             kept = [value._replace(origin=call) if isinstance(value.origin, ast.Compare) else value for value in kept]
         return kept or self._called(self.of(method, depth - 1), call)
+
+    def _converts(self, call: ast.Call) -> bool:
+        """``x.to(dtype=y.dtype)``, ``x.to(torch.float32)``: it stays where it is."""
+        given = [*call.args, *(each.value for each in call.keywords)]
+        dtypes = (last_name(each) == "dtype" or self._names.qualified(each).startswith("torch.") for each in given)
+        return bool(given) and all(dtypes)
 
     def _called(self, values: tuple[Value, ...], call: ast.Call) -> list[Value]:
         """What calling a model or a criterion gives."""

@@ -31,6 +31,8 @@ CALLBACK_HOOKS = lazy(
 )
 """Methods that a framework, or the trainer of a project, calls of a callback in each step: Lightning, transformers, fastai, mmengine."""
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
+_EPOCHS = lazy(r"(?i)_*((n|num|max|total|train|training|number_of)_?)*epochs_*")
+"""Numbers of epochs."""
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
 """What is repeated as a whole, training included."""
 _WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(test|warm_?up|bench|example|check)\w*)")
@@ -40,7 +42,7 @@ _UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|m
 _PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
 """What a step may have several of."""
 _MEASURES = lazy(
-    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find)\w*"
+    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find|(find|search|optimal|max|auto|tune|scale)\w*_batch_?size)\w*"
 )
 """Functions and classes that run some steps to learn something about them."""
 _MAKES_OPTIMIZER = lazy(r"(?i:\w*optim\w*)|[A-Z]\w+")
@@ -264,16 +266,20 @@ class Steps:
         """Whether a loop goes through epochs: by what it holds, or by its name."""
         if loop in self.epochs:
             return True
-        return isinstance(loop, ast.For | ast.AsyncFor) and loop not in self.steps and bool(_EPOCH.fullmatch(dotted(loop.target)))
+        return isinstance(loop, ast.For | ast.AsyncFor) and loop not in self.steps and _counts_epochs(loop)
 
     def is_whole(self, loop: Loop) -> bool:
         """Whether a step is a whole epoch: a loop over epochs that trains without another one inside."""
-        counters = (
-            [loop.target]
-            if isinstance(loop, ast.For | ast.AsyncFor)
-            else [part for part in within(loop.test) if isinstance(part, ast.Name)]
-        )
-        return any(_EPOCH.fullmatch(dotted(counter)) for counter in counters)
+        if isinstance(loop, ast.For | ast.AsyncFor):
+            return _counts_epochs(loop)
+        return any(_EPOCH.fullmatch(part.id) for part in within(loop.test) if isinstance(part, ast.Name))
+
+
+def _counts_epochs(loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop counts epochs: ``for epoch in …``, ``for i in range(args.epochs)``."""
+    counted = loop.iter.args if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange", "tqdm") else []
+    counted = [part for given in counted for part in (given.args if isinstance(given, ast.Call) else [given])]
+    return bool(_EPOCH.fullmatch(dotted(loop.target))) or any(_EPOCHS.fullmatch(last_name(given)) for given in counted)
 
 
 def _gone_through(iterated: ast.expr) -> list[ast.expr]:

@@ -107,6 +107,8 @@ class Values(Results):
         """A loss times a number is a loss; a number and something unknown stay unknown."""
         left, right = self.of(node.left, depth - 1), self.of(node.right, depth - 1)
         tensors = [value for value in (*left, *right) if value.kind in TENSORS]
+        if any({"output", "loss"} & {value.kind for value in side if not value.guess} for side in (left, right)):
+            tensors = [value for value in tensors if value.kind != "batch"]  # both sides lie on one device
         tensors = tensors or [value for value in (*left, *right) if value.kind == "host"]
         return tensors or ([Value("number")] if left and right and all(value.kind == "number" for value in (*left, *right)) else [])
 

@@ -1,0 +1,177 @@
+"""What looks like a wait in each step and is none: made first, every Nth time, of numbers, of one batch after the other (draws 50 to 52)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.script.scripts import hits, sure
+from tests.script.test_links import hits as hits_of_files
+
+LOADER = "import os, torch\nfrom torch.utils.data import DataLoader\n"
+LOOP = "model.cuda()\nfor x, y in loader:\n    loss = criterion(model(x.cuda()), y.cuda())\n    loss.backward()\n    optimizer.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("asks", "shown"),
+    [
+        ("if len(kept) == 0:\n        kept['norm'] = loss.item()", False),
+        ("if not kept:\n        kept['norm'] = loss.item()", False),
+        ("if not len(kept):\n        kept['norm'] = loss.item()", False),
+        ("if 'norm' not in kept:\n        kept['norm'] = 0.0\n    else:\n        kept['norm'] += loss.item()", True),
+        ("if rounds >= every_few:\n        rounds = 0\n        show(loss.item())", False),
+        ("if rounds >= first:\n        show(loss.item())", True),
+        ("if os.environ.get('CHECK'):\n        show(loss.item())", False),
+        ("if os.getenv('CHECK', '0') == '1':\n        show(loss.item())", False),
+        ("if os.getenv('CHECK', '1') == '1':\n        show(loss.item())", True),
+        ("if os.environ.get('RANK', '0') == '0':\n        show(loss.item())", True),
+        ("if os.environ.get('QUIET') != '1':\n        show(loss.item())", True),
+    ],
+)
+def test_what_is_made_first_or_every_nth_time_is_seldom(asks: str, shown: bool) -> None:
+    """An empty container is filled once, a counter starts again, and only a variable of the environment turns a check on."""
+    assert ("sync.per-step" in sure(f"{LOADER}{LOOP}    {asks}\n")) == shown
+
+
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [
+        ("float(value) if not torch.is_tensor(value) else 0", False),
+        ("0 if torch.is_tensor(value) else float(value)", False),
+        ("float(value) if isinstance(value, float) else 0", False),
+        ("float(value) if torch.is_tensor(value) else 0", True),
+        ("float(state.last_loss)", False),
+        ("float(state.loss)", True),
+        ("torch.as_tensor(padding).to(dtype=x.dtype).item()", False),
+        ("torch.from_numpy(padding).sum().item()", False),
+        ("torch.as_tensor(loss).sum().item()", True),
+    ],
+)
+def test_what_is_no_tensor_of_a_device_is_read_at_no_cost(read: str, shown: bool) -> None:
+    """A condition says so, a name says that it is kept for later, or what the host has becomes a tensor there."""
+    assert ("sync.per-step" in sure(f"{LOADER}{LOOP}    value = loss\n    kept = {read}\n")) == shown
+
+
+def test_a_type_that_was_asked_before_is_another() -> None:
+    """``if torch.is_tensor(x): return x.mean()`` leaves only what is none."""
+    text = f"{LOADER}def value_of(loss):\n    if torch.is_tensor(loss):\n        return loss.mean()\n    return float(loss)\n{LOOP}    show(value_of(loss))\n"
+    assert "sync.per-step" not in hits(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "uses", "shown"),
+    [
+        ("generate", "words = torch.cat([words, best], 1)", False),
+        ("generate", "found.append(best.item())\n        words = torch.tensor([found]).cuda()", False),
+        ("evaluate", "words = torch.cat([words, best], 1)", True),
+        ("predict", "found.append(best)", True),
+    ],
+)
+def test_a_word_that_the_next_one_needs_is_no_batch(name: str, uses: str, shown: bool) -> None:
+    """What a model gives in one round is what it is given in the next."""
+    text = f"{LOADER}def {name}(model, texts):\n    model.eval()\n    words, found = texts[0], []\n    for i in range(0, 80, 8):\n"
+    text += f"        {'words = texts[i : i + 8].cuda()' if shown and name == 'predict' else 'pass'}\n        best = model(words.cuda()).argmax(1)\n        show(best.sum().item())\n        {uses}\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("within", "shown"), [("pass", False), ("result = model(x[c].cuda())", True)])
+def test_a_loop_behind_the_one_pass_of_an_evaluation_has_no_batches(within: str, shown: bool) -> None:
+    """It goes over classes."""
+    text = f"{LOADER}def evaluate(model, x, y):\n    model.eval()\n    {'result = model(x.cuda())' if not shown else 'pass'}\n    for c in range(classes):\n        {within}\n        hit = (result.argmax(1) == c).sum().item()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("rounds", "shown"), [("range(epochs)", False), ("range(1, args.num_epochs + 1)", True), ("range(steps)", True)])
+def test_a_step_that_is_a_whole_epoch_may_say_something_of_itself(rounds: str, shown: bool) -> None:
+    """Whatever the loop's counter is called."""
+    text = f"import torch\nx = x.cuda()\nfor e in {rounds}:\n    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n    print(loss.item())\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+def test_a_size_beside_another_is_needed() -> None:
+    """``n, size = len(x), index.max().item() + 1``, which a tensor is made of."""
+    text = f"{LOADER}model.cuda()\nfor x, y in loader:\n    n, size = len(x), model(x.cuda()).max().item() + 1\n    loss = torch.zeros(n, size).sum()\n    loss.backward()\n    optimizer.step()\n"
+    assert "sync.per-step" not in sure(text)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shown"),
+    [("self.paths[self.name(i)](x[i])", False), ("getattr(self, f'path{i}')(x[i])", False), ("self.path(x[i])", True)],
+)
+def test_a_layer_for_each_element_makes_a_list_of_them(layer: str, shown: bool) -> None:
+    """By a name that the counter makes."""
+    text = f"import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        kept = []\n        for i in range(len(x)):\n            kept.append({layer})\n        return kept\n"
+    assert ("program.element-loop" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("use", "shown"), [("wrapped.load_state_dict(weights)", False), ("wrapped(x)", True)])
+def test_a_model_that_is_wrapped_to_take_weights_is_not_run_so(use: str, shown: bool) -> None:
+    """Its names have a prefix then."""
+    text = f"{LOADER}{LOOP}def made(net, weights, x):\n    wrapped = torch.nn.DataParallel(net)\n    {use}\n    return wrapped.module.state_dict()\n"
+    assert ("ddp.dataparallel" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("beside", "shown"), [("began = time.perf_counter()", False), ("began = 0", True)])
+def test_a_helper_that_waits_beside_a_clock_measures(beside: str, shown: bool) -> None:
+    """Where all of its calls are beside one."""
+    text = f"import time, torch\ndef wait(device):\n    if device == 'cuda':\n        torch.cuda.synchronize()\n{LOOP}    wait('cuda')\n    {beside}\n"
+    assert ("sync.explicit" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("find_optimal_batch_size", False), ("fit_all", True)])
+def test_who_looks_for_a_size_of_batches_does_not_train(name: str, shown: bool) -> None:
+    """Some steps tell whether there is memory for them."""
+    text = f"import torch\ndef {name}(model):\n    for size in [2**i for i in range(9)]:\n        model(torch.randn(size, 3).cuda()).sum().backward()\n        torch.cuda.empty_cache()\n"
+    assert ("sync.explicit" in sure(text)) == shown
+
+
+def test_a_loop_without_gradients_evaluates() -> None:
+    """Whatever the function is called that goes through a loader."""
+    text = f"{LOADER}def report(self):\n    with torch.no_grad():\n        for x, y in self.data.dataloader:\n            out = self.model(x.cuda())\n            total += (out.argmax(1) == y.cuda()).sum().item()\n"
+    assert "sync.per-step" in sure(text)
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        "x, y = self.unpack(batch)",
+        "x, y = unpack_batch(batch, device)",
+    ],
+)
+def test_a_helper_that_unpacks_a_batch_moves_it(moves: str) -> None:
+    """Its own calls show it, or the device that it is given."""
+    text = f"{LOADER}class Trainer:\n    def unpack(self, batch):\n        return batch[0].to(self.device), batch[1].to(self.device)\n    def validate(self, device):\n        self.model.eval()\n"
+    text += f"        for batch in self.val_loader:\n            {moves}\n            active = y != -100\n            self.total += active.sum().item()\n"
+    assert "sync.per-step" in sure(text)
+
+
+@pytest.mark.parametrize(("says", "shown"), [("-> Penalty", True), ('-> "Penalty"', True), ("-> Penalty | None", True), ("-> int", False)])
+def test_what_a_function_says_that_it_gives_is_followed(says: str, shown: bool, tmp_path: Path) -> None:
+    """The methods of a class, and of its heirs, run where an object of it is used that a function makes by a name."""
+    penalties = f"""\
+        import torch
+        class Penalty:
+            def cost(self, model):
+                pass
+        class Own(Penalty):
+            def cost(self, model):
+                return torch.tensor(0.0, device=next(model.parameters()).device)
+        def find(name) {says}:
+            return known[name]()
+        """
+    train = """\
+        import torch
+        from pkg.penalties import find
+        class Trainer:
+            def __init__(self, name):
+                self.penalty = find(name)
+            def fit(self, model, loader, optimizer):
+                model.cuda()
+                for x, y in loader:
+                    loss = criterion(model(x.cuda()), y) + self.penalty.cost(model)
+                    loss.backward()
+                    optimizer.step()
+        """
+    found = hits_of_files(tmp_path, pkg__penalties=penalties, train=train)
+    assert (("pkg/penalties.py", 7, "transfer.tensor-from-python") in found) == shown
