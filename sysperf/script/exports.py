@@ -12,9 +12,9 @@ from sysperf.script.gatherers import samples
 from sysperf.script.gatherers.loaders import place_of, uses
 from sysperf.script.gatherers.tensors import is_moved
 from sysperf.script.gatherers.waiting import FORWARD, MAKERS, WORD, by_function, waiting
-from sysperf.script.nodes import dotted, is_open, last_name
-from sysperf.script.semantics.kinds import LOADERS
-from sysperf.script.semantics.links import Called, Class, Kinds, Known, Links, Result, Surroundings
+from sysperf.script.nodes import arguments, dotted, is_open, last_name
+from sysperf.script.semantics.kinds import LOADERS, TENSORS
+from sysperf.script.semantics.links import OF_METRICS, Called, Class, Kinds, Known, Links, Result, Surroundings
 from sysperf.script.semantics.loops import EVALUATION_HOOKS, SAMPLE_METHODS
 from sysperf.script.semantics.modules import Modules, Ref
 from sysperf.script.semantics.outside import Elsewhere, named_in
@@ -111,7 +111,7 @@ def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
     """What a call calls in another file, or, where this one trains, in a class of it that others may inherit from."""
     outside = file.names.outside
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name) or call.func.value.id != "self":
-        return outside.target(call.func)
+        return outside.target(call.func) or _by_method(file, call)
     owner = file.tree.class_of(call)
     if owner is None:
         return None
@@ -120,6 +120,14 @@ def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
     other = outside.target(call.func) if own is None else None
     told = runs or own is None or is_abstract(own)
     return other or ((outside.path, f"{owner.name}.{call.func.attr}") if told else None)
+
+
+def _by_method(file: File, call: ast.Call) -> Ref | None:
+    """What a metric of an unknown class is given for each batch: ``for metric in self.metrics: metric.update(output, y)``."""
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if method not in OF_METRICS or not any(file.values.is_a(given, *TENSORS) for given in arguments(call)):
+        return None
+    return ("", method) if file.loops.where(call).often in ("step", "evaluation") else None
 
 
 def _call(file: File, call: ast.Call, ref: Ref) -> Called | None:

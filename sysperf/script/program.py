@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ import msgspec
 
 from sysperf.script.gatherers.waiting import FORWARD, RELAY, WORD
 from sysperf.script.semantics.kinds import TENSORS
-from sysperf.script.semantics.links import MAX_CALLS, Called, Class, Kinds, Known, Links, News, Result, Surroundings, Use
+from sysperf.script.semantics.links import MAX_CALLS, OF_METRICS, Called, Class, Kinds, Known, Links, News, Result, Surroundings, Use
 from sysperf.script.semantics.modules import Ref
 from sysperf.script.semantics.outside import key
 
@@ -20,6 +21,8 @@ MAX_ABOVE = 100
 """Classes that one inherits from."""
 MAX_HEIRS = 200
 """Methods of heirs that are followed where the one of their base is called."""
+_GIVE = frozenset(("reset", "compute", "result", "value", "average", "summarize", "get_metric", "get_value"))
+"""Methods by which a metric gives back what it has measured, or begins anew."""
 _ORDER = ("step", "evaluation", "forward", "sample", "epoch", "")
 
 
@@ -90,7 +93,9 @@ class Program:
         return _each_once(self._heirs.get(owner, ()), lambda heir: self._heirs.get(heir, ()), MAX_HEIRS)
 
     def _targets(self, called: Called) -> list[Ref]:
-        """The functions that a call may call."""
+        """The functions that a call may call; of a metric whose class is not known, that of each class that is one."""
+        if not called.file:
+            return self._metrics.get(called.name, [])
         found = self.definition((called.file, called.name))
         targets = [] if found is None else [found]
         if found is not None and "." not in found[1] and found[1] in self._files[found[0]].classes:
@@ -98,6 +103,16 @@ class Program:
             return [] if init is None else [init]
         start = found or (called.file, called.name)
         return [*targets, *(self._overrides(start) if "." in start[1] else ())]
+
+    @cached_property
+    def _metrics(self) -> dict[str, list[Ref]]:
+        """The methods that take a batch, of classes that give back what they have measured, by their names."""
+        found: dict[str, list[Ref]] = {}
+        for path, links in self._files.items():
+            for name, node in links.classes.items():
+                for method in OF_METRICS.intersection(node.methods) if _GIVE.intersection(node.methods) else ():
+                    found.setdefault(method, []).append((path, f"{name}.{method}"))
+        return found
 
     def news(self) -> dict[str, News]:
         """What each file hears; files that hear nothing are left out."""

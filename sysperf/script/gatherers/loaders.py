@@ -257,10 +257,25 @@ def _is_given(file: File, name: ast.Name) -> bool:
     return bool(bound) and all(each.parameter is not None for each in bound)
 
 
-def _loops_over(file: File, call: ast.AST) -> list[ast.For | ast.AsyncFor]:
-    """The loops that iterate what a call makes; of a generator that gives on its batches, whoever asks that for them is not seen."""
-    loops = [loop for loop in file.tree.loops if not isinstance(loop, ast.While) and file.loops.iterates(loop, call)]
+def _loops_over(file: File, call: ast.AST) -> list[Loop]:
+    """The loops that iterate what a call makes, or take its next batch in each step.
+
+    Of a generator that gives on its batches, whoever asks that for them is not seen.
+    """
+    loops = [
+        loop
+        for loop in file.tree.loops
+        if (not isinstance(loop, ast.While) and file.loops.iterates(loop, call)) or _takes_next(file, loop, call)
+    ]
     return [loop for loop in loops if not any(isinstance(part, ast.Yield) for part in within(loop))]
+
+
+def _takes_next(file: File, loop: Loop, made: ast.AST) -> bool:
+    """``batch = next(batches)`` in a loop that makes steps."""
+    if loop not in file.loops.steps:
+        return False
+    calls = [part for part in within(loop) if isinstance(part, ast.Call) and last_name(part.func) == "next" and part.args]
+    return any(value.kind == "loader" and value.origin is made for call in calls for value in file.values.of(call.args[0]))
 
 
 def _trains(file: File, loop: Loop) -> bool:
@@ -291,7 +306,7 @@ def _by_name(file: File, call: ast.Call) -> bool | None:
     return True if file.text(file.names.argument(call, "shuffle", 2)) == "True" else None
 
 
-def _in_epochs(file: File, loop: ast.For | ast.AsyncFor, made: ast.AST) -> bool:
+def _in_epochs(file: File, loop: Loop, made: ast.AST) -> bool:
     """Whether a loop over a loader runs once an epoch; of a function that several loaders are given to, the calls with this one count."""
     function = file.tree.function_of(loop)
     sites = file.names.call_sites(function) if function is not None else []

@@ -8,6 +8,10 @@ MAX_CALLS = 8
 """Calls of one function that are told: more of them say nothing new."""
 
 
+OF_METRICS = frozenset(("update", "update_state", "update_metrics", "process", "add_batch", "accumulate"))
+"""Methods by which a metric takes a batch."""
+
+
 class Known(Record):
     """What an expression of another file may be; `loader` is the place of the loader that it is, or comes from.
 

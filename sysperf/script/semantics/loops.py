@@ -26,6 +26,8 @@ _OPTIONS = lazy(r"\w*(enabled|disabled|training)|_*(has|uses?|can|supports?|allo
 _WARNS = ("warn", "warning", "error", "critical")
 _EVALUATES_ONE = lazy(r"_*(val|valid|validation|validate|eval|evaluate|evaluation|test)_(one_|single_)?(step|batch)")
 """Methods that evaluate a batch, beside one that trains with it."""
+_HALF = lazy(r"_*(train|training)_(one_)?(step|batch|iter|iteration)|_*(compute|calc|calculate)_loss(es)?")
+"""Functions that give a loss to whoever trains with it."""
 Places = tuple[tuple[Function, int, bool], ...]
 """Parameters of a function, and whether they must be something, or nothing."""
 
@@ -117,7 +119,17 @@ class Loops(Evaluations):
         if function.name == "forward" and kind in ("model", "lightning"):
             often = "step" if isinstance(owner, ast.ClassDef) and _CRITERION.fullmatch(owner.name) else "forward"
         where = Where(often) if often else self._of_calls(function, depth, places)
-        return Where("evaluation") if not where.often and self._evaluates_beside_a_step(function, owner) else where
+        return where if where.often else Where(self._by_name(function, owner))
+
+    def _by_name(self, function: Function, owner: ast.AST | None) -> str:
+        """How often a method runs that nobody here calls, by its name: half a step that others complete, an evaluation of one batch."""
+        if self._evaluates_beside_a_step(function, owner):
+            return "evaluation"
+        named = "step" if _HALF.fullmatch(function.name) else "evaluation" if _EVALUATES_ONE.fullmatch(function.name) else ""
+        if not named or self._names.call_sites(function) or self._names.outside.calls(function):
+            return ""
+        calls = [part for part in within(function) if isinstance(part, ast.Call)]
+        return named if any(self.is_model(call) or self._values.is_a(call, "loss") for call in calls) else ""
 
     def _evaluates_beside_a_step(self, function: Function, owner: ast.AST | None) -> bool:
         """Whether a method has the name of an evaluation of one batch, and another one of its class makes a step of one."""

@@ -20,6 +20,8 @@ def called_through(tree: Tree, call: ast.Call) -> ast.Call | None:
         return None
     if isinstance(call.func, ast.Name) and name in _OF_EACH:
         return _written(tree, call, call.args[0], [_element(tree, given) for given in call.args[1:]], [])
+    if isinstance(call.func, ast.Attribute) and name == "step" and len(call.args) == 1:  # of an optimizer, with a closure
+        return _written(tree, call, call.args[0], [], [])
     return _written(tree, call, call.args[0], call.args[1:], call.keywords) if name in _WITH_ARGUMENTS else None
 
 
