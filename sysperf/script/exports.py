@@ -110,7 +110,7 @@ def _runs(file: File) -> bool:
 def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
     """What a call calls in another file, or, where this one trains, in a class of it that others may inherit from."""
     outside = file.names.outside
-    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name) or call.func.value.id != "self":
+    if not isinstance(call.func, ast.Attribute) or not _is_self(file, call.func.value):
         return outside.target(call.func) or _by_method(file, call)
     owner = file.tree.class_of(call)
     if owner is None:
@@ -120,6 +120,20 @@ def _called(file: File, call: ast.Call, *, runs: bool) -> Ref | None:
     other = outside.target(call.func) if own is None else None
     told = runs or own is None or is_abstract(own)
     return other or ((outside.path, f"{owner.name}.{call.func.attr}") if told else None)
+
+
+def _is_self(file: File, node: ast.expr, depth: int = 2) -> bool:
+    """Whether an expression is `self`, or a copy of it: ``engine = copy.deepcopy(self) if keeps else self``."""
+    if isinstance(node, ast.IfExp):
+        return _is_self(file, node.body, depth) and _is_self(file, node.orelse, depth)
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("copy", "deepcopy") and len(node.args) == 1 and _is_self(file, node.args[0], depth)
+    if not isinstance(node, ast.Name) or node.id == "self":
+        return isinstance(node, ast.Name)
+    bound = file.names.lookup(node, node.id) if depth else []
+    return bool(bound) and all(
+        each.value is not None and not each.path and not each.element and _is_self(file, each.value, depth - 1) for each in bound
+    )
 
 
 def _by_method(file: File, call: ast.Call) -> Ref | None:

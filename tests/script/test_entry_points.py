@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.script.scripts import sure
+from tests.script.scripts import hits, sure
 from tests.script.test_links import hits as hits_of_files
 
 
@@ -78,3 +78,55 @@ def test_a_metric_of_a_list_is_known_by_its_method(methods: str, given: str, sho
         """
     found = hits_of_files(tmp_path, pkg__metrics=metrics, train=train)
     assert (("pkg/metrics.py", 3, "sync.per-step") in found) == shown
+
+
+@pytest.mark.parametrize(
+    "uses", ["config.model(x.cuda())", "config.model.forward(x.cuda())", "passed(x, config.model)"], ids=["called", "a method", "handed on"]
+)
+def test_settings_may_hold_the_model_and_the_loaders(uses: str) -> None:
+    """What they hold is a thing itself where it is called or gone through; elsewhere it may be a name."""
+    text = f"import torch\ndef train(config):\n    for x, y in config.data_loaders.train:\n        loss = config.loss_fn({uses}, y)\n        config.optimizer.zero_grad()\n        loss.backward()\n        config.optimizer.step()\n        total += loss.item()\n"
+    text += "def quality(config):\n    config.model.eval()\n    with torch.no_grad():\n        for x, y in config.data_loaders.val:\n            right += (config.model(x.cuda()) == y.cuda()).sum().item()\n"
+    assert hits(text)["sync.per-step"] == [8, 13]
+
+
+@pytest.mark.parametrize(("base", "shown"), [("Base", True), ("Other", False)])
+def test_a_method_of_one_family_is_called_by_its_name(base: str, shown: bool) -> None:
+    """Whatever object of the classes is given; those that have nothing in common are told apart by nobody."""
+    text = "import torch\ndef train(task, model, loader, optimizer):\n    model.cuda()\n    for x, y in loader:\n        loss = criterion(model(x.cuda()), y)\n        loss.backward()\n        optimizer.step()\n        task.note_batch(loss)\n"
+    text += f"class Base:\n    def note_batch(self, loss):\n        pass\nclass Own({base}):\n    def note_batch(self, loss):\n        self.kept = loss.item()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+def test_one_of_several_methods_that_a_name_stands_for_is_called() -> None:
+    """By the one that a dictionary has under a key."""
+    text = "import torch\nclass Solver:\n    def setup(self, how):\n        self.gradient = {'auto': self.by_graph, 'manual': self.by_hand}[how]\n    def fit(self, loader):\n        for x in loader:\n            loss = self.gradient(x.cuda())\n            self.optimizer.step()\n            self.total += loss.item()\n"
+    text += "    def by_graph(self, x):\n        loss = self.model(x).mean()\n        loss.backward()\n        return loss\n    def by_hand(self, x):\n        return self.other(x)\n"
+    assert "sync.per-step" in sure(text)
+
+
+def test_a_copy_of_itself_is_the_same_class(tmp_path: Path) -> None:
+    """A method of an heir runs where its base calls it on a copy."""
+    base = """\
+        import copy, torch
+        class Engine(torch.nn.Module):
+            def adapt(self, inputs):
+                pass
+            def run(self, inputs):
+                engine = copy.deepcopy(self) if self.copies else self
+                for i in range(steps):
+                    self.optimizer.zero_grad()
+                    loss = engine.adapt(inputs.cuda())
+                    loss.backward()
+                    self.optimizer.step()
+        """
+    own = """\
+        import torch
+        from pkg.base import Engine
+        class Own(Engine):
+            def adapt(self, inputs):
+                entropy = self.model(inputs).mean()
+                self.kept.append(entropy.item())
+                return entropy
+        """
+    assert ("pkg/own.py", 6, "sync.per-step") in hits_of_files(tmp_path, pkg__base=base, pkg__own=own)

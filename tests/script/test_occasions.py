@@ -175,3 +175,59 @@ def test_what_a_function_says_that_it_gives_is_followed(says: str, shown: bool, 
         """
     found = hits_of_files(tmp_path, pkg__penalties=penalties, train=train)
     assert (("pkg/penalties.py", 7, "transfer.tensor-from-python") in found) == shown
+
+
+@pytest.mark.parametrize(
+    ("around", "shown"),
+    [("with torch.no_grad():\n            out = self.one(x)", False), ("if True:\n            out = self.one(x)", True)],
+)
+def test_a_model_that_a_helper_calls_runs_as_its_caller_does(around: str, shown: bool) -> None:
+    """Gradients are off around the call of the helper."""
+    text = f"{LOADER}class Task:\n    def one(self, x):\n        return self.model(x.cuda())\n    def validate(self, loader):\n        self.model.eval()\n        for x in loader:\n            {around.replace('            ', '                ')}\n"
+    assert ("program.gradients-in-evaluation" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("given", "shown"), [("compute_force=True", False), ("training=False", True)])
+def test_a_model_that_gives_forces_needs_gradients(given: str, shown: bool) -> None:
+    """It differentiates an energy."""
+    text = (
+        f"{LOADER}def evaluate(model, loader):\n    model.eval()\n    for x in loader:\n        results.append(model(x.cuda(), {given}))\n"
+    )
+    assert ("program.gradients-in-evaluation" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [
+        ("with Clock('step').cpu(with_gpu=True):\n        pass", False),
+        ("run.losses.append(float(loss.detach()))\n    if math.isfinite(run.losses[-1]):\n        pass", False),
+        ("if math.isnan(loss):\n        pass", True),
+    ],
+)
+def test_what_only_sounds_like_a_tensor_is_none(read: str, shown: bool) -> None:
+    """A method of a clock, and numbers in a list."""
+    said = sure(f"import math\n{LOADER}{LOOP}    {read}\n")
+    assert ("sync.branch-on-loss" in said) == shown
+    assert "append" in read or "sync.per-step" not in said
+
+
+@pytest.mark.parametrize(("asks", "shown"), [("marked('detect_anomaly')", False), ("marked('speed')", True)])
+def test_anomaly_detection_that_somebody_asks_for_by_a_text_is_wanted(asks: str, shown: bool) -> None:
+    """Also where a name was given the answer."""
+    text = f"import torch\nfound = {asks}\nif found is not None:\n    torch.autograd.set_detect_anomaly(True)\n"
+    assert ("program.anomaly-detection-on" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("Polyfill", False), ("Picture", True)])
+def test_code_for_old_versions_keeps_their_names(name: str, shown: bool) -> None:
+    """The class says that it is there for these."""
+    text = (
+        f"import torch\nclass {name}:\n    @staticmethod\n    def cast(enabled):\n        return torch.cuda.amp.autocast(enabled=enabled)\n"
+    )
+    assert ("precision.amp-old-names" in sure(text)) == shown
+
+
+def test_a_method_that_an_heir_has_itself_is_not_called_there() -> None:
+    """`self.weight()` in the heir is its own."""
+    text = "import torch\nclass Layer(torch.nn.Module):\n    def weight(self):\n        return self.w.cpu().detach().numpy()\nclass Own(Layer):\n    def weight(self):\n        return self.w\n    def forward(self, x):\n        return x.cuda() @ self.weight()\n"
+    assert "sync.per-step" not in sure(f"{text}device = 'cuda'\n")

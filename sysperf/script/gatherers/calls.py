@@ -158,7 +158,18 @@ def _is_optional(file: File, call: ast.Call) -> bool:
     """Whether an option decides if a call is made, by its name: ``if args.detect_nan:``."""
     tests = [parent.test for parent in file.tree.ancestors(call) if isinstance(parent, ast.If)]
     asked = [test for test in tests if file.names.constant(test) is not True]
-    return any(_OF_CHECKS.fullmatch(last_name(part)) for test in asked for part in within(test))
+    named = [
+        binding.value
+        for test in asked
+        for part in within(test)
+        if isinstance(part, ast.Name)
+        for binding in file.names.lookup(part, part.id)
+    ]
+    words = [part for node in (*asked, *named) if node is not None for part in within(node)]
+    return any(
+        _OF_CHECKS.fullmatch(part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else last_name(part))
+        for part in words
+    )
 
 
 def _matter(file: File, call: ast.Call, what: str) -> tuple[str, bool] | None:

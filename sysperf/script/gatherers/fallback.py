@@ -11,6 +11,8 @@ from sysperf.startup import lazy
 
 _VERSION = lazy(r"\d+\.\d+[\w.]*")
 _AMP_EXISTS = lazy(r"\w*(amp|autocast)_(is_)?(available|supported|exists)")
+_OF_OLD = lazy(r"(?i)polyfill|backport|fallback|compat")
+"""Functions and classes for versions that have no such thing."""
 _MISSING = frozenset(("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "hasattr", "getattr"))
 
 
@@ -30,6 +32,8 @@ def is_fallback(file: File, node: ast.AST) -> bool:
             ):
                 return True
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and any(_names_version(each) for each in parent.decorator_list):
+            return True
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _OF_OLD.search(parent.name):
             return True
         child = parent
     return False

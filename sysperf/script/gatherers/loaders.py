@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from sysperf.script.facts import Loader
 from sysperf.script.file import File
 from sysperf.script.gatherers import samples
+from sysperf.script.gatherers.gradients import without_gradients
 from sysperf.script.gatherers.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
-from sysperf.script.gatherers.training import without_gradients
 from sysperf.script.gatherers.transfers import is_to_device, prepared
 from sysperf.script.nodes import arguments, dotted, keyword, last_name
 from sysperf.script.semantics.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA, is_in_memory

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from sysperf.script.file import File
-from sysperf.script.gatherers.training import needs_gradients, without_gradients
+from sysperf.script.gatherers.gradients import needs_gradients, without_gradients
 from sysperf.script.nodes import keyword, last_name
 from sysperf.script.semantics.loops import asked
 from sysperf.script.syntax import Function, Loop, within

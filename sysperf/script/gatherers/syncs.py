@@ -158,6 +158,8 @@ def _is_part(file: File, call: ast.Call) -> bool:
 def _read_by(file: File, call: ast.Call) -> str:
     """The method that copies a value to the host: ``item`` and its like, and ``cpu`` for ``to("cpu")``."""
     name = last_name(call.func)
+    if name in ("item", "cpu") and any(given.arg != "memory_format" for given in call.keywords):
+        return ""  # a method of something else
     return name if name in _READS else "cpu" if name == "to" and target(file, call) == "cpu" else ""
 
 

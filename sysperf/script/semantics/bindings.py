@@ -6,6 +6,7 @@ import ast
 
 from sysperf.script.nodes import dotted, item_name, last_name
 from sysperf.script.semantics.binding import Binding, whole
+from sysperf.script.semantics.called import chosen, function_of, is_of_a_part, is_of_self, may_call, method_of, written_text
 from sysperf.script.semantics.through import called_through, completed
 from sysperf.script.syntax import Function, Tree, is_bound
 
@@ -18,8 +19,6 @@ _MODULE_NAMES = {"F": "torch.nn.functional", "nn": "torch.nn"}
 
 _CLASS_NAMES = {"DataLoader": "torch.utils.data.DataLoader"}
 """The same of names, in a file that imports a star of which is not known what it has."""
-_OF_EVERY_MODEL = frozenset(("train", "eval", "forward", "step", "to", "update", "get", "save", "load", "backward", "__init__"))
-
 
 Passed = tuple[ast.expr | None, bool]
 """An expression that is followed, and whether only an element of it is."""
@@ -145,7 +144,7 @@ class Bindings:
         owner = dotted(method.value)
         if method.attr in ("backward", "manual_backward"):
             self._read_backward(call, method)
-        elif method.attr == "register_buffer" and (buffer := _text(call.args)) and owner == "self":
+        elif method.attr == "register_buffer" and (buffer := written_text(call.args)) and owner == "self":
             self._bind(self.scope(call, "self."), f"self.{buffer}", Binding(call))
         elif owner and method.attr in ("parameters", "named_parameters"):
             self.parameterized.add(owner)
@@ -158,10 +157,10 @@ class Bindings:
 
     def _aliases(self, called: ast.expr) -> list[str]:
         """The functions that a name stands for: ``step = first if warm else second``."""
-        bindings = self.lookup(called, called.id) if isinstance(called, ast.Name) and called.id not in self.functions else []
+        name = dotted(called)
+        bindings = self.lookup(called, name) if name and last_name(called) not in self.functions else []
         values = [binding.value for binding in bindings if not binding.path and not binding.element]
-        parts = [part for value in values for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))]
-        return [name for part in parts if (name := _function_of(part))]
+        return [name for value in values for part in chosen(value) if (name := function_of(part) or method_of(part))]
 
     def _completed(self, call: ast.Call) -> list[ast.Call | None]:
         """The calls that complete what ``partial`` keeps under the name that is called."""
@@ -208,7 +207,7 @@ class Bindings:
         """What an expression passes on, and the function that it names itself."""
         if element and isinstance(node, ast.List | ast.Tuple):
             return [(part, False) for part in node.elts[:MAX_BINDINGS]], []
-        name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else _function_of(node)
+        name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else function_of(node)
         bindings = self.lookup(node, name) if node is not None and name else []
         parts = [
             (given, element or binding.element)
@@ -274,18 +273,20 @@ class Bindings:
             return [call for call in self.calls.get(owner.name, []) if isinstance(call.func, ast.Name)]
         known = self.calls.get(function.name, [])
         made = {call for call in known if self._is_made_of(call.func, owner)} if isinstance(owner, ast.ClassDef) else set()
-        sites = [call for call in known if call in made or _may_call(call.func, is_method)]
+        sites = [call for call in known if call in made or may_call(call.func, is_method)]
         if isinstance(owner, ast.ClassDef):  # an agent that acts lets its networks act
-            sites = [site for site in sites if not (_is_of_a_part(site.func) and self._tree.class_of(site) is owner)]
+            sites = [site for site in sites if not (is_of_a_part(site.func) and self._tree.class_of(site) is owner)]
         if len(self.functions[function.name]) == 1:
             return sites
         if not isinstance(owner, ast.ClassDef) or not all(self._is_method(other) for other in self.functions[function.name]):
             return [*made]
-        return [
-            call
-            for call in sites
-            if call in made or (last_name(getattr(call.func, "value", call)) == "self" and self._related(call, owner))
-        ]
+        family = all(self._is_of_family(other, owner) for other in self.functions[function.name])
+        return [call for call in sites if call in made or (self._related(call, owner) if is_of_self(call) else family)]
+
+    def _is_of_family(self, function: Function, owner: ast.ClassDef) -> bool:
+        """Whether a method is one of a class, or of a base or an heir of it."""
+        other = self._tree.class_of(function)
+        return other is not None and (other is owner or other.name in self._bases(owner) or owner.name in self._bases(other))
 
     def _is_made_of(self, called: ast.expr, owner: ast.ClassDef) -> bool:
         """Whether a method is called on what a call of its class made: ``tracker = Tracker(); tracker.update(x)``."""
@@ -317,33 +318,12 @@ class Bindings:
     def _related(self, call: ast.Call, owner: ast.ClassDef) -> bool:
         """Whether `self` in a call may be of a class: it is called there, or in a class that one inherits from."""
         caller = self._tree.class_of(call)
-        return caller is owner or (caller is not None and (caller.name in self._bases(owner) or owner.name in self._bases(caller)))
+        if caller is None or caller is owner:
+            return caller is not None
+        own = any(isinstance(part, Function) and part.name == last_name(call.func) for part in caller.body)
+        return caller.name in self._bases(owner) or (owner.name in self._bases(caller) and not own)
 
     def _bases(self, node: ast.ClassDef, depth: int = 4) -> set[str]:
         names = {last_name(base) for base in node.bases}
         inner = [self.classes[name] for name in names if name in self.classes] if depth else []
         return names.union(*(self._bases(base, depth - 1) for base in inner))
-
-
-def _text(given: list[ast.expr]) -> str:
-    """The first argument, where it is written as a text."""
-    return given[0].value if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str) else ""
-
-
-def _function_of(node: ast.expr | None) -> str:
-    """The function that a name or ``torch.compile(step)`` stands for; empty for others."""
-    if isinstance(node, ast.Call) and len(node.args) == 1 and last_name(node.func) in ("compile", "script", "partial"):
-        node = node.args[0]
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_of_a_part(called: ast.expr) -> bool:
-    """``self.actor.act``: a method of what an object holds, which has the same name as one of its own."""
-    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Attribute) and dotted(called).startswith("self.")
-
-
-def _may_call(called: ast.expr, is_method: bool) -> bool:
-    if not isinstance(called, ast.Attribute):
-        return not is_method
-    on_self = isinstance(called.value, ast.Name) and called.value.id in ("self", "cls")
-    return is_method and (on_self or called.attr not in _OF_EVERY_MODEL)

@@ -43,7 +43,7 @@ class Evaluations(Steps):
 
     def _evaluates(self, loop: Loop) -> bool:
         """A loop over a loader that neither trains nor holds a loop that does, in code that evaluates."""
-        if isinstance(loop, ast.While) or loop in self.steps or loop in self.epochs:
+        if isinstance(loop, ast.While) or loop in self.steps or loop in self.epochs or self.measures(loop):
             return False
         function = self._tree.function_of(loop)
         if not self._values.is_a(loop.iter, "loader"):

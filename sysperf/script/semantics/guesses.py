@@ -12,6 +12,8 @@ from sysperf.script.semantics.value import Value
 from sysperf.script.syntax import Tree
 
 MAX_DEPTH = 4
+_RUN = ("step", "zero_grad", "train", "eval", "forward", "parameters")
+_SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval")
 
 
 def bases(names: Names) -> dict[str, str]:
@@ -51,12 +53,24 @@ def kind_of_method(name: str) -> str:
     return "array" if name == "numpy" else "number" if name in NUMBERS or name.startswith("num_") else ""
 
 
+def _is_run(tree: Tree, node: ast.expr) -> bool:
+    """Whether settings hold a thing itself: ``config.model(x)``, ``config.optimizer.step()``, ``for x, y in config.loaders.train``."""
+    parent = tree.parents.get(node)
+    if isinstance(parent, ast.For):
+        return parent.iter is node
+    while isinstance(parent, ast.Attribute) and parent.attr in (*_RUN, *_SPLITS):
+        node, parent = parent, tree.parents.get(parent)
+    return (isinstance(parent, ast.Call) and parent.func is node) or (isinstance(parent, ast.For) and parent.iter is node)
+
+
 def guessed(tree: Tree, names: Names, node: ast.expr, name: str) -> list[Value]:
     """What a name alone suggests; what is differentiated is a loss, whatever its name."""
     last = last_name(node).lstrip("_")
     if name and name in names.differentiated:
         return [Value("loss")]
-    if HOSTED.fullmatch(last) or (isinstance(node, ast.Attribute) and SETTINGS.fullmatch(name.rpartition(".")[0])):
+    if HOSTED.fullmatch(last) or (
+        isinstance(node, ast.Attribute) and SETTINGS.fullmatch(name.rpartition(".")[0]) and not _is_run(tree, node)
+    ):
         return []
     kinds = [kind for kind, pattern in BY_NAME if pattern.fullmatch(last)]
     if not kinds and name in names.parameterized and name != "self":

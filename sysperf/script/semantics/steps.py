@@ -42,7 +42,7 @@ _UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|m
 _PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
 """What a step may have several of."""
 _MEASURES = lazy(
-    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?find|(find|search|optimal|max|auto|tune|scale)\w*_batch_?size)\w*"
+    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|timings?|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?(find|calibrat|range|sweep)|(find|search|optimal|max|auto|tune|scale)\w*_batch_?size)\w*"
 )
 """Functions and classes that run some steps to learn something about them."""
 _MAKES_OPTIMIZER = lazy(r"(?i:\w*optim\w*)|[A-Z]\w+")
@@ -105,7 +105,8 @@ class Steps:
             sites = [*self._names.call_sites(function)]
         return any(outer in self._tree.ancestors(site) for site in sites)
 
-    def _measures(self, node: ast.AST) -> bool:
+    def measures(self, node: ast.AST) -> bool:
+        """Whether a function or a class around a node only learns something about steps."""
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         return any(isinstance(parent, kinds) and bool(_MEASURES.fullmatch(parent.name)) for parent in self._tree.ancestors(node))
 
@@ -166,7 +167,7 @@ class Steps:
 
     def _mark_step(self, node: ast.AST, call: ast.Call, depth: int) -> None:
         """Mark the loop that repeats a call, or the functions that hold it up to that loop."""
-        if self._measures(node):
+        if self.measures(node):
             return
         inside = None
         for parent in self._tree.ancestors(node):

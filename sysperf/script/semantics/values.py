@@ -16,6 +16,8 @@ from sysperf.script.semantics.value import Value, element_of, several, single
 from sysperf.script.syntax import Function, Tree
 from sysperf.startup import lazy
 
+_SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval")
+"""Parts of data by which loaders are named."""
 _LOADER_NAME = lazy(r"\w*_?(loader|dl)")
 
 
@@ -133,15 +135,22 @@ class Values(Results):
         if isinstance(node, ast.Attribute) and not name.startswith("self."):
             option = SETTINGS.fullmatch(name.rpartition(".")[0])
             if node.attr in ("loss", "losses") and not option:
-                return [Value("loss", guess=True)]
+                return [] if self._holds_numbers(node, name) else [Value("loss", guess=True)]
             if node.attr == "data" and self.is_a(node.value, "loss"):
                 return [Value("detached", node)]
             if owner := [value for value in self.of(node.value, depth - 1) if value.kind in ("batch", "output", "tensor", "parameter")]:
                 return [] if option or node.attr in DESCRIBING else owner
         return guessed(self._tree, self._names, node, name)
 
+    def _holds_numbers(self, node: ast.expr, name: str) -> bool:
+        """Whether numbers are all that is put into a list: ``run.losses.append(float(loss))``."""
+        held = self._names.held_in(node, name)
+        return bool(held) and all(self.kinds(each) == {"number"} for each in held)
+
     def _of_a_part(self, node: ast.Attribute, depth: int) -> list[Value]:
-        """What an object of a class of the file keeps: ``self.average.decay``, where ``self.average = Average()``."""
+        """What an object of a class of the file keeps: ``self.average.decay``, where ``self.average = Average()``; ``loaders.train``."""
+        if node.attr in _SPLITS and self.is_a(node.value, "loaders"):
+            return [single(value) for value in self.of(node.value, depth - 1)]
         owner = dotted(node.value)
         made = [each.value for each in self._names.lookup(node, owner) if not each.path and not each.element] if owner else []
         classes = [self._names.classes.get(last_name(value.func)) for value in made if isinstance(value, ast.Call)]
