@@ -276,6 +276,10 @@ class Stacks(Record, kw_only=True):
             "/multiprocessing/queues.py: get", "/multiprocessing/connection.py: recv", "/multiprocessing/managers.py: _callmethod",
         ),
     ] = 0.0  # fmt: skip
+    proxied: Annotated[
+        float,
+        activity("asks the process of a multiprocessing.Manager for what it keeps", "/multiprocessing/managers.py: _callmethod"),
+    ] = 0.0
     appending: Annotated[float, activity("a line that copies all of an array to add to its end, step by step")] = 0.0
     retained: Annotated[float, activity("a backward pass that keeps its graph for another one of the same step")] = 0.0
     unoptimized: Annotated[
@@ -285,6 +289,7 @@ class Stacks(Record, kw_only=True):
     singles: Annotated[float, activity("a line of a loop calls a model for one row, and gives it nothing of the rows before")] = 0.0
     acts: Annotated[float, activity("a line calls a model for one observation of one environment")] = 0.0
     layers: Annotated[float, activity("a line calls the layers of a list one by one, and gives none what another one made")] = 0.0
+    cells: Annotated[float, activity("a line calls a recurrent cell for one place after the other of a sequence that is there")] = 0.0
     row_gradients: Annotated[float, activity("a backward pass through a graph that is kept for the next row's, in a loop over rows")] = 0.0
     searching: Annotated[float, activity("a line looks for something in a list, or takes it out of the middle of a deque")] = 0.0
     own_optimizer: Annotated[float, activity("an optimizer that the program has written itself goes through its parameters")] = 0.0

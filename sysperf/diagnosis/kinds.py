@@ -27,8 +27,8 @@ _GETS = Call.of("/multiprocessing/queues.py: get")
 _INDICES = Call.of("/torch/utils/data/dataloader.py: _next_index")
 _RECEIVES = Call.of("/multiprocessing/connection.py"), Call.of("/torch/multiprocessing/reductions.py")
 """A tensor's shared memory is asked of the worker that has it."""
-_ITERATION = Call.of("/torch/_tensor.py: __iter__")
-"""Going through a tensor, whose tensors of elements are made there at once: what it is for, the user's line tells."""
+_OF_LINE = Call.of("/torch/_tensor.py: __iter__"), Call.of("/random.py: choices <listcomp>")
+"""Going through a tensor, whose tensors of elements are made there at once, or through weights: what it is for, the user's line tells."""
 _OF_PARAMETERS = lazy(r"\b(?:named_)?(?:parameters|buffers|modules|children)\(|param_groups|state_dict|\.grad\b|\bparams\b")
 _LOOP = lazy(r"^for (\w+)(?:, *\w+)* in .*:$")
 _OF_ELEMENT = r"\b{0}\.(?:item|tolist|numpy|cpu)\(\)|\b(?:float|int)\({0}\)"
@@ -154,13 +154,17 @@ def activities(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> se
     for kind in names & _OF_WHO_IS_CALLED:
         if not _does(kind, below_user(frames, rules)):
             names = names - {kind}
-    innermost = rules.user_frame(frames[1:2] if frames and _ITERATION.is_of(frames[0]) else frames[:1])
+    innermost = rules.user_frame(itertools.islice(itertools.dropwhile(_is_of_line, frames), 1))
     if innermost is not None and (text := read_line(innermost)):
         names |= {name for name, told_by in ACTIVITIES.items() if told_by.line and told_by.line.search(text)}
         if "elements" in names or _goes_through_elements(innermost, text, read_line):
             of_text = ".item(" not in text and _reads_text(innermost, read_line)
             names = names - {"elements"} if of_text else names | {"elements", "readback"}
     return _in_its_place(names, frames, rules)
+
+
+def _is_of_line(frame: Frame) -> bool:
+    return any(call.is_of(frame) for call in _OF_LINE)
 
 
 def _reads_text(frame: Frame, read_line: ReadLine) -> bool:

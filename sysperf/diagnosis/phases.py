@@ -14,6 +14,7 @@ from sysperf.model.profile import Frame, Phase, Sample, Samples, Split
 WAIT, FETCH, FORWARD, BACKWARD, OPTIMIZER, OTHER = PHASES = ("loader wait", "inline fetch", "forward", "backward", "optimizer", "other")
 
 _LIBRARIES = ("/site-packages/", "/dist-packages/")
+_STRING = "<string>"
 _WORKER = ("/torch/utils/data/_utils/fetch.py", "/torch/utils/data/_utils/collate.py")
 
 
@@ -61,8 +62,12 @@ def _phase_of(frame: Frame) -> str:
 
 
 def user_frame(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost call in code that is neither Python's own nor installed."""
-    return next((frame for frame in frames if frame.line is not None and _users(frame.file) and not frame.is_of_torch), None)
+    """The innermost call in code that is neither Python's own nor installed.
+
+    What is compiled from a string is the program itself (`python -c`), or a function that a library has generated, as for a dataclass.
+    """
+    users = [frame for frame in frames if frame.line is not None and _users(frame.file) and not frame.is_of_torch]
+    return next((frame for frame in users if frame.file != _STRING), users[0] if users else None)
 
 
 def _users(path: str) -> bool:

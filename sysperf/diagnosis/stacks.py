@@ -83,7 +83,7 @@ def describe(
     if of_others := statements.unoptimized(main, rules, is_unoptimized):
         counts["unoptimized"] = _backward_passes(counts, of_others.total())
     work, least = statements.Work(main, rules), statements.MIN_PROVEN * total
-    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers", "detached")}
+    of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers", "cells", "detached")}
     of_source["acts"] = work.calls("acts", statements.MIN_ACTS * total, tells)
     of_source["detached"] = _without(of_source["detached"], of_others)
     of_source["searching"] = statements.searching(main, rules, least, tells)

@@ -846,3 +846,21 @@ def test_a_link_is_as_fast_as_its_lanes_in_its_fastest_generation() -> None:
 
     assert described_gpu is not None
     assert described_gpu.link_used == pytest.approx(4e9 / (4 * 1.969e9))
+
+
+MANAGERS = "/usr/lib/python3.11/multiprocessing/managers.py"
+
+
+@pytest.mark.parametrize(
+    ("frames", "text", "activity"),
+    [
+        ((Frame("choices", "/usr/lib/python3.11/random.py", 9), USER), "rows = random.choices(all, weights=w, k=9)", "drawing"),
+        ((Frame("choices", "/usr/lib/python3.11/random.py", 9), USER), "rows = random.choices(all, k=9)", "python"),
+        ((Frame("_callmethod", MANAGERS, 9), Frame("__getitem__", "<string>", 2), USER), "return self.kept[i]", "proxied"),
+    ],
+)  # fmt: skip
+def test_what_the_standard_library_does_for_a_line_is_told(frames: tuple[Frame, ...], text: str, activity: str) -> None:
+    """Weights that are gone through for each draw, and what another process keeps; the line is the user's, not a generated function's."""
+    described = seen((frames, 10), text=text)
+
+    assert (getattr(described, activity), {line.file for line in described.lines}) == (1.0, {USER.file})

@@ -6,6 +6,7 @@
 `discarded`  it computes for all places, or by all experts, what is then taken of one, or multiplied by zero.
 `singles`    it calls a model for one row at a time, of which none needs what was made of another.
 `acts`       it calls a model for one observation of one environment at a time (`acts`).
+`cells`      it calls a recurrent cell for one place of a sequence after the other (`cells`).
 `layers`     it calls layers of a list one by one, of which none is given what another one made.
 `detached`  it calls a model whose gradients nobody uses (`unused`).
 `rows`       it makes the same of a sample in each pass, out of what is stored: all can be made once.
@@ -23,6 +24,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from sysperf.script.cures import acts, apart, discards, each_pass, flows, grows, lookups, needless, reports, rounds, singles, stays, unused
+from sysperf.script.cures.cells import along_a_sequence
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
 from sysperf.script.cures.keys import shares
@@ -106,7 +108,7 @@ def of_call(text: str, line: int) -> str:
             return "grows"
         if (graph := _graph(source)) and singles.one_row_at_a_time(source, graph, statement):
             return "singles"
-        ways = {"acts": acts.in_one_environment, "layers": rounds.calls_layers}
+        ways = {"cells": along_a_sequence, "acts": acts.in_one_environment, "layers": rounds.calls_layers}
         return next((way for way, is_so in ways.items() if is_so(source, statement)), "") or unused.gradients(source, statement)
     except RecursionError:
         return ""

@@ -92,14 +92,14 @@ def _heads(loop: _Round) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _of_parameters(source: Depends, loop: _Round) -> bool:
-    return any(_is_made_of(source, iterated, _OF_PARAMETERS.search, MAX_FOLLOWED) for _, iterated in _heads(loop))
+    return any(is_made_of(source, iterated, _OF_PARAMETERS.search, MAX_FOLLOWED) for _, iterated in _heads(loop))
 
 
-def _is_made_of(source: Depends, part: ast.expr, words: Callable[[str], object], depth: int) -> bool:
+def is_made_of(source: Depends, part: ast.expr, words: Callable[[str], object], depth: int) -> bool:
     """Whether an expression has these words in it, or what its names and attributes are made of."""
     if words(ast.unparse(part)):
         return True
-    return depth > 0 and any(_is_made_of(source, value, words, depth - 1) for value in _values(source, part))
+    return depth > 0 and any(is_made_of(source, value, words, depth - 1) for value in _values(source, part))
 
 
 def _values(source: Depends, part: ast.expr) -> Iterable[ast.expr]:
@@ -120,12 +120,12 @@ def _of_layers(source: Depends, loop: _Round) -> bool:
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
     for target, iterated in _heads(loop):
         names = names_in(target)
-        if _is_made_of(source, iterated, _LAYERS.search, 1) and any(_is_one_of(call.func, names) for call in calls):
+        if is_made_of(source, iterated, _LAYERS.search, 1) and any(_is_one_of(call.func, names) for call in calls):
             return True
         if any(
             isinstance(call.func, ast.Subscript)
             and names_in(call.func.slice) & names
-            and _is_made_of(source, call.func.value, _LAYERS.search, 1)
+            and is_made_of(source, call.func.value, _LAYERS.search, 1)
             for call in calls
         ):
             return True
