@@ -192,6 +192,7 @@ def calls(*gpus: Answers, driver: str = "580.95.05") -> dict[str, Any]:
         "nvml:SystemGetDriverVersion()": driver,
         "nvml:SystemGetNVMLVersion()": f"13.{driver}",
         "nvml:SystemGetCudaDriverVersion_v2()": 13000,
+        "nvml:SystemGetNvlinkBwMode()": 0,
         "nvml:SystemGetConfComputeState()": {"environment": 0, "ccFeature": 0, "devToolsMode": 0},
         "nvml:DeviceGetCount()": len(gpus),
         "access:/dev/nvidia-uvm": True,

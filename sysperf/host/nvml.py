@@ -25,7 +25,7 @@ NOT_SUPPORTED = "Not Supported"
 LOST = "GPU is lost"
 MISMATCH = "Driver/library version mismatch"
 
-_READS = ("DeviceGet", "SystemGet", "GpmQuery", "GpmMetrics", "DeviceValidateInforom")
+_READS = ("DeviceGet", "SystemGet", "GpmQuery", "GpmMetrics", "DeviceValidateInforom", "DeviceWorkloadPowerProfileGet")
 _SETS = ("DeviceSetPersistenceMode",)
 _PRIVATE = ("DeviceGetSerial", "DeviceGetBoardPartNumber", "DeviceGetPlatformInfo", "DeviceGetHostname")
 _OF_TWO = ("DeviceGetP2PStatus", "DeviceGetTopologyCommonAncestor")
@@ -35,6 +35,8 @@ _FILLED = {
     # calls that fill a structure which the caller makes: its name in pynvml
     "DeviceGetGpuFabricInfoV": "c_nvmlGpuFabricInfoV_t",
     "DeviceGetSramEccErrorStatus": "c_nvmlEccSramErrorStatus_v1_t",
+    "DeviceGetNvlinkBwMode": "c_nvmlNvlinkGetBwMode_v1_t",
+    "DeviceWorkloadPowerProfileGetCurrentProfiles": "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t",
 }
 HANDLE = "DeviceGetMigDeviceHandleByIndex"
 """Answers the name of a part of a partitioned GPU, or that it is there: the handle that it gives is for NVML alone."""

@@ -227,6 +227,35 @@ def test_an_arc_card_that_is_divided_among_engines_is_told() -> None:
     assert card.compute_engines == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "profiles"),
+    [
+        (
+            "NUM        MODE_NAME BUSY_SET_POINT\n  0 BOOTUP_DEFAULT :  70\n  1 3D_FULL_SCREEN :  70\n  2   POWER_SAVING*:  90\n",
+            ("power-saving",),
+        ),
+        ("PROFILE_INDEX(NAME) CLOCK_TYPE(NAME) FPS\n 0 BOOTUP_DEFAULT*:\n      0(       GFXCLK)       0       5\n", ("bootup-default",)),
+        ("                    0 BOOTUP_DEFAULT   1 3D_FULL_SCREEN *  2 POWER_SAVING \nFPS   0 0 0\n", ("3d-full-screen",)),
+        ("NUM        MODE_NAME\n  0 BOOTUP_DEFAULT :\n", None),
+    ],
+)
+def test_the_power_profile_of_a_radeon_is_the_one_with_the_star(text: str, profiles: tuple[str, ...] | None) -> None:
+    files, links = amd(RX7900)
+    own = next(path for path in files if path.endswith("/power_dpm_force_performance_level")).rpartition("/")[0]
+    (card,) = devices({**files, f"{own}/pp_power_profile_mode": text}, links)
+    (without,) = devices(files, links)
+
+    assert (card.power_profiles, without.power_profiles) == (profiles, ())
+
+
+def test_an_arc_tells_its_power_profile_and_whether_its_link_went_back() -> None:
+    (card,) = devices(*intel(**{"tile0/gt0/freq0/power_profile": "base    [power_saving]\n", "auto_link_downgrade_status": "1\n"}))
+    (older,) = devices(*intel())
+
+    assert (card.power_profiles, card.pcie.downgraded) == (("power-saving",), True)
+    assert (older.power_profiles, older.pcie.downgraded) == ((), False)
+
+
 IDLE_PARTS = {"tile0/gt0/gtidle/idle_residency_ms": "4000\n", "tile0/gt1/gtidle/idle_residency_ms": "9000\n"}
 
 

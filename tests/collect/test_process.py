@@ -466,6 +466,16 @@ def test_the_daemon_of_mps_has_its_end_in_the_folder_that_a_program_sees(machine
     assert inside is (there if there is None else not there)
 
 
+@pytest.mark.parametrize(
+    ("size", "seen", "count"), [("4", ("channel0", "channel1"), 2), ("4", ("x",), 0), ("4", (), 0), ("", ("channel0",), None)]
+)
+def test_channels_of_a_rack_are_counted_for_a_rank(machine: MakeMachine, size: str, seen: tuple[str, ...], count: int | None) -> None:
+    program = process(70, env=f"LOCAL_WORLD_SIZE={size}", mapped=(LIBTORCH,))
+    channels: Files = {"/dev/null": "", **{f"/dev/nvidia-caps-imex-channels/{name}": "" for name in seen}}
+
+    assert only(collect(machine(files(program, channels)))).variables.imex_channels == count
+
+
 def test_files_of_a_container_are_seen_through_its_root(machine: MakeMachine) -> None:
     """Its paths are not ours: the version and the preloads are looked up where it sees them."""
     inside: Files = {f"/proc/70/root{SITE}/torch/version.py": "__version__ = '2.9.1+cu128'\n", "/proc/70/root/lib/mine.so": b""}

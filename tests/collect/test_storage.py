@@ -30,7 +30,7 @@ DISK: Files = {
     "device/model": "SAMSUNG MZVL21T0HCLR-00B00              \n",
 }
 NVME = "../devices/pci0000:00/0000:00:06.0/0000:04:00.0/nvme/nvme0/nvme0n1"
-HERE = {"mount-of:home": "/", "mount-of:tmp": "/", "mount-of:cwd": "/data", "home": "/home/ada"}
+HERE = {"home-user": "1000", "mount-of:home": "/", "mount-of:tmp": "/", "mount-of:cwd": "/data", "home": "/home/ada"}
 ROOM = {"total_bytes": 1000, "free_bytes": 50, "files": 100, "files_free": 4, "read_only": 0}
 
 
@@ -182,7 +182,7 @@ def test_a_network_mount_and_its_options(machine: MakeMachine) -> None:
     assert "filer" not in repr(facts)
     assert "10.0.0" not in repr(facts)
     assert (root.network, root.source) == (False, "/dev/root")
-    assert facts.home_fstype == "ext4"
+    assert (facts.home_fstype, facts.home_user) == ("ext4", 1000)
 
 
 def test_room_is_asked_of_local_file_systems_only(machine: MakeMachine) -> None:

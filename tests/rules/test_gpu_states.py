@@ -225,3 +225,29 @@ def test_a_line_of_the_log_is_said_of_its_gpu_and_of_no_other(line: str, gpus: t
         said = f"{finding.about} {finding.message}"
         assert place[:-2] in said
         assert not any(other[:-2] in said for other in places if other != place), index
+
+
+MODE, PROFILES = "DeviceGetNvlinkBwMode", "DeviceWorkloadPowerProfileGetCurrentProfiles"
+BLACKWELL = {**H100, "DeviceGetArchitecture": 10, MODE: {"bIsBest": 1, "bwMode": 0}, PROFILES: {"enforcedProfilesMask": {"mask": [0] * 8}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "rules"),
+    [
+        ({}, set()),
+        ({MODE: {"bIsBest": 0, "bwMode": 3}}, {"gpu.nvlink-reduced"}),
+        ({PROFILES: {"enforcedProfilesMask": {"mask": [1 << 1 | 1 << 7, *[0] * 7]}}}, {"gpu.power-profile"}),
+        ({PROFILES: {"enforcedProfilesMask": {"mask": [1 << 7, *[0] * 7]}}}, set()),
+        ({MODE: OSError("Function Not Found"), PROFILES: OSError("Not Supported")}, set()),
+    ],
+)
+def test_power_that_is_saved_by_choice_is_told_of_that_gpu(change: Answers, rules: set[str]) -> None:
+    report = eight(change, BLACKWELL)
+
+    assert (named(report), of_others(report)) == (rules, [])
+
+
+def test_links_of_all_hoppers_have_one_mode() -> None:
+    report = judged(*[H100] * 8, made={"nvml:SystemGetNvlinkBwMode()": 3})
+
+    assert named(report) == {"gpu.nvlink-reduced"}

@@ -3,7 +3,7 @@
 Reads   /sys/class/kfd/kfd/topology/nodes/*/{properties,gpu_id}  …/io_links/*/properties  /sys/class/kfd/kfd/proc/*/vram_*
         /sys/module/{ttm,amdttm}/parameters/pages_limit  amd-smi under --deep
         /sys/class/drm/card*/device/{product_name,vbios_version,fw_version/mes_fw_version,mem_info_*,gpu_busy_percent,mem_busy_percent,pp_dpm_*,gpu_metrics}
-        …/{power_dpm_force_performance_level,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
+        …/{power_dpm_force_performance_level,pp_power_profile_mode,current_*_partition,unique_id,pcie_replay_count}  …/hwmon
         …/ras/{*_err_count,gpu_vram_bad_pages}  /sys/bus/pci/devices/*
 Kernel  https://docs.kernel.org/gpu/amdgpu/index.html
 """
@@ -59,6 +59,7 @@ NOT_BUILT_FOR = ("gfx6", "gfx7", "gfx8", "gfx101")
 SMALL_BYTES = 4 << 30
 """Memory of its own that a card for computing exceeds, where no topology says what it is."""
 _LEVEL = lazy(r"^\s*[0-9]{1,2}:\s*([0-9]{1,5})\s*[mM]hz", flags=re.MULTILINE)
+_PROFILE = lazy(r"\b([A-Z0-9_]{2,30}) {0,30}\*")
 _ERRORS = lazy(r"^(ue|ce):\s*([0-9]{1,18})\s*$", flags=re.MULTILINE)
 _BAD_PAGE = lazy(r"^0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : ([RPF])\s*$", flags=re.MULTILINE)
 
@@ -155,6 +156,7 @@ def _device(host: Host, card: Card, parts: list[kfd.Node], nodes: list[kfd.Node]
         utilization_percent=_percent(optional(host, f"{folder}/gpu_busy_percent")),
         memory_utilization_percent=_percent(optional(host, f"{folder}/mem_busy_percent")),
         troubles=_troubles(host, folder),
+        power_profiles=_power_profiles(host, f"{folder}/pp_power_profile_mode"),
         performance_level=_word(host, f"{folder}/power_dpm_force_performance_level"),
         clocks=_clocks(host, folder),
         power=_power(host, folder),
@@ -193,6 +195,14 @@ def _troubles(host: Host, folder: str) -> tuple[str, ...]:
 def _word(host: Host, path: str) -> str | None:
     word = host.word(path) if host.exists(path) else None
     return neutral(word, 60) if word else None
+
+
+def _power_profiles(host: Host, path: str) -> tuple[str, ...] | None:
+    """The profile with the star: one a line with older drivers, all in the first line with newer ones. Instinct GPUs have none."""
+    there = host.exists(path)
+    text = host.text(path, 16_384) if there else "" if there is False else None
+    chosen = _PROFILE.search(text or "")
+    return (chosen[1].lower().replace("_", "-"),) if chosen else None if text is None or text else ()
 
 
 def _percent(value: int | None) -> int | None:

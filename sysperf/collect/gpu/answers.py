@@ -13,9 +13,10 @@ from sysperf.procfs import pci
 
 NOT_SUPPORTED = "Not Supported"
 LOST = "GPU is lost"
+LACKING = (NOT_SUPPORTED, "Function Not Found")
+"""In the reasons of failed calls: the GPU, or its driver, does not have such a setting."""
 HARMLESS = (
-    NOT_SUPPORTED,
-    "Function Not Found",
+    *LACKING,
     "Not Found",
     "deprecated",
     "Invalid Argument",
@@ -42,6 +43,11 @@ class Answers:
             self.failed[name] = reason
             return absent if reason == NOT_SUPPORTED else None
         return answer
+
+    def ask_newer(self, name: str, absent: Json) -> Json:
+        """Ask what an older driver has no function for: where it has none, nobody can have set it."""
+        answer = self.ask(name, absent=absent)
+        return absent if answer is None and self.failed[name] in LACKING else answer
 
     def number(self, name: str, *args: int, absent: int | None = None) -> int | None:
         return number(self.ask(name, *args, absent=absent))

@@ -11,7 +11,7 @@ leaves the fact unknown, with the reason.
 from msgspec import structs
 
 from sysperf.collect.gpu.answers import Answers, bus_id_in, key, percent, truth
-from sysperf.collect.gpu.links import nvlink, pcie_link
+from sysperf.collect.gpu.links import ONE_MODE_EACH, nvlink, pcie_link
 from sysperf.collect.gpu.locality import local_cpus, numa_node
 from sysperf.collect.gpu.memory_errors import memory_errors
 from sysperf.collect.gpu.places import PCI
@@ -40,6 +40,12 @@ RESET_FIELDS = (226, 227)
 """NVML_FI_DEV_*: RESET_STATUS, DRAIN_AND_RESET_STATUS."""
 RECOVERY = {
     0: "none", 1: "reset", 2: "reboot", 3: "drain-p2p", 4: "drain-and-reset", 5: "recover-imex-domain", 6: "bus-reset", 7: "system-reboot",
+}  # fmt: skip
+POWER_PROFILES = {
+    # NVML_POWER_PROFILE_*
+    0: "max-p", 1: "max-q", 2: "compute", 3: "memory-bound", 4: "network", 5: "balanced", 6: "llm-inference", 7: "llm-training",
+    8: "reduced-bandwidth", 9: "dcpcie", 10: "hmma-sparse", 11: "hmma-dense", 12: "sync-balanced", 13: "hpc", 14: "mig", 15: "max-q-1",
+    16: "network-bound", 17: "high-throughput-inference",
 }  # fmt: skip
 _MAX_STATE = 15  # performance states; 32 says that it is unknown
 
@@ -83,6 +89,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         performance_state=state if state is not None and state <= _MAX_STATE else None,
         persistence=gpu.truth("DeviceGetPersistenceMode"),
         compute_mode=gpu.one_of(COMPUTE_MODES, "DeviceGetComputeMode"),
+        power_profiles=_power_profiles(gpu, architecture),
         mig_enabled=divided,
         mig_pending=divided_next,
         mig_instances=None if parts is None else len(parts),
@@ -102,7 +109,7 @@ def one_gpu(host: Host, index: int, hours: float | None, place: str | None = Non
         thermal=_thermal(gpu, fields),
         ecc=memory_errors(gpu, architecture),
         pcie=pcie_link(gpu, bus_id, hours),
-        nvlink=nvlink(gpu, fields, key(health, "170")),
+        nvlink=nvlink(gpu, fields, key(health, "170"), architecture),
         processes=_processes(gpu),
         inforom=_inforom(gpu) if host.deep else None,
         problem=(problem := gpu.problem()),
@@ -124,6 +131,18 @@ def _memory(gpu: Answers) -> Json:
     """The second version of the call (driver 510) tells the driver's own memory from that of processes."""
     second = gpu.ask("DeviceGetMemoryInfo", 0x2000028)
     return gpu.ask("DeviceGetMemoryInfo") if second is None else second
+
+
+def _power_profiles(gpu: Answers, architecture: str | None) -> tuple[str, ...] | None:
+    """The profiles in force, each a bit of a mask of 255; only GPUs from Blackwell on have them."""
+    if architecture not in ONE_MODE_EACH:
+        return None if architecture is None else ()
+    answer = gpu.ask_newer("DeviceWorkloadPowerProfileGetCurrentProfiles", absent={"enforcedProfilesMask": {"mask": [0]}})
+    mask = answer.get("enforcedProfilesMask") if isinstance(answer, dict) else None
+    words = mask.get("mask") if isinstance(mask, dict) else None
+    if not isinstance(words, list) or not all(isinstance(word, int) for word in words):
+        return None
+    return tuple(POWER_PROFILES.get(bit, f"profile {bit}") for bit in range(32 * len(words[:8])) if words[bit // 32] >> bit % 32 & 1)
 
 
 def _parts(gpu: Answers) -> tuple[str, ...] | None:

@@ -1,8 +1,8 @@
 """GPUs of Intel, from files alone.
 
 Reads   /sys/class/drm/card*/device/tile*/gt*/freq0/{act,min,max,rp0}_freq  …/freq0/throttle/*  …/tile*/physical_vram_size_bytes
-        /sys/class/drm/card*/device/tile0/gt0/ccs_mode
-        /sys/class/drm/card*/gt/gt*/{rps_*_freq_mhz,throttle_reason_*} of the older driver
+        /sys/class/drm/card*/device/tile0/gt0/ccs_mode  …/freq0/power_profile  /sys/bus/pci/devices/*/auto_link_downgrade_status
+        /sys/class/drm/card*/gt/gt*/{rps_*_freq_mhz,throttle_reason_*,slpc_power_profile} of the older driver
         …/device/{resource,hwmon}  /sys/bus/pci/devices/*  what intel_use reads
 Kernel  https://docs.kernel.org/gpu/xe/xe_gt_freq.html
         https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon
@@ -22,6 +22,7 @@ from sysperf.collect.gpu.wires import NvLink, Xgmi
 from sysperf.collect.pcie.reader import is_card_of_intel
 from sysperf.host import Host
 from sysperf.model.cpuset import MAX_CPU
+from sysperf.startup import lazy
 
 MODELS = {
     # by PCI device id: https://dgpu-docs.intel.com/devices/hardware-table.html
@@ -45,6 +46,8 @@ REASONS = {
     "iccmax": "sw-power-cap", "fastvmode": "sw-power-cap", "psys_pl1": "sw-power-cap", "psys_pl2": "sw-power-cap",
     "psys_crit": "hw-power-brake",
 }  # fmt: skip
+
+_CHOSEN = lazy(r"\[([a-z_]{1,30})\]")
 
 
 def devices(host: Host, cards: list[Card], first: int, hours: float | None) -> list[Device]:
@@ -99,10 +102,11 @@ def _device(host: Host, card: Card, index: int, hours: float | None) -> Device:
         return device
     return structs.replace(
         device,
+        power_profiles=_power_profiles(host, card.folder),
         clocks=_clocks(host, card.folder),
         power=_power(host, at),
         thermal=_thermal(host, at),
-        pcie=link(host, card.bus_id, None, hours),
+        pcie=structs.replace(link(host, card.bus_id, None, hours), downgraded=_downgraded(host, card.bus_id)),
     )
 
 
@@ -110,6 +114,22 @@ def _engines(host: Host, path: str) -> int | None:
     """One, where the driver has nothing to choose: only xe has the file, and only for a GPU of several engines."""
     there = host.exists(path)
     return host.number(path) if there else 1 if there is False else None
+
+
+def _power_profiles(host: Host, folder: str) -> tuple[str, ...] | None:
+    """The one in brackets, of ``base [power_saving]``; nothing where the kernel offers no choice."""
+    for path in (f"{folder}/tile0/gt0/freq0/power_profile", f"{folder.rpartition('/')[0]}/gt/gt0/slpc_power_profile"):
+        if host.exists(path):
+            chosen = _CHOSEN.search(host.text(path, 256) or "")
+            return (chosen[1].replace("_", "-"),) if chosen else None
+    return ()
+
+
+def _downgraded(host: Host, bus_id: str) -> bool | None:
+    """Only xe tells it, of Battlemage."""
+    path = f"{PCI}/{bus_id}/auto_link_downgrade_status"
+    said = optional(host, path)
+    return False if host.exists(path) is False else None if said is None else said == 1
 
 
 def _memory(host: Host, folder: str) -> int | None:

@@ -5,7 +5,7 @@ NVML    https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 Kernel  https://docs.kernel.org/PCI/sysfs-pci.html
 """
 
-from sysperf.collect.gpu.answers import Answers, key
+from sysperf.collect.gpu.answers import LACKING, Answers, key, number
 from sysperf.collect.gpu.places import PCI
 from sysperf.collect.gpu.wires import FABRIC_HEALTH, FABRIC_STATES, NvLink, Pcie
 from sysperf.host import Host
@@ -13,6 +13,7 @@ from sysperf.model.record import Json
 from sysperf.procfs import pci
 
 MAX_LINKS = 64
+ONE_MODE_EACH = ("blackwell", "rubin")
 _COMPLETED = 3
 
 
@@ -73,7 +74,7 @@ RECOVERED, UNDECODABLE = "215", "219"
 """NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS and _EFFECTIVE_ERRORS: NVLink 5 counts for each link, and not what older ones count."""
 
 
-def nvlink(gpu: Answers, fields: Json, c2c_links: int | None) -> NvLink:
+def nvlink(gpu: Answers, fields: Json, c2c_links: int | None, architecture: str | None) -> NvLink:
     """How many NVLinks there are and are up, and their errors; the links to a Grace CPU."""
     states = _link_states(gpu, key(fields, "91"))
     crc = [key(fields, "38"), key(fields, "45")]
@@ -83,6 +84,7 @@ def nvlink(gpu: Answers, fields: Json, c2c_links: int | None) -> NvLink:
     return NvLink(
         links=None if states is None else len(states),
         active=None if states is None else sum(states),
+        reduced=_reduced(gpu, architecture) if states is None or any(states) else False,
         switch_links=key(fields, "147"),
         crc_errors=sum(errors or 0 for errors in crc) if crc != [None, None] else None,
         replays=key(fields, "52"),
@@ -115,6 +117,17 @@ def _fabric_faults(info: Json) -> tuple[str, ...] | None:
     if key(info, "state") == _COMPLETED and status:
         faults.append(f"joining it ended with NVML error {status}")
     return tuple(faults)
+
+
+def _reduced(gpu: Answers, architecture: str | None) -> bool | None:
+    """Hopper has one mode for all of a machine's links, of which 0 is the full one; newer GPUs tell whether theirs is the best."""
+    if architecture == "hopper":
+        mode = number(gpu.host.nvml("SystemGetNvlinkBwMode"))
+        return mode != 0 if mode is not None else False if gpu.host.sources[-1].error in LACKING else None
+    if architecture in ONE_MODE_EACH:
+        best = key(gpu.ask_newer("DeviceGetNvlinkBwMode", absent={"bIsBest": 1}), "bIsBest")
+        return None if best is None else best == 0
+    return False
 
 
 def _c2c_active(gpu: Answers, links: int | None) -> int | None:

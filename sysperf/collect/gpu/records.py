@@ -9,7 +9,20 @@ from __future__ import annotations
 from typing import Annotated
 
 from sysperf.collect.driver import NVML
-from sysperf.collect.gpu.places import CARD, DRM, INFORMATION, KFD, KFD_PROCESSES, MODULES, PCI, STATUS, of_drivers, of_nvml
+from sysperf.collect.gpu.places import (
+    CARD,
+    DRM,
+    FREQ,
+    INFORMATION,
+    KFD,
+    KFD_PROCESSES,
+    MODULES,
+    OLDER_FREQ,
+    PCI,
+    STATUS,
+    of_drivers,
+    of_nvml,
+)
 from sysperf.collect.gpu.state import Clocks, Ecc, Power, Thermal
 from sysperf.collect.gpu.wires import NvLink, Pcie, Xgmi
 from sysperf.model.cpuset import CpuSet
@@ -50,6 +63,16 @@ class Device(Record):
     performance_level: Annotated[
         str | None,
         fact("who chooses the clocks of an AMD GPU: auto, low, high, manual, …", f"{CARD}/power_dpm_force_performance_level", STATUS),
+    ] = None
+    power_profiles: Annotated[
+        tuple[str, ...] | None,
+        of_drivers(
+            "what its firmware is told to care for: power-saving, compute, max-q, …; nothing where it has no choice",
+            "DeviceWorkloadPowerProfileGetCurrentProfiles",
+            f"{CARD}/pp_power_profile_mode",
+            f"{FREQ}/power_profile",
+            f"{OLDER_FREQ}/slpc_power_profile",
+        ),
     ] = None
     compute_partition: Annotated[
         str | None, fact("how an AMD GPU is divided: SPX is whole, … CPX", f"{CARD}/current_compute_partition")

@@ -43,6 +43,12 @@ class Pcie(Record):
     slot_generation: Annotated[int | None, fact("newest generation of the port above it", f"{PCI}/*", "/sys/devices/*/max_link_speed")] = (
         None
     )
+    downgraded: Annotated[
+        bool | None,
+        fact(
+            "whether an Intel GPU took an older generation than it has, as its link was not stable", f"{PCI}/*/auto_link_downgrade_status"
+        ),
+    ] = None
     replays: Annotated[
         int | None, of_drivers("packets sent again since the driver was loaded", "DeviceGetPcieReplayCounter", f"{CARD}/pcie_replay_count")
     ] = None
@@ -56,6 +62,9 @@ class NvLink(Record):
 
     links: Annotated[int | None, of_nvml("links that the GPU has; 0 without NVLink", "DeviceGetNvLinkState DeviceGetFieldValues")] = None
     active: Annotated[int | None, of_nvml("links that are up", "DeviceGetNvLinkState")] = None
+    reduced: Annotated[
+        bool | None, of_nvml("whether somebody made its links slower to save power", "SystemGetNvlinkBwMode DeviceGetNvlinkBwMode")
+    ] = None
     switch_links: Annotated[int | None, of_nvml("links that lead to an NVSwitch", "DeviceGetFieldValues")] = None
     crc_errors: Annotated[int | None, of_nvml("checksum errors since the driver was loaded", "DeviceGetFieldValues")] = None
     replays: Annotated[int | None, of_nvml("packets sent again since the driver was loaded", "DeviceGetFieldValues")] = None

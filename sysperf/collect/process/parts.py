@@ -22,6 +22,7 @@ THREAD_SCHEDSTAT = "/proc/[0-9]*/task/*/schedstat"
 SYSCALL = "/proc/[0-9]*/task/*/syscall"
 NUMA_MAPS = "/proc/[0-9]*/numa_maps"
 ROCM = "/opt/rocm*/.info/version"
+IMEX = "/dev/nvidia-caps-imex-channels"
 GPU_PROCESSES = "nvml:DeviceGetComputeRunningProcesses_v3"
 FDINFO = "/proc/[0-9]*/fdinfo"
 
@@ -72,6 +73,9 @@ class Variables(Record, kw_only=True):
     ] = None
     mps_control: Annotated[
         bool | None, fact("whether the folder of the multi-process service that it is told of has a way to the daemon", ENVIRON)
+    ] = None
+    imex_channels: Annotated[
+        int | None, fact("channels of NVIDIA's IMEX in its /dev, by which GPUs of several machines share memory", IMEX)
     ] = None
     rocm_searched: Annotated[
         str | None, fact("version of the ROCm whose libraries LD_LIBRARY_PATH puts first; '' where it names none", ENVIRON, ROCM)

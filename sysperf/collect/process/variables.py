@@ -1,11 +1,12 @@
 """What the variables of a program say: its place in a job, and what was to be preloaded.
 
 Reads   /proc/[pid]/{environ,cmdline,exe}  $CUDA_MPS_PIPE_DIRECTORY/control  /opt/rocm*/.info/version
+        /dev/nvidia-caps-imex-channels
 Kernel  https://docs.kernel.org/filesystems/proc.html
 """
 
 from sysperf.collect.process import loaded_torch, ranks, unknown_variables
-from sysperf.collect.process.parts import JobPlace, Variables
+from sysperf.collect.process.parts import IMEX, JobPlace, Variables
 from sysperf.collect.process.subject import Subject
 from sysperf.startup import lazy
 
@@ -23,6 +24,7 @@ def variables(subject: Subject) -> Variables:
         preload=preload,
         preload_missing=loaded_torch.not_loaded(host, preload, mapped, subject.root),
         mps_control=_mps_control(subject, env.get("CUDA_MPS_PIPE_DIRECTORY", "")),
+        imex_channels=_imex_channels(subject) if env.get("LOCAL_WORLD_SIZE") else None,
         rocm_searched=_rocm_searched(subject, env.get("LD_LIBRARY_PATH", "")),
         searched=host.deep,
         unread=unknown_variables.unread(host, env, mapped, subject.root) if host.deep else None,
@@ -37,6 +39,14 @@ def _rocm_searched(subject: Subject, folders: str) -> str | None:
     said = match[2] or subject.host.word(f"{subject.root}{match[1]}/.info/version") or ""
     release = _RELEASE.match(said)
     return release[0] if release else None
+
+
+def _imex_channels(subject: Subject) -> int | None:
+    """Count the channels that this program sees, which a container is given."""
+    folder = f"{subject.root}{IMEX}"
+    there = subject.host.exists(folder)
+    names = subject.host.names(folder) if there else None
+    return 0 if there is False else None if names is None else sum(name.startswith("channel") for name in names)
 
 
 def _mps_control(subject: Subject, folder: str) -> bool | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from sysperf.collect.readers import mounts
+from sysperf.collect.readers.home import owner_of_home
 from sysperf.collect.readers.mounts import MOUNTINFO, MOUNTS
 from sysperf.collect.readers.pressure import waited
 from sysperf.collect.storage.devices_below import disks_of_places
@@ -38,6 +39,7 @@ class Storage(Record):
         tuple[Space, ...] | None, fact("room on the local file systems of root, tmp, home and cwd", MOUNTINFO, "mount-of:*")
     ] = None
     home_fstype: Annotated[str | None, fact("file system of the home folder", "mount-of:home")] = None
+    home_user: Annotated[int | None, fact("user number of the one whose home folder this is", "home-user")] = None
     pressure_some: Annotated[float | None, fact("share of the last 60 s in which some task waited for I/O", PRESSURE)] = None
     pressure_full: Annotated[float | None, fact("share of the last 60 s in which all tasks waited for I/O", PRESSURE)] = None
 
@@ -57,6 +59,7 @@ def collect(host: Host) -> Storage:
         mounts=list_mounts(host, table, spinning) if table else None,
         spaces=read_spaces(host, places) if table else None,
         home_fstype=neutral(home.fstype, 60) if home else None,
+        home_user=owner_of_home(host),
         pressure_some=some,
         pressure_full=full,
     )
