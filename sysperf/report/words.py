@@ -179,6 +179,8 @@ def silent_gpus(report: Report) -> str:
     gpu, driver, container = facts.gpu, facts.driver, facts.container
     if gpu is None or gpu.nvml is None:
         return ""  # nobody asked: what it would have told is among the unknown checks
+    if cards := _without_card(facts):
+        return f"{count(len(cards), 'GPU')} did not answer ({listed(cards)} has a driver and is no card)"
     devices = [device for device in gpu.devices or () if device.vendor in (None, "nvidia")]
     if gpu.nvml:
         reasons = ["" if device.lost is False else device.problem for device in devices]
@@ -193,6 +195,17 @@ def silent_gpus(report: Report) -> str:
         return f"{count(len(silent), 'GPU')} did not answer{f' ({why})' if why else ''}"
     unknown = gpu.others if not gpu.devices and not gpu.functions else ()
     return f"sysperf knows nothing of what computes here ({listed(unknown)})" if unknown else ""
+
+
+def _without_card(facts: MachineFacts) -> list[str]:
+    """Cards of Intel's that a driver for GPUs holds, and that it did not start: in survivability mode, or by firmware that is missing."""
+    if facts.pcie is None or facts.gpu is None or facts.gpu.devices is None or (facts.container is not None and facts.container.inside):
+        return []
+    known = {device.bus_id for device in facts.gpu.devices}
+    held = [
+        device for device in facts.pcie.devices if device.kind == "gpu" and device.driver in {"xe", "i915"} and device.integrated is False
+    ]
+    return [device.address for device in held if device.vendor_id == "8086" and device.address not in known]
 
 
 def tally(report: Report) -> str:

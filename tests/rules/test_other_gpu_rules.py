@@ -56,6 +56,16 @@ def test_eight_healthy_mi300x_are_silent() -> None:
     assert "did not answer" not in verdict(report)
 
 
+def test_a_card_of_intels_that_its_driver_did_not_start_is_no_clean_bill() -> None:
+    """Firmware that is missing, or survivability mode: xe holds it, and there is no card."""
+    own, (files, links) = "/0000:03:00.0/drm/", intel()
+    bare = {path: text for path, text in files.items() if own not in path and path != "/dev/dri/renderD128"}
+    report = judge((bare, {path: to for path, to in links.items() if own not in path and not path.endswith("/card1")}), CUDA)
+
+    assert verdict(report).startswith("Cannot tell: 1 GPU did not answer (0000:03:00.0 has a driver and is no card).")
+    assert "did not answer" not in verdict(judge((files, links), CUDA))
+
+
 @pytest.mark.parametrize(
     ("version", "cuda", "rule"),
     [("2.14.0+cpu", "", "torch.cpu-wheel-on-gpu-host"), ("2.14.0+cu130", "13.0", "torch.wheel-of-another-vendor")],
