@@ -11,7 +11,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.exposed import members
 from sysperf.trace.accounting.host_time import HostTime
-from sysperf.trace.accounting.work import is_between_two
+from sysperf.trace.accounting.work import is_between_two, is_sending
 from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
 
@@ -93,8 +93,9 @@ def summarize(accounting: Accounting) -> RankSummary:
 
 def _on_cpu(host: HostTime) -> list[Entry]:
     """The collectives of a program on the CPU, which run on threads of their own: it waits for them where its own does nothing else."""
-    rows, texts = host.timeline.ranges, host.timeline.names.texts
-    return [Entry(texts[rows.name[i]], *rows.span(i), intersect(host.communicating, [rows.span(i)])) for i in host.collectives]
+    rows, texts, communicating = host.timeline.ranges, host.timeline.names.texts, host.communicating
+    named = ((texts[rows.name[index]], rows.span(index)) for index in host.collectives)
+    return [Entry(name, *span, intersect(communicating, [span]), is_sending(name)) for name, span in named]
 
 
 def _key(accounting: Accounting, index: int, name: str) -> tuple[str, bool]:

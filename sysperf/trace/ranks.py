@@ -16,7 +16,7 @@ from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
 from sysperf.trace.behind import exposed_more, stays_behind
 from sysperf.trace.device_facts import ExchangeRow
-from sysperf.trace.facts import Rank, Skew, Trace
+from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, length, median, union
 from sysperf.trace.rank_summary import MIN_MATCHED, Entry, RankSummary, leaving_together
 from sysperf.trace.rank_times import BESIDE, HOST, cause, parts, usual
@@ -140,10 +140,10 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
 
 
 def _of_stages(each: list[RankSummary], stages: Sequence[Alone], parts: Sequence[Mapping[str, float]], base: Skew) -> Skew:
-    """Return which stages of a pipeline the others wait for, and what even those wait."""
+    """Return which stages of a pipeline the others wait for, and what even those wait. Who was interrupted has no more to do."""
     shares = [one.share for one in stages]
     base, late = msgspec.structs.replace(base, stages_pct=min(shares), rotates=False), slowest(shares)
-    if not late:
+    if not late or (reason := cause(late, parts)) == INTERRUPTIONS:
         return base
     others = [share for index, share in enumerate(shares) if index not in late]
     least = max(shares[index] for index in late)
@@ -152,7 +152,7 @@ def _of_stages(each: list[RankSummary], stages: Sequence[Alone], parts: Sequence
         late=_numbers(each, late),
         lost_pct=sum(others) / len(others) - least,
         gain_pct=min(others) - least,
-        cause=cause(late, parts),
+        cause=reason,
     )
 
 

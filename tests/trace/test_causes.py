@@ -680,6 +680,7 @@ def test_late_launches_are_found_and_a_graph_is_predicted_to_help(tmp_path: Path
     ("pause", "is_seen"),
     [
         ("nothing", False),
+        ("only results are copied", True),
         ("a copy behind it", False),
         ("a copy in an operator behind it", False),
         ("the range of the step", False),
@@ -689,10 +690,14 @@ def test_late_launches_are_found_and_a_graph_is_predicted_to_help(tmp_path: Path
     ],
 )
 def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(tmp_path: Path, pause: str, is_seen: bool) -> None:
-    """The host does something for 8 ms a step, between steps or by 2 ms between layers; there is a DataLoader, and it is quick, or none."""
+    """The host does something for 8 ms a step, between steps or by 2 ms between layers; there is a DataLoader, and it is quick, or none.
+
+    Nothing was loaded where nothing is copied to the device: a program that generates reads its results.
+    """
 
     def step(machine: Machine) -> None:
         start = machine.now
+        machine.copy(2, "Memcpy DtoH (Device -> Pinned)" if pause == "only results are copied" else "Memcpy HtoD (Pinned -> Device)")
         if pause == "a loader":
             machine.load(20)
         for _ in range(4):
@@ -701,7 +706,7 @@ def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(
                 machine.work(10)
         machine.range("make_targets", start) if pause == "a range" else None
         begin = machine.now
-        machine.copy(20) if "a copy" in pause else None
+        machine.copy(20) if pause.startswith("a copy") else None
         if pause == "a copy in an operator behind it":
             machine.events[-1]["ts"] += 5  # it begins when its call is over
             machine.think(10)

@@ -131,3 +131,34 @@ def test_what_two_exchange_is_no_part_of_the_time_that_ranks_wait_in(tmp_path: P
 
     assert skew.late == (0,)
     assert skew.lost_pct == pytest.approx(100 * 6 / 19.4, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("computing_ms", "late", "verdict"),
+    [((4, 10, 4), (1,), "compute-bound"), ((6, 6, 6), (), "pipeline-bound")],
+    ids=["one is late", "even"],
+)
+def test_stages_on_the_cpu_are_told_by_what_gloo_sends(
+    tmp_path: Path, computing_ms: tuple[int, ...], late: tuple[int, ...], verdict: str
+) -> None:
+    """Each waits for the rest of a step of 10 ms in what it receives."""
+    files = []
+    for number, each in enumerate(computing_ms):
+
+        def step(machine: Machine, each: int = each) -> None:
+            begin = machine.now
+            machine.think((10 - each) * MS + 60)
+            machine.range("gloo:recv", begin)
+            for _ in range(10):
+                begin = machine.now
+                machine.think(each * MS / 10)
+                machine.range("aten::mm", begin, "cpu_op")
+            begin = machine.now
+            machine.think(60)
+            machine.range("gloo:send", begin)
+
+        trace = steps(Machine(), 6, step).trace(deviceProperties=[], distributedInfo={"rank": number, "world_size": 3})
+        files.append(written(tmp_path, trace, f"rank{number}.json"))
+    told = analyze(files, rules()).analysis.trace
+
+    assert (told.verdict, told.skew.late) == (verdict, late)

@@ -1236,9 +1236,10 @@ def test_pauses_anywhere_delimit_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("requests", [[15] * 14, [15] * 6, [7, 12, 9, 15, 8, 11, 13, 10, 9, 12]])
 def test_a_server_on_a_device_whose_kernels_all_repeat_has_iterations(tmp_path: Path, requests: list[int]) -> None:
-    """Two kernels in turn, so many times a request; then a copy to the host and 3 ms of Python. Lengths may differ."""
+    """A copy to the device, two kernels in turn, so many times a request; then a copy to the host and 3 ms of Python. Lengths may differ."""
     machine = Machine()
     for pairs in requests:
+        machine.copy(3)
         for _ in range(pairs):
             machine.kernel(60, "gemm_16816")
             machine.kernel(40, "elementwise_kernel")

@@ -18,7 +18,7 @@ from sysperf.trace.accounting.window import LONG_GAP_NS, is_loader
 from sysperf.trace.host_facts import Hole, Site
 from sysperf.trace.intervals import Interval, Intervals, intersect, length, overlap, subtract, union
 from sysperf.trace.kernels import ByName
-from sysperf.trace.timeline import COPY, Calls, Timeline
+from sysperf.trace.timeline import COPY, GRAPH, Calls, Timeline
 
 MAX_SITES = 8
 MAX_BATCHES = 2
@@ -70,7 +70,7 @@ def holes(timeline: Timeline, times: list[DeviceTime], threads: Threads, iterati
     is_fed = feeding > total / 2 and 2 * fed >= sum(len(time.window.steps) for time in times)
     calls = _Calls(timeline, places)
     sites_of_gaps = of_threads(places, threads, whole, calls)
-    unseen = 0 if loaded else _unseen(pauses, threads, calls, iterations)
+    unseen = _unseen(pauses, threads, calls, iterations) if not loaded and _may_get_data(timeline) else 0
     return (
         Hole(
             pct=100 * total / whole if whole else 0.0,
@@ -89,6 +89,15 @@ class _Pause(NamedTuple):
     thread: int
     parts: Intervals
     is_before_copy: bool
+
+
+def _may_get_data(timeline: Timeline) -> bool:
+    """Whether something comes from the host to the devices, as far as the file tells: a loader's batch does."""
+    rows, names = timeline.operations, timeline.names
+    copied = {name for kind, name in zip(rows.kind, rows.name, strict=True) if kind == COPY}
+    calls = {names.texts[name] for name in timeline.calls.name}
+    is_untold = GRAPH in rows.kind or not calls or (not copied and any(map(by_name.is_copy_call, calls)))
+    return is_untold or not all(by_name.is_d2h(names.texts[name]) or "DtoD" in names.texts[name] for name in copied)
 
 
 def _unseen(pauses: list[_Pause], threads: Threads, calls: _Calls, iterations: int) -> int:

@@ -315,6 +315,8 @@ def _of_cpu(rank: Rank) -> Verdict:
     pauses = (rank.hole.pct or 0.0) if rank.hole.recurring_pct is None else 0.0
     if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
         return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
+    if share >= MIN_EXPOSED_PCT and verdict == "comm-bound" and 2 * (rank.collectives.sent_pct or 0.0) > share:
+        return _of_stage(share, rank.collectives.own_pct)
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
         of_what = f"a median step{aside}" if verdict == "host-bound" else "the time"
         return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"

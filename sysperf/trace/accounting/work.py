@@ -18,7 +18,7 @@ from sysperf.trace.device_facts import KERNEL_KINDS, CollectiveFacts, ExchangeRo
 from sysperf.trace.intervals import Interval, median, subtract, union
 from sysperf.trace.peaks import dense_16bit
 
-_SENDING = lazy(r"(?:c10d::|nccl:)(send|recv)")
+_SENDING = lazy(r"(?:c10d::|\w*ccl:|gloo:|mpi:)(send|recv)")
 SMALL_COLLECTIVE_BYTES = 1_000_000
 SLOW_COLLECTIVE = 1.25
 MIN_REPEATS = 4
@@ -189,6 +189,11 @@ def is_between_two(time: DeviceTime, index: int, threads: Threads) -> bool:
     """Whether a collective is what one rank sends to another, by its description or the operator that launched it."""
     detail = time.timeline.operations.detail[index]
     return (detail >= 0 and time.timeline.collectives[detail].is_between_two) or bool(sent_as(time, index, threads))
+
+
+def is_sending(name: str) -> bool:
+    """Whether an operator or range sends something to one rank, or receives from it."""
+    return bool(_SENDING.match(name))
 
 
 def sent_as(time: DeviceTime, index: int, threads: Threads) -> str:
