@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Container
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sysperf.engine.analyze import Result, analyze
@@ -1211,6 +1212,9 @@ def test_ranks_that_wait_long_for_nobody_knows_whom_are_not_called_busy() -> Non
     """A device is busy with a collective, too, while it waits in it."""
     ranks = tuple(Rank(file="f", form="kineto", verdict="compute-bound", why="why") for _ in range(2))
     assert of_job(ranks, Skew(lost_pct=20.0))[0] == "cannot-tell"
+    exchanging = tuple(msgspec.structs.replace(rank, verdict="comm-bound") for rank in ranks)
+    assert of_job((*exchanging, ranks[0]), Skew(lost_pct=20.0))[0] == "comm-bound"
+    assert of_job((*exchanging, ranks[0]), Skew(lost_pct=12.0, gain_pct=9.0, late=(2,)))[0] == "compute-bound"
     assert of_job(ranks, Skew(lost_pct=20.0, once=True))[0] == of_job(ranks, Skew(lost_pct=5.0))[0] == "compute-bound"
 
 

@@ -51,24 +51,22 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     if not ranks:
         return "cannot-tell", "no trace"
     late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
-    if late is not None and (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT:
+    names = [rank.verdict for rank in ranks]
+    common = max(sorted(set(names)), key=names.count)
+    sets_the_pace = late is not None and common == "comm-bound"  # the late rank never waits: what bounds it bounds all
+    if late is not None and ((skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT or sets_the_pace):
         word, why = _of_late(late, skew.cause)
         return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
     if of_stages := _of_stages(ranks, skew):
         return of_stages
-    names = [rank.verdict for rank in ranks]
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for {_waited_for(skew)}"
-    common = max(sorted(set(names)), key=names.count)
     if common == "compute-bound" and not (skew.late or skew.once) and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "cannot-tell", f"ranks wait {skew.lost_pct:.0f} % of the time for {_waited_for(skew)}: what holds them up is not known"
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
     aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank
     who = ranks[example].path if number in skew.doubles else f"rank {example if number is None else number}"
-    is_busy = (
-        common == "healthy"
-        and skew.stages_pct is not None
-        and any((rank.collectives.waiting_pct or 0.0) >= MIN_EXPOSED_PCT for rank in ranks)
-    )
-    return "compute-bound" if is_busy else common, why if len(set(names)) == 1 else f"of {who}, {why}"
+    some_stage_waits = skew.stages_pct is not None and max(rank.collectives.waiting_pct or 0.0 for rank in ranks) >= MIN_EXPOSED_PCT
+    word = "compute-bound" if common == "healthy" and some_stage_waits else common
+    return word, why if len(set(names)) == 1 else f"of {who}, {why}"

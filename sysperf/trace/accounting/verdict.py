@@ -315,11 +315,10 @@ def _of_cpu(rank: Rank) -> Verdict:
     pauses = (rank.hole.pct or 0.0) if rank.hole.recurring_pct is None else 0.0
     if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
         return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
-    if share >= MIN_EXPOSED_PCT and verdict == "comm-bound" and 2 * (rank.collectives.sent_pct or 0.0) > share:
-        return _of_stage(share, rank.collectives.own_pct)
+    if share >= MIN_EXPOSED_PCT and verdict == "comm-bound":
+        return _communicating_on_cpu(rank, words, share)
     if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
-        of_what = f"a median step{aside}" if verdict == "host-bound" else "the time"
-        return verdict, f"{words} {share:.0f} % of {of_what}{_waiting_part(rank) if verdict == 'comm-bound' else ''}"
+        return verdict, f"{words} {share:.0f} % of {f'a median step{aside}' if verdict == 'host-bound' else 'the time'}"
     loading = cpu.loader_pct if rank.loader_recurring_pct is None else rank.loader_recurring_pct
     running = 100 - loading - cpu.communication_pct - python
     if left < 100 and 100 * (cpu.operator_pct - cpu.interrupted_pct) < MIN_BUSY_PCT * (left - cpu.interrupted_pct):
@@ -328,6 +327,16 @@ def _of_cpu(rank: Rank) -> Verdict:
         of_what = f" of a median step{aside}" if running > cpu.operator_pct + 1 else ""
         return "compute-bound", f"operators run {running:.0f} % of the time{of_what}"
     return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
+
+
+def _communicating_on_cpu(rank: Rank, words: str, share: float) -> Verdict:
+    """The verdict where a program on the CPU waits for what ranks exchange."""
+    own = rank.collectives.own_pct
+    if 2 * (rank.collectives.sent_pct or 0.0) > share:
+        return _of_stage(share, own)
+    waiting = share - own if own is not None else 0.0
+    aside = f", and {own:.0f} % without waiting for other ranks" if waiting >= 1 else ""
+    return "comm-bound", f"{words} {share:.0f} % of the time{aside}"
 
 
 def _with_pauses(why: str, share: float, pauses: float, *, certain: bool) -> Verdict:
@@ -347,12 +356,6 @@ def _exchanging(rank: Rank) -> str:
     return (
         "the program waits for collectives or for other ranks" if rank.collectives.own_pct is None else "the program waits for collectives"
     )
-
-
-def _waiting_part(rank: Rank) -> str:
-    own = rank.collectives.own_pct
-    waiting = rank.cpu.communication_pct - own if rank.cpu is not None and own is not None else 0.0
-    return f", and {own:.0f} % without waiting for other ranks" if waiting >= 1 else ""
 
 
 def _cannot(why: str) -> Verdict:
