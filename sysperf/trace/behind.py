@@ -48,6 +48,18 @@ def _only_stays(each: Sequence[RankSummary], matched: Sequence[Sequence[Entry]],
     return not is_slower and median(behind) >= CARRIED * lost_pct / 100 * step
 
 
+def keeps_their_pace(each: Sequence[RankSummary], late: Sequence[int], loading: Sequence[float]) -> bool:
+    """Whether the loaders of all ranks are as slow as those of late ones, by the time that each rank waits for its own.
+
+    Workers go on while a rank waits for others: where their batches came sooner, the other ranks would wait for none. So late ranks only
+    got their batches later once, and come as late to all that follows.
+    """
+    if not all(summary.loads_ahead for summary in each):
+        return False
+    others = median([share for index, share in enumerate(loading) if index not in late] or [0.0])
+    return others >= CARRIED * median([loading[index] for index in late])
+
+
 def exposed_more(matched: Sequence[Sequence[Entry]], late: Sequence[int]) -> int:
     """ns by which collectives run alone longer on each other rank than on the late ones, who never wait in them."""
     exposed = [length(union(span for entries in matched for span in entries[index].alone)) for index in range(len(matched[0]))]

@@ -61,6 +61,8 @@ class RankSummary(NamedTuple):
     """When the program's steps are; empty where nobody knows."""
     host_waits_ns: int = 0
     """How long the host waits for the device meanwhile."""
+    loads_ahead: bool = False
+    """Whether workers of its loader make batches ahead, beside the steps."""
 
 
 def summarize(accounting: Accounting) -> RankSummary:
@@ -69,7 +71,7 @@ def summarize(accounting: Accounting) -> RankSummary:
     if host is None:
         return RankSummary(timeline.rank, 0, [], {})
     if not accounting.times:
-        return RankSummary(timeline.rank, host.window.duration, _on_cpu(host), {}, host.iterations[1])
+        return RankSummary(timeline.rank, host.window.duration, _on_cpu(host), {}, host.iterations[1], loads_ahead=accounting.loads_ahead)
     rows, texts = timeline.operations, timeline.names.texts
     nccl = ByName(timeline.names, by_name.is_collective, lower=True)
     collectives: list[Entry] = []
@@ -87,8 +89,8 @@ def summarize(accounting: Accounting) -> RankSummary:
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
-    whole, waits = max(host.window.duration, end - begin), length(time.calls.sync)
-    return RankSummary(timeline.rank, whole, collectives, kernels, accounting.iterations(host)[1], waits)
+    whole, waits, steps = max(host.window.duration, end - begin), length(time.calls.sync), accounting.iterations(host)[1]
+    return RankSummary(timeline.rank, whole, collectives, kernels, steps, waits, accounting.loads_ahead)
 
 
 def _on_cpu(host: HostTime) -> list[Entry]:

@@ -9,25 +9,25 @@ from sysperf.trace.intervals import median
 
 MIN_EXCESS_PCT = 1.0
 """A kind of time of which a late rank has less than this more is not named as the cause."""
-HOST = "host time"
+HOST, LOADER = "host time", "loader time"
 MORE_WORK = 1.25
 """Times the work of the other ranks, without interruptions, from which a rank has more of it; even ones on two busy CPUs had up to 1.17."""
 
 _OF_DEVICE: dict[str, Callable[[Rank], float]] = {
-    "loader time": lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
+    LOADER: lambda rank: rank.figures.dataloader_exposed_pct or 0.0,
     HOST: lambda rank: rank.figures.host_starved_pct or 0.0,
     "synchronisation": lambda rank: rank.figures.sync_exposed_pct or 0.0,
     "kernel time": lambda rank: (rank.figures.kernel_busy_pct or 0.0) - (rank.figures.nccl_exposed_pct or 0.0),
     "copying": lambda rank: rank.figures.h2d_exposed_pct or 0.0,
 }
 _OF_CPU: dict[str, Callable[[Rank], float]] = {
-    "loader time": lambda rank: rank.cpu.loader_pct if rank.cpu else 0.0,
+    LOADER: lambda rank: rank.cpu.loader_pct if rank.cpu else 0.0,
     "time between operators": lambda rank: rank.cpu.python_recurring_pct if rank.cpu else 0.0,
     "time in operators": lambda rank: rank.cpu.operator_pct - rank.cpu.interrupted_pct if rank.cpu else 0.0,
     INTERRUPTIONS: lambda rank: (rank.cpu.interrupted_pct if rank.cpu else 0.0) + (rank.hole.scattered_pct or 0.0),
 }
 """What a rank can have more time in."""
-BESIDE = frozenset(("loader time", "host time", "time between operators"))
+BESIDE = frozenset((LOADER, HOST, "time between operators"))
 """Of these, what a busy machine does not stretch as it stretches operators: on the CPU it is that of the median step."""
 
 

@@ -14,12 +14,12 @@ import msgspec
 
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
-from sysperf.trace.behind import exposed_more, stays_behind
+from sysperf.trace.behind import exposed_more, keeps_their_pace, stays_behind
 from sysperf.trace.device_facts import ExchangeRow
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, length, median, union
 from sysperf.trace.rank_summary import MIN_MATCHED, Entry, RankSummary, leaving_together
-from sysperf.trace.rank_times import BESIDE, HOST, cause, parts, usual
+from sysperf.trace.rank_times import BESIDE, HOST, LOADER, cause, parts, usual
 from sysperf.trace.stages import Alone, alone, slowest
 
 ROTATES_BELOW = 50.0
@@ -121,13 +121,15 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     late = [] if once else _late(caused, by_step, len(each)) or _late_by_work(caused, parts) or _late_each_step(by_step, len(each))
     shares = [100 * waited[index] / spans[index] for index in range(len(each)) if index not in late and spans[index]]
     lost = sum(shares) / len(shares) if shares else None
-    if late and lost and cause(late, parts) in ("", HOST) and stays_behind(each, matched, late, lost):
+    why = cause(late, parts) if late else ""
+    all_load = why == LOADER and keeps_their_pace(each, late, [part[LOADER] for part in parts])
+    if all_load or (late and lost and why in ("", HOST) and stays_behind(each, matched, late, lost)):
         late, shares = [], [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
         lost = sum(shares) / len(shares)
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
         is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
         is_spread = is_spread and _far_the_latest(Counter({index: sum(times) for index, times in caused.items()})) is None
-        return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once, once=once)
+        return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once and not all_load, once=once)
     return msgspec.structs.replace(
         base,
         late=_numbers(each, late),
@@ -135,7 +137,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
         lost_pct=lost,
         gain_pct=_gain(matched, late, parts, max(spans)) if any(spans) else None,
         rotates=False,
-        cause=cause(late, parts),
+        cause=why,
     )
 
 

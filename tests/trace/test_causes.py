@@ -1127,6 +1127,35 @@ def test_a_rank_is_late_by_what_it_does_anew(
     assert (skew.lost_pct or 0.0) > 5
 
 
+@pytest.mark.parametrize(
+    ("loading_ms", "workers", "late"), [((30, 30, 42), True, ()), ((30, 30, 42), False, (2,)), ((1, 1, 42), True, (2,))]
+)
+def test_a_rank_whose_loader_is_as_slow_as_the_others_is_not_late(
+    tmp_path: Path, loading_ms: tuple[float, ...], workers: bool, late: tuple[int, ...]
+) -> None:
+    """Workers of quicker loaders would have the next batch ready: ranks that wait 30 ms for their own are as slow as one that waits 42 ms."""
+    machines = [Machine(device=number) for number in range(3)]
+    for step in range(8):
+        began = [machine.now for machine in machines]
+        for machine, load in zip(machines, loading_ms, strict=True):
+            machine.load(load * MS, workers=workers)
+            machine.kernel(10 * MS)
+            machine.kernel(1, ALL_REDUCE)
+        end = max(machine.events[-1]["ts"] for machine in machines) + 100
+        for machine, start in zip(machines, began, strict=True):
+            machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
+            machine.free[7] = end
+            machine.synchronize()
+            machine.range(f"ProfilerStep#{step}", start)
+    files = [
+        written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 3}), f"rank{number}.json")
+        for number, machine in enumerate(machines)
+    ]
+    trace = analyze(files, rules()).analysis.trace
+
+    assert (trace.verdict, trace.skew.late) == ("input-bound", late)
+
+
 def test_a_rank_that_does_something_once_is_not_the_late_one(tmp_path: Path) -> None:
     """Of two ranks one writes a file in one of eight steps: four collectives of that step come late, and none of another one."""
     late = two_ranks_by_buckets(tmp_path, lambda rank, step: 20 * MS if (rank, step) == (1, 4) else 0.0)

@@ -11,7 +11,8 @@ from sysperf.report.profiling import tables
 from sysperf.report.terminal import Ink, Page, clip, pad, table
 from sysperf.report.words import count
 from sysperf.trace.accounting.causes import MIN_BUSY_PCT, MIN_EXPOSED_PCT
-from sysperf.trace.accounting.verdict import MIN_CPU_OPERATORS, MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
+from sysperf.trace.accounting.cpu_verdict import MIN_CPU_OPERATORS
+from sysperf.trace.accounting.verdict import MIN_KERNELS, MIN_UNLAUNCHED_PCT, unexplained_pct
 from sysperf.trace.facts import Rank
 from sysperf.trace.host_facts import Cpu, Site
 from sysperf.trace.output.analysis import MIN_GAIN_PCT, Analysis

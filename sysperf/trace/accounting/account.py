@@ -170,6 +170,11 @@ class Accounting:
         waits = self._loader_waits(host)
         return sites.of_loader(self.timeline, waits, self.threads, host.window.duration * len(waits))
 
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether workers make batches ahead, beside the steps."""
+        return _WORKERS.get(self.loader.worker_class) == ">0"
+
     def _batches(self, window: Window) -> Batches:
         """How the program gets its data on the CPU."""
         calls = sum(window.start <= start < window.end for start, _ in self.loader.spans)

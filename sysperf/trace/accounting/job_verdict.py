@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+from sysperf.trace.accounting.answers import Verdict
 from sysperf.trace.accounting.causes import MIN_EXPOSED_PCT
-from sysperf.trace.accounting.verdict import Verdict
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from sysperf.trace.accounting import causes as causes_of
+from sysperf.trace.accounting.answers import Verdict, cannot, counted, of_stage
 from sysperf.trace.accounting.causes import MIN_BUSY_PCT, MIN_EXPOSED_PCT
+from sysperf.trace.accounting.cpu_verdict import of_cpu
 from sysperf.trace.accounting.window import DEVICE_STEPS, GPU_EXTENT
 from sysperf.trace.declared import LAUNCHES
 from sysperf.trace.device_facts import Figures
 from sysperf.trace.facts import Rank, Trust
-from sysperf.trace.host_facts import Cpu, HostWork
+from sysperf.trace.host_facts import HostWork
 from sysperf.trace.timeline import KERNELS, SECOND
 
 HEALTHY_BUSY_PCT, HEALTHY_KERNELS_PCT, HEALTHY_EXPOSED_PCT = 95.0, 90.0, 2.0
-MIN_CPU_OPERATORS = 50
 MIN_KERNELS = 30
 MIN_BUSY_MS = 10.0
 """A device that is busy for so long without a pause is so by few kernels, too."""
@@ -23,8 +24,6 @@ MIN_OWN_PCT = 50.0
 """Of the launching thread's time, in one operator that the CPU computes."""
 MIN_STEADY_STEPS = 2
 MIN_MARKED_STEPS = 5
-MAX_OTHERS_PCT = 50.0
-"""Of the time of a program on the CPU: where something else had more, the rest decides, and operators only as nearly all of it."""
 MIN_LONG_KERNELS_PCT = 10.0
 MAX_START_UP_PCT = 1.0
 QUICK_LAUNCH_US = 20.0
@@ -32,22 +31,21 @@ QUICK_LAUNCH_US = 20.0
 _OF_HOST = ("host-bound", "input-bound", "sync-bound")
 _UNMARKED = ("kernels", "operations", "pauses")
 """Iterations that nobody marked: the calls of a start-up come back, too."""
-Verdict = tuple[str, str]
 
 
 def of_rank(rank: Rank) -> Verdict:
     """(verdict, why)."""
     if (rank.host.capture_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return _cannot(f"a graph is captured {rank.host.capture_pct:.0f} % of the time, and what is launched into a capture does not run")
+        return cannot(f"a graph is captured {rank.host.capture_pct:.0f} % of the time, and what is launched into a capture does not run")
     if rank.has_device:
         return _of_device(rank)
     if rank.figures.mtia_busy_pct is not None:
-        return _cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and what its operations do is not in the file")
+        return cannot(f"the device is busy {rank.figures.mtia_busy_pct:.0f} % of the time, and what its operations do is not in the file")
     if rank.trust.mixed_programs:
-        return _cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
+        return cannot("the programs in the file number their calls alike, and whose operations the device did is unknown")
     if rank.trust.device_missing:
         return _without_device(rank)
-    return _cannot(short) if (short := _too_short(rank)) else _of_cpu(rank)
+    return cannot(short) if (short := _too_short(rank)) else of_cpu(rank)
 
 
 def _too_short(rank: Rank) -> str:
@@ -68,7 +66,7 @@ def _without_device(rank: Rank) -> Verdict:
     missing = _missing(rank.trust)
     if (rank.host.system_call_pct or 0.0) >= MIN_EXPOSED_PCT:
         missing += f"; the main thread is in `{rank.host.system_call}` {rank.host.system_call_pct:.0f} % of the time"
-    return _cannot(missing)
+    return cannot(missing)
 
 
 def without_window(rank: Rank, calls: int) -> str:
@@ -76,7 +74,7 @@ def without_window(rank: Rank, calls: int) -> str:
     if rank.trust.device_missing:
         return _missing(rank.trust)
     if calls:
-        return f"the host made {_number(calls, 'call')} and launched nothing: no step ran while this was recorded"
+        return f"the host made {counted(calls, 'call')} and launched nothing: no step ran while this was recorded"
     if rank.trust.damaged_events or rank.trust.bad_durations or rank.trust.truncated:
         return "the file is damaged, and nothing with a duration could be read from it"
     return "no operator, call or device's work of a kind that sysperf knows is in it"
@@ -107,13 +105,13 @@ def _of_device(rank: Rank) -> Verdict:
     verdict = rival or most
     share = causes[verdict]
     if unknown := _unknown(rank, verdict, share, busy):
-        return _cannot(unknown)
+        return cannot(unknown)
     if rival:
         return _rivals(rank, most, rival, share)
     if idle := causes_of.holds_nothing_up(rank, verdict, busy):
         return "compute-bound", idle
     if balanced := causes_of.is_balanced(rank, verdict):
-        return _cannot(balanced)
+        return cannot(balanced)
     if share >= MIN_EXPOSED_PCT:
         return _cause(rank, verdict, share)
     return _busy_or_idle(rank, busy)
@@ -136,10 +134,10 @@ def _busy_or_idle(rank: Rank, busy: float) -> Verdict:
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time{beside}"
     idle = f"the device is idle {100 - busy:.0f} % of the time"
     if (rank.host.start_up_pct or 0.0) >= MIN_EXPOSED_PCT and not rank.steps.steady:
-        return _cannot(_waits_for_start_up(rank))
+        return cannot(_waits_for_start_up(rank))
     if rank.trust.uncorrelated_pct >= MIN_UNLAUNCHED_PCT:
-        return _cannot(f"{idle}, and the file does not say what launched its operations")
-    return _cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
+        return cannot(f"{idle}, and the file does not say what launched its operations")
+    return cannot(f"{idle}, and no single cause has {MIN_EXPOSED_PCT:.0f} %")
 
 
 def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
@@ -181,7 +179,7 @@ def _not_there(rank: Rank) -> str:
 
 def _cause(rank: Rank, verdict: str, share: float) -> Verdict:
     if verdict in _OF_HOST and (doubt := _doubt(rank, verdict, share)):
-        return _cannot(doubt)
+        return cannot(doubt)
     if verdict == "comm-bound":
         return _communicating(rank, share)
     if verdict == "host-bound" and rank.hole.feeds_device and (rank.hole.pct or 0.0) > share / 2:
@@ -203,22 +201,13 @@ def _communicating(rank: Rank, share: float) -> Verdict:
     """The verdict where what ranks exchange runs alone."""
     own = rank.collectives.own_pct
     if 2 * (rank.collectives.sent_pct or 0.0) > share:
-        return _of_stage(share, own)
+        return of_stage(share, own)
     if own is not None and own < share / 2:
         return (
             "comm-bound",
             f"collectives run without computation {share:.0f} % of the time, and {own:.0f} % without waiting for other ranks",
         )
     return "comm-bound", f"collectives run without computation beside them {share:.0f} % of the time"
-
-
-def _of_stage(share: float, own: float | None) -> Verdict:
-    """The verdict of a rank that mostly exchanges something with one other, or waits for it: only other stages tell which of both."""
-    if own is None:
-        return _cannot(f"what two ranks send each other runs without computation {share:.0f} % of the time, or waits for another stage")
-    if 2 * own >= share:
-        return "comm-bound", f"what stages of a pipeline send each other runs without computation {own:.0f} % of the time"
-    return "pipeline-bound", f"a stage of a pipeline waits {share - own:.0f} % of the time for others"
 
 
 def _doubt(rank: Rank, verdict: str, share: float) -> str:
@@ -275,11 +264,7 @@ def _has_few_kernels(rank: Rank) -> bool:
 
 
 def _kernels(number: float | None) -> str:
-    return "an unknown number of kernels" if number is None else _number(number, "kernel")
-
-
-def _number(number: float, what: str) -> str:
-    return f"{number:.0f} {what}{'' if number == 1 else 's'}"
+    return "an unknown number of kernels" if number is None else counted(number, "kernel")
 
 
 def is_healthy(rank: Rank) -> bool:
@@ -292,71 +277,3 @@ def is_healthy(rank: Rank) -> bool:
         and (figures.dataloader_exposed_pct or 0.0) < HEALTHY_EXPOSED_PCT
         and all(share is not None and share < HEALTHY_EXPOSED_PCT for share in exposed)
     )
-
-
-def _of_cpu(rank: Rank) -> Verdict:
-    cpu = rank.cpu
-    if cpu is None or cpu.operators + rank.dataloader_calls < MIN_CPU_OPERATORS:
-        few = _number(cpu.operators if cpu else 0, "operator")
-        return _cannot(f"{few} and no device: too little to conclude from; profile some whole steps")
-    scattered = rank.hole.scattered_pct or 0.0
-    left = max(1.0, 100 - scattered) if scattered >= MAX_OTHERS_PCT else 100.0
-    aside = f", without the {scattered:.0f} % in which something else had the CPU" if left < 100 else ""
-    python = min(100.0, 100 * (cpu.python_recurring_pct + cpu.gc_pct + cpu.compile_recurring_pct) / left)
-    causes = {
-        "input-bound": (
-            rank.loader_recurring_pct or 0.0,
-            f"the main thread {'makes batches' if rank.dataloader_workers == '0' else 'waits for the loader'}",
-        ),
-        "comm-bound": (cpu.communication_pct, _exchanging(rank)),
-        "host-bound": (python, _beside(cpu, python)),
-    }
-    verdict, (share, words) = max(causes.items(), key=lambda item: item[1][0])
-    pauses = (rank.hole.pct or 0.0) if rank.hole.recurring_pct is None else 0.0
-    if share >= MIN_EXPOSED_PCT and verdict == "host-bound" and pauses >= 1:
-        return _with_pauses(f"{words} {share:.0f} % of the time", share, pauses, certain=rank.steps.steady)
-    if share >= MIN_EXPOSED_PCT and verdict == "comm-bound":
-        return _communicating_on_cpu(rank, words, share)
-    if share >= MIN_EXPOSED_PCT and (rank.steps.steady or verdict != "host-bound"):
-        return verdict, f"{words} {share:.0f} % of {f'a median step{aside}' if verdict == 'host-bound' else 'the time'}"
-    loading = cpu.loader_pct if rank.loader_recurring_pct is None else rank.loader_recurring_pct
-    running = 100 - loading - cpu.communication_pct - python
-    if left < 100 and 100 * (cpu.operator_pct - cpu.interrupted_pct) < MIN_BUSY_PCT * (left - cpu.interrupted_pct):
-        return _cannot(f"something else had the CPU {scattered:.0f} % of the time: trace it again when the machine is quiet")
-    if running >= MIN_BUSY_PCT:
-        of_what = f" of a median step{aside}" if running > cpu.operator_pct + 1 else ""
-        return "compute-bound", f"operators run {running:.0f} % of the time{of_what}"
-    return _cannot(f"operators run {cpu.operator_pct:.0f} % of the time, and no single cause has {MIN_EXPOSED_PCT:.0f} % of the rest")
-
-
-def _communicating_on_cpu(rank: Rank, words: str, share: float) -> Verdict:
-    """The verdict where a program on the CPU waits for what ranks exchange."""
-    own = rank.collectives.own_pct
-    if 2 * (rank.collectives.sent_pct or 0.0) > share:
-        return _of_stage(share, own)
-    waiting = share - own if own is not None else 0.0
-    aside = f", and {own:.0f} % without waiting for other ranks" if waiting >= 1 else ""
-    return "comm-bound", f"{words} {share:.0f} % of the time{aside}"
-
-
-def _with_pauses(why: str, share: float, pauses: float, *, certain: bool) -> Verdict:
-    """The verdict where pauses have a part of which nobody knows whether it comes back."""
-    told = f"{why}; pauses of 1 ms and more have {pauses:.0f} %, and without two steps nobody knows whether they come back"
-    return ("host-bound", told) if certain and share - pauses >= MIN_EXPOSED_PCT else _cannot(told)
-
-
-def _beside(cpu: Cpu, python: float) -> str:
-    """What a program on the CPU does that is neither an operator nor the loader."""
-    is_compiling = 2 * cpu.compile_recurring_pct > python
-    return "torch.compile compiles" if is_compiling else "the main thread runs Python, or waits, between operators"
-
-
-def _exchanging(rank: Rank) -> str:
-    """What a program on the CPU does that is in communication; a single file does not tell waiting for others from the exchange."""
-    return (
-        "the program waits for collectives or for other ranks" if rank.collectives.own_pct is None else "the program waits for collectives"
-    )
-
-
-def _cannot(why: str) -> Verdict:
-    return "cannot-tell", why
