@@ -231,3 +231,30 @@ def test_a_method_that_an_heir_has_itself_is_not_called_there() -> None:
     """`self.weight()` in the heir is its own."""
     text = "import torch\nclass Layer(torch.nn.Module):\n    def weight(self):\n        return self.w.cpu().detach().numpy()\nclass Own(Layer):\n    def weight(self):\n        return self.w\n    def forward(self, x):\n        return x.cuda() @ self.weight()\n"
     assert "sync.per-step" not in sure(f"{text}device = 'cuda'\n")
+
+
+@pytest.mark.parametrize(("rounds", "shown"), [("range(len(out))", True), ("layers", False)])
+def test_what_a_model_gives_by_names_has_no_rows(rounds: str, shown: bool) -> None:
+    """A loop over names takes the results of layers, each as a whole."""
+    text = f"{LOADER}def collect(model, loader, layers):\n    model.cuda().eval()\n    with torch.no_grad():\n        for x in loader:\n            out = model(x.cuda())\n            for i in {rounds}:\n                kept.append(out[i].cpu())\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("taken", "shown"), [("[first] = list(loader)", False), ("train(loader)", True)])
+def test_a_loader_that_is_listed_once_needs_no_workers(taken: str, shown: bool) -> None:
+    """All of it is there then."""
+    text = f"{LOADER}def first_of(train_set):\n    loader = DataLoader(Images(path), batch_size=64, shuffle=True)\n    {taken}\n"
+    assert ("dataloader.inline" in sure(f"{text}train_loader = DataLoader(data, num_workers=4)\n")) == shown
+
+
+def test_a_helper_that_copies_to_the_host_waits_itself() -> None:
+    """What it gave is read at no cost."""
+    text = f"{LOADER}def to_cpu(x):\n    return x.detach().cpu()\n{LOOP}    loss_parts = to_cpu(loss)\n    shown = float(loss_parts[0])\n"
+    assert hits(text)["sync.per-step"] == [4]
+
+
+@pytest.mark.parametrize(("draws", "shown"), [("rows = random.sample(all_rows, 64)", True), ("rows = all_rows", False)])
+def test_an_epoch_that_draws_some_rows_is_a_step(draws: str, shown: bool) -> None:
+    """Whatever its counter is called."""
+    text = f"import random, torch\nmodel.cuda()\nfor epoch in range(9000):\n    {draws}\n    loss = criterion(model(x[rows]), y[rows])\n    loss.backward()\n    optimizer.step()\n    kept.append(loss.item())\n"
+    assert ("sync.per-step" in sure(text)) == shown

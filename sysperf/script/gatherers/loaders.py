@@ -12,7 +12,7 @@ from sysperf.script.gatherers.gradients import without_gradients
 from sysperf.script.gatherers.makers import DATALOADER, TIMM, TRANSFORMERS, Maker, truth
 from sysperf.script.gatherers.transfers import is_to_device, prepared
 from sysperf.script.nodes import arguments, dotted, keyword, last_name
-from sysperf.script.semantics.kinds import ARRAYS, DATASETS, LOADERS, PARTS_OF_DATA, is_in_memory
+from sysperf.script.semantics.kinds import ARRAYS, DATASETS, LISTED, LOADERS, PARTS_OF_DATA, is_in_memory
 from sysperf.script.semantics.links import Use
 from sysperf.script.semantics.value import device_text
 from sysperf.script.syntax import Function, Loop, within
@@ -82,13 +82,14 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
 
 
 def _is_taken_once(file: File, made: ast.Call) -> bool:
-    """Whether all that is taken of a loader is its first batch, once: ``x, y = next(iter(loader))``."""
+    """Whether all that is taken of a loader is its first batch, once, or all batches at once: ``next(iter(loader))``, ``list(loader)``."""
     calls = [call for call in file.tree.of(ast.Call) if last_name(call.func) == "next" and call.args]
     begun = [(call, call.args[0]) for call in calls if isinstance(call.args[0], ast.Call) and last_name(call.args[0].func) == "iter"]
+    begun += [(call, call) for call in file.tree.of(ast.Call) if last_name(call.func) in LISTED]
     taken = [call for call, new in begun if new.args and any(value.origin is made for value in file.values.of(new.args[0]))]
     if not taken or any(file.loops.where(call).often or _is_repeated(file, call) for call in taken):
         return False
-    others = (call for call in file.tree.of(ast.Call) if last_name(call.func) not in ("iter", "next", "len", "print"))
+    others = (call for call in file.tree.of(ast.Call) if last_name(call.func) not in ("iter", "next", "len", "print", *LISTED))
     return not any(value.origin is made for call in others for given in arguments(call) for value in file.values.of(given))
 
 

@@ -27,8 +27,9 @@ def is_row(file: File, node: ast.expr) -> bool:
     where = file.loops.where(node)
     for loop in _loops_within(file, node, where.loop):
         named = {part.id for part in within(loop.target) if isinstance(part, ast.Name)}
+        counts = {part.id for part in within(loop.target) if isinstance(part, ast.Name) and file.values.is_a(part, "number")}
         for part in within(node):
-            if isinstance(part, ast.Subscript) and _is_indexed(part, named) and file.values.is_a(part.value, *_TENSORS):
+            if isinstance(part, ast.Subscript) and _is_indexed(part, counts) and file.values.is_a(part.value, *_TENSORS):
                 return True
             if isinstance(part, ast.Name) and part.id in named and file.values.is_a(part, *_TENSORS) and not _has_parts(file, part):
                 return True

@@ -47,6 +47,8 @@ PASSED_ON = frozenset(
     ("tqdm", "progress_bar", "enumerate", "zip", "iter", "cycle", "islice", "log_every", "track", "prefetch", "setup_dataloaders")
 )
 """Functions whose elements are those of their argument."""
+TO_HOST = frozenset(("to_cpu", "to_numpy", "tensor_to_numpy", "tensor2numpy", "to_np"))
+"""Functions that copy what they are given to the host."""
 LISTED = ("list", "tuple", "reversed")
 """Functions that make a list of what they go through."""
 SAME = frozenset(

@@ -22,6 +22,7 @@ from sysperf.script.semantics.kinds import (
     PASSED_ON,
     SAME,
     TENSORS,
+    TO_HOST,
     WRAPPERS,
 )
 from sysperf.script.semantics.links import Kinds
@@ -80,6 +81,10 @@ class Results:
             return [value for function in functions for result in returns(function) for value in self.of(result, depth - 1)]
         return self._made_elsewhere(call) or self._result(call, depth)
 
+    def _is_of_program(self, call: ast.Call) -> bool:
+        """Whether a function of the file, or of one that is linted with it, is called: where that copies, it is told there."""
+        return bool(self._names.functions.get(last_name(call.func))) or self._names.outside.target(call.func) is not None
+
     def _result(self, call: ast.Call, depth: int) -> list[Value]:
         """What a method gives, or a model that is called."""
         return (
@@ -110,6 +115,8 @@ class Results:
 
     def _kind_on_host(self, call: ast.Call, name: str) -> str:
         """``array`` or ``host`` for what a call makes in the host's memory: without a device, or of what lies there; empty for others."""
+        if last_name(call.func) in TO_HOST and self._is_of_program(call):
+            return "array"
         if name in MADE_ON_CPU:
             return "host" if keyword(call, "device") is None and not is_open(call) and not self._has_default_device else ""
         if (

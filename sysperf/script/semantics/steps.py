@@ -31,6 +31,8 @@ CALLBACK_HOOKS = lazy(
 )
 """Methods that a framework, or the trainer of a project, calls of a callback in each step: Lightning, transformers, fastai, mmengine."""
 _EPOCH = lazy(r"_*(i_|n_)?(epochs?|ep|epoch_?(idx|i|num|number|index|id))_*")
+_DRAWS = frozenset(("next", "sample", "choice", "choices", "randperm", "permutation", "get_batch", "next_batch", "sample_batch"))
+"""Functions that choose some of the data for each round."""
 _EPOCHS = lazy(r"(?i)_*((n|num|max|total|train|training|number_of)_?)*epochs_*")
 """Numbers of epochs."""
 _ROUNDS = lazy(r"(?i)_*(fold|seed|run|trial|repeat|rep|split|dataset|task|config|cfg|lr|method|exp|experiment|restart)(_?\w{1,5})?_*")
@@ -272,7 +274,7 @@ class Steps:
     def is_whole(self, loop: Loop) -> bool:
         """Whether a step is a whole epoch: a loop over epochs that trains without another one inside."""
         if isinstance(loop, ast.For | ast.AsyncFor):
-            return _counts_epochs(loop)
+            return _counts_epochs(loop) and not any(isinstance(part, ast.Call) and last_name(part.func) in _DRAWS for part in within(loop))
         return any(_EPOCH.fullmatch(part.id) for part in within(loop.test) if isinstance(part, ast.Name))
 
 
