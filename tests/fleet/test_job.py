@@ -232,6 +232,25 @@ def test_a_record_has_room_for_all_its_ranks() -> None:
     assert ranks.unpacked(whole.ranks[0]).collectives[0].took == 10 * MS
 
 
+def test_stages_of_a_pipeline_are_told_by_what_two_exchange() -> None:
+    """Each of three waits in what it receives for the rest of a step of 10 ms, also where its record was sent."""
+    records = []
+    for number, waiting_ms in enumerate((6, 1, 6)):
+        entries = [
+            Entry("recv", at * 10 * MS, at * 10 * MS + waiting_ms * MS, [(at * 10 * MS, at * 10 * MS + waiting_ms * MS)], True)
+            for at in range(40)
+        ]
+        records.append(
+            ranks.packed(
+                RankRecord(rank=number, world_size=3), RankSummary(number, 400 * MS, entries, {}), {"kernel time": 90.0 - 10 * waiting_ms}
+            )
+        )
+    window = seen(held(*records))
+
+    assert (window.late, window.lost_pct) == (1, pytest.approx(50, abs=1))
+    assert ranks.unpacked(records[0]).collectives[0].is_between_two
+
+
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 

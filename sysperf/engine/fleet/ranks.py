@@ -28,6 +28,8 @@ JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "TORCHELASTIC_R
 MAX_RANKS = 128
 MAX_EXPOSED = 3
 MAX_KERNELS, MAX_KERNEL_NAME = 12, 80
+BETWEEN = "between two: "
+"""How the name of what one rank sends to another begins in a record."""
 LIBRARY = "libtorch_cpu"
 MAX_MAPS_BYTES = 16 << 20
 LEAD_S = 20.0
@@ -159,8 +161,9 @@ def _record(plain: RankRecord, trace: Trace | SysperfError) -> RankRecord:
 
 def packed(plain: RankRecord, summary: RankSummary, times: Mapping[str, float]) -> RankRecord:
     """A summary as a node sends it."""
-    names = {name: place for place, name in enumerate(dict.fromkeys(entry.key for entry in summary.collectives))}
-    rows = tuple((names[entry.key], entry.start, entry.took, _flat(entry)) for entry in summary.collectives)
+    named = [(f"{BETWEEN if entry.is_between_two else ''}{entry.key}", entry) for entry in summary.collectives]
+    names = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in named))}
+    rows = tuple((names[name], entry.start, entry.took, _flat(entry)) for name, entry in named)
     longest = sorted(summary.kernels.items(), key=lambda item: -item[1][1])[:MAX_KERNELS]
     return msgspec.structs.replace(
         plain,
@@ -186,7 +189,8 @@ def unpacked(record: RankRecord) -> RankSummary:
         ordered = [0, *flat, took]
         if not 0 <= place < len(record.names) or took < 0 or ordered != sorted(ordered):
             raise ValueError("a collective that cannot be")
-        entries.append(Entry(record.names[place], start, start + took, [(start + low, start + high) for low, high in alone]))
+        name, exposed = record.names[place], [(start + low, start + high) for low, high in alone]
+        entries.append(Entry(name, start, start + took, exposed, name.startswith(BETWEEN)))
     if record.window_ns < 0 or any(count < 1 or total < 0 for count, total in record.kernels.values()):
         raise ValueError("a time below 0")
     return RankSummary(record.rank, record.window_ns, entries, dict(record.kernels))
