@@ -29,7 +29,7 @@ from sysperf.trace.output.words import of_runtime
 from sysperf.trace.rank_summary import RankSummary, summarize
 from sysperf.trace.ranks import job, waits
 from sysperf.trace.reading.readers import read
-from sysperf.trace.replay.fixes import BY_NAME, MIN_COST_PCT, STRAGGLER, of_straggler, together, together_cpu
+from sysperf.trace.replay.fixes import BY_NAME, COMMUNICATION, MIN_COST_PCT, STRAGGLER, of_straggler, together, together_cpu
 
 MAX_RANKS = 4_096
 Progress = Callable[[str, float], None]
@@ -236,9 +236,17 @@ def _prediction(fix: str, rank: Rank | None, trace: Trace, limit: float | None) 
     if rank is None or not fix or not rank.replay.usable:
         return None
     predicted = next((candidate for candidate in rank.replay.predictions if candidate.fix == fix), None)
+    if predicted is not None and fix == COMMUNICATION and _waits_for_late(rank, trace):
+        predicted = msgspec.structs.replace(predicted, low=0.0, assumes=f"{predicted.assumes}; 0 while it waits for {trace.skew.who}")
     if predicted is None or limit is None or predicted.high <= limit:
         return predicted
     return msgspec.structs.replace(predicted, low=min(predicted.low, limit), high=limit)
+
+
+def _waits_for_late(rank: Rank, trace: Trace) -> bool:
+    """Whether this rank waits for a late one, so that what it does sooner makes it wait longer."""
+    number = trace.ranks.index(rank) if rank.rank is None else rank.rank
+    return bool(trace.skew.late) and number not in trace.skew.late
 
 
 def _gain(predicted: Prediction) -> Gain:

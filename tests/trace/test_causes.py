@@ -1127,6 +1127,33 @@ def test_a_rank_is_late_by_what_it_does_anew(
     assert (skew.lost_pct or 0.0) > 5
 
 
+def test_who_waits_for_a_late_rank_gains_nothing_for_sure_by_quicker_collectives(tmp_path: Path) -> None:
+    """Collectives of 1 ms, and a rank that comes 3 ms later to each: it wins them, and the other one waits the longer."""
+    machines = [Machine(device=number) for number in range(2)]
+    for step in range(8):
+        began = [machine.now for machine in machines]
+        for number, machine in enumerate(machines):
+            machine.log(3 * MS * number + 20)
+            for _ in range(20):
+                machine.kernel(200)
+            machine.kernel(1, ALL_REDUCE)
+        end = max(machine.events[-1]["ts"] for machine in machines) + MS
+        for machine, start in zip(machines, began, strict=True):
+            machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
+            machine.free[7] = end
+            machine.synchronize()
+            machine.range(f"ProfilerStep#{step}", start)
+    files = [
+        written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 2}), f"rank{number}.json")
+        for number, machine in enumerate(machines)
+    ]
+    analysis = analyze(files, rules()).analysis
+    gains = {finding.subject.text: finding.gain.low for finding in analysis.findings if finding.rule == "ddp.communication"}
+
+    assert analysis.trace.skew.late == (1,)
+    assert [gain == 0 for _, gain in sorted(gains.items())] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("loading_ms", "workers", "late"), [((30, 30, 42), True, ()), ((30, 30, 42), False, (2,)), ((1, 1, 42), True, (2,))]
 )

@@ -215,7 +215,7 @@ def without(replayer: Replayer, verdicts: Iterable[str]) -> tuple[Held, ...]:
     return tuple(Held(verdict=word, gain=replayer.gain([(GONE[word], GONE[word])])[1]) for word in verdicts)
 
 
-STRAGGLER = "straggler"
+STRAGGLER, COMMUNICATION = "straggler", "communication"
 
 
 def of_straggler(skew: Skew) -> Prediction | None:
