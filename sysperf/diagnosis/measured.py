@@ -116,22 +116,18 @@ def _system_share(watched: Watched) -> float | None:
 # ---------------------------------------------------------------------- what was moved and touched
 
 
-def faults(watched: Watched) -> Faults:
-    """Rates of its page faults."""
-    first, last = watched.first, watched.last
-    if last is first:
+def faults(several: Sequence[Watched]) -> Faults:
+    """Rates of the page faults of several processes together."""
+    kept = [watched for watched in several if watched.last is not watched.first]
+    if not kept:
         return Faults()
-    spent_s = (last.stat.cpu_ticks - first.stat.cpu_ticks) / TICKS_PER_S
-    minor = last.stat.minor_faults - first.stat.minor_faults
+    spent_s = sum(watched.last.stat.cpu_ticks - watched.first.stat.cpu_ticks for watched in kept) / TICKS_PER_S
+    minor = sum(watched.last.stat.minor_faults - watched.first.stat.minor_faults for watched in kept)
     return Faults(
-        per_s=minor / _seconds(watched), share=min(1.0, minor * FAULT_S / spent_s) if spent_s >= MIN_TICKS / TICKS_PER_S else None,
-        major_per_s=_major_faults(watched),
-    )  # fmt: skip
-
-
-def _major_faults(watched: Watched) -> float:
-    """Page faults with I/O a second."""
-    return (watched.last.stat.major_faults - watched.first.stat.major_faults) / _seconds(watched)
+        per_s=sum((watched.last.stat.minor_faults - watched.first.stat.minor_faults) / _seconds(watched) for watched in kept),
+        share=min(1.0, minor * FAULT_S / spent_s) if spent_s >= MIN_TICKS / TICKS_PER_S else None,
+        major_per_s=sum((watched.last.stat.major_faults - watched.first.stat.major_faults) / _seconds(watched) for watched in kept),
+    )
 
 
 def io(several: Iterable[Watched]) -> Io:
@@ -194,7 +190,7 @@ def workers(window: Window, pid: int) -> Workers:
         ran=sum(thread.ran for each in threads for thread in each) / count if kept else None,
         waited=sum(thread.waited for each in threads for thread in each) / count if kept else None,
         blocked=_seen(looks, "looks", "D"), reading=_seen(looks, "asked", "reading"),
-        system=sum(systems) / len(systems) if systems else None, major_faults_per_s=sum(map(_major_faults, kept)) if kept else None,
+        system=sum(systems) / len(systems) if systems else None, faults=faults(kept),
         threads=max(map(_computing, threads), default=None), cpus=_cpus(worker.pid for worker in kept), io=io(kept),
     )  # fmt: skip
 

@@ -88,7 +88,7 @@ def _program(window: Window, known: Program) -> Program:
     pid, watched = known.pid, window.processes[known.pid]
     main, threads = measured.scheduling(watched)
     return msgspec.structs.replace(
-        known, window_s=round(window.seconds, 2), main=main, threads=threads, faults=measured.faults(watched), io=measured.io([watched]),
+        known, window_s=round(window.seconds, 2), main=main, threads=threads, faults=measured.faults([watched]), io=measured.io([watched]),
         memory=measured.memory(watched, known.age_s, known.memory.limit_bytes), children_started=_children_started(window, pid),
         compilers=window.compilers[pid], idle_compilers_bytes=_idle_compilers_bytes(window, pid),
         clock=sum(watched.clocks) / len(watched.clocks) if watched.clocks else None, workers=measured.workers(window, pid),

@@ -59,14 +59,14 @@ def named(*ids: str) -> frozenset[str]:
 
 LOADER = ("num_workers", "threads")
 KEPT_MEMORY = (("MALLOC_MMAP_THRESHOLD_", "4294967296"), ("MALLOC_TRIM_THRESHOLD_", "4294967296"))
-"""For programs whose batches fault each time: that is an illness of its own, and malloc's variables cure it."""
+"""For programs whose tensors fault, in each run or in some, as malloc's heap happens to lie: an illness of its own, which malloc's variables cure."""
 CASES = {
     "no_workers": Case("dataloader.inline", follows=LOADER),
     "decoding_beside_a_team": Case("dataloader.inline", follows=LOADER),
     "too_many_workers": Case("dataloader.total-over-cpus", follows=LOADER),
     "bound_to_one_cpu": Case("dataloader.workers-pinned", follows=("unbound", "threads")),
     "workers_pinned": Case("dataloader.workers-pinned", follows=("unpinned",)),
-    "threads_in_workers": Case("threads.in-workers", follows=("threads",)),
+    "threads_in_workers": Case("threads.in-workers", env=KEPT_MEMORY, cured_env=KEPT_MEMORY, follows=("threads",)),
     "one_slow_worker": Case("dataloader.program-waits", follows=LOADER),
     "loader_in_epoch_loop": Case("dataloader.workers-made-again", named("dataloader.rebuilt"), follows=("persistent_workers", "made_once")),
     "workers_not_kept": Case("dataloader.workers-made-again", follows=("persistent_workers",)),
@@ -78,7 +78,7 @@ CASES = {
     "too_many_threads": Case("threads.over-cpus", follows=("threads",)),
     "two_openmp": Case("threads.two-openmp", needs="libomp.so.5"),
     "programs_compete": Case("threads.programs-compete", named("threads.over-cpus"), copies=2, runs="plain_training"),
-    "neighbour": Case("threads.neighbour", neighbour=True, runs="plain_training"),
+    "neighbour": Case("threads.neighbour", named("threads.team-beside-others"), neighbour=True, runs="plain_training"),
     "quota": Case("cgroup.cpu-throttled", quota=1.0, cured_env=(("OMP_NUM_THREADS", "1"),), runs="plain_training"),
     "interpreter_lock": Case("threads.share-lock", follows=("processes",)),
     "slow_prefetcher": Case("program.waits-for-threads"),
@@ -99,7 +99,7 @@ CASES = {
     "slow_instructions": Case("program.debugging-on", env=(("ATEN_CPU_CAPABILITY", "default"),), runs="elementwise"),
     "tiny_operators": Case("program.tiny-operators", named("program.python-bound", "program.loops-in-step"), follows=("batched",)),
     "float64": Case("precision.float64", follows=("single",)),
-    "gradients_in_evaluation": Case("program.gradients-in-evaluation", follows=("inference",)),
+    "gradients_in_evaluation": Case("program.gradients-in-evaluation", env=KEPT_MEMORY, cured_env=KEPT_MEMORY, follows=("inference",)),
     "recompiles": Case("compile.recompiles", follows=("dynamic", "no_reset")),
     "sleeping": Case("program.sleeps", follows=("event",)),
     "workers_take_turns": Case("dataloader.program-waits", follows=("unlocked",)),

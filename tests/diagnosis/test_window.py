@@ -142,7 +142,7 @@ def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-unt
 
     assert threads.used_cpus is not None
     assert threads.used_cpus < 0.01
-    assert (threads.waited_share, threads.system, measured.faults(seen.processes[pid]).share) == (None, None, None)
+    assert (threads.waited_share, threads.system, measured.faults([seen.processes[pid]]).share) == (None, None, None)
 
 
 @needs_system_calls
