@@ -43,9 +43,10 @@ def test_stacks_of_known_kinds(stack: list[Frame], name: str) -> None:
 
 
 def test_the_users_line_is_neither_pythons_nor_installed() -> None:
-    """The innermost of one's own; code of `python -c` is one's own, too."""
+    """The innermost of one's own; code of `python -c` is one's own, too, and a function that a library generated is called from it."""
     library = [Frame("wait", "/usr/lib/python3.11/threading.py", 1), Frame("f", "<frozen importlib._bootstrap>", 1), CALL]
-    assert user_frame([*library, Frame("g", "<string>", 3), USER]) == Frame("g", "<string>", 3)
+    assert user_frame([*library, Frame("g", "<string>", 3), Frame("<module>", "<string>", 9)]) == Frame("g", "<string>", 3)
+    assert user_frame([*library, Frame("__getitem__", "<string>", 2), USER]) == USER
     assert user_frame(library) is None
 
 
