@@ -58,9 +58,40 @@ def read_causes(path: StrPath) -> CauseFile:
     except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors, and numbers of more than 4,300 digits
         raise RuleError(f"{path}: not TOML: {error}", "docs/rules.md describes the format") from None
     try:
+        data = _with_named(data, data.pop("let", {}))
         return convert(data, CauseFile)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
+
+
+def _with_named(data: JsonObject, named: JsonObject) -> JsonObject:
+    """Write the expressions of the file's table `let` where a rule, a cause or a later one of them says ``let.NAME``. Raises ValueError."""
+    import re  # noqa: PLC0415 - decoded rules are in the cache
+
+    if not isinstance(named, dict) or not all(isinstance(text, str) and name.isidentifier() for name, text in named.items()):
+        raise ValueError("`let` is a table of names, each with an expression")
+    known: dict[str, str] = {}
+    size = 0
+
+    def expression(match: re.Match[str]) -> str:
+        nonlocal size
+        if match[1] not in known:
+            raise ValueError(f"`{match[0][:60]}`: the file's table `let` has no such name above it")
+        size += len(known[match[1]])
+        if size > MAX_FILE_BYTES:  # names of names could double it without end
+            raise ValueError(f"with its table `let` written out it is larger than {MAX_FILE_BYTES >> 20} MiB")
+        return f"({known[match[1]]})"
+
+    def written(value: object) -> object:
+        if isinstance(value, str):
+            return re.sub(r"\blet\.(\w+)", expression, value)
+        if isinstance(value, list):
+            return [written(one) for one in value]
+        return {name: written(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+    for name, text in named.items():
+        known[name] = str(written(text))
+    return {name: written(value) for name, value in data.items()} if named else data
 
 
 def _readable(message: str, data: JsonObject) -> str:

@@ -137,6 +137,36 @@ def test_a_later_file_overrides(tmp_path: Path) -> None:
         ruleset.override(Override("box.swaps", params={"limt": 1}))
 
 
+LET = """
+[let]
+much  = "box.swappiness > 100"
+worse = "let.much and box.mode == 'never'"
+"""
+
+
+def test_an_expression_with_a_name_is_written_out(tmp_path: Path) -> None:
+    """In a condition, in a blank of a text, and in a later name; it stays one operand."""
+    text = RULE.replace("[[rule]]", f"{LET}\n[[rule]]", 1).replace('when = "', 'when = "not let.worse or ', 1)
+    (rule,) = read_file(write(tmp_path, text)).rule
+
+    assert rule.when.startswith("not ((box.swappiness > 100) and box.mode == 'never') or ")
+
+
+@pytest.mark.parametrize(
+    ("let", "told"),
+    [
+        ('[let]\na = "let.b"\nb = "1"', "no such name above it"),
+        ('let = "1"', "a table of names"),
+        ("[let]\na = 1", "a table of names"),
+        ('[let]\n"a b" = "1"', "a table of names"),
+        ("[let]\nx0 = '1'\n" + "".join(f"x{n} = 'let.x{n - 1} + let.x{n - 1}'\n" for n in range(1, 60)), "larger than 2 MiB"),
+    ],
+)
+def test_a_table_of_names_that_is_wrong_is_told(tmp_path: Path, let: str, told: str) -> None:
+    with pytest.raises(RuleError, match=told):
+        read_file(write(tmp_path, let))
+
+
 def test_a_file_of_10_mb_is_refused_at_once(tmp_path: Path) -> None:
     """Size is checked before anything is parsed."""
     path = write(tmp_path, "# " + "x" * 10_000_000)
