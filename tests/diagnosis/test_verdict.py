@@ -123,6 +123,17 @@ def test_variables_that_are_on_are_unset_by_a_line_to_paste() -> None:
     assert cause.verify.endswith("--a 'python train.py' --b 'env -u CUDA_LAUNCH_BLOCKING python train.py'")
 
 
+def test_of_a_command_that_cannot_be_pasted_the_shell_is_changed() -> None:
+    """A secret in it is not shown, and ``…`` in its place is an argument to a shell."""
+    found = judged(
+        program(
+            debug=("CUDA_LAUNCH_BLOCKING=1",), env={"CUDA_LAUNCH_BLOCKING": "1"}, started="", command="python train.py '--key=<hidden>'"
+        )
+    )
+
+    assert [fix.command for fix in found.causes[0].fixes] == ["unset CUDA_LAUNCH_BLOCKING"]
+
+
 def test_what_only_stacks_show_is_likely() -> None:
     """That a program has no workers, or that its thread sleeps at all, is no second witness."""
     fetches = Stacks(samples=300, inline_fetch=0.6, forward=0.3)

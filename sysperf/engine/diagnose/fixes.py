@@ -36,11 +36,14 @@ def _codemods(compiled: Compiled, program: Program, ruleset: Ruleset) -> tuple[R
 
 
 def of_program(fix: Remedy, program: Program) -> Remedy:
-    """A fix that starts the program with other variables, with this program's own command line, where it runs."""
-    if fix.start is None or fix.start.wrap is not None:
-        return fix
+    """A fix that starts the program with other variables, with this program's own command line, where it runs.
+
+    Of a line with ``…`` in it, which cannot be pasted, it stays one that changes the shell.
+    """
     command = for_shell(program.started or program.command)
-    return _in_folder(fix.started(msgspec.structs.replace(fix.start, program=command or fix.start.program)), program)
+    if fix.start is None or fix.start.wrap is not None or not command or command.endswith("…"):
+        return fix
+    return _in_folder(fix.started(msgspec.structs.replace(fix.start, program=command)), program)
 
 
 def _in_folder(fix: Remedy, program: Program | Share) -> Remedy:
