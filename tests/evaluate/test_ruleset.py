@@ -159,6 +159,7 @@ def test_an_expression_with_a_name_is_written_out(tmp_path: Path) -> None:
         ('let = "1"', "a table of names"),
         ("[let]\na = 1", "a table of names"),
         ('[let]\n"a b" = "1"', "a table of names"),
+        ("[let]\na = '1'\n[table]\nb = " + "[" * 400 + "]" * 400, "Expected|recursion"),
         ("[let]\nx0 = '1'\n" + "".join(f"x{n} = 'let.x{n - 1} + let.x{n - 1}'\n" for n in range(1, 60)), "larger than 2 MiB"),
     ],
 )

@@ -30,7 +30,8 @@ class Reader(nn.Module):
         ("LSTM", "new, c = self.cell(e[:, t], (h, c))\nh = torch.where(mask[:, t], new, h)", 0, True),
         ("GRU", "h = self.cell(x, h)\nx = embed(self.head(h).argmax(1))", 0, False),
         ("GRU", "h = self.cell(torch.cat([e[:, t], attend(h, memory)], 1), h)", 0, False),
-        ("GRU", "out.append(h)\nh = self.cell(pool(out), h)", 1, False),
+        ("GRU", "out.append(h)\nh = self.cell(out[-1], h)", 1, False),
+        ("GRU", "h = self.cell(e[:, t], h)\nloss(h).backward()\nh = h.detach()", 0, False),
         ("LSTM", "h = self.head(e[:, t] + h)", 0, False),
     ],
 )
