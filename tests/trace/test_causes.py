@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 import msgspec
@@ -1076,6 +1076,24 @@ def test_even_ranks_have_no_straggler(tmp_path: Path) -> None:
     assert skew.lost_pct == pytest.approx(0, abs=0.01)
 
 
+def end_together(machines: Sequence[Machine], began: Sequence[float], step: int, took_us: float) -> None:
+    """The last kernel of all is one collective, which ends so long after the last rank has come; their steps end behind it."""
+    end = max(machine.events[-1]["ts"] for machine in machines) + took_us
+    for machine, start in zip(machines, began, strict=True):
+        machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
+        machine.free[7] = end
+        machine.synchronize()
+        machine.range(f"ProfilerStep#{step}", start)
+
+
+def files_of_job(folder: Path, machines: Sequence[Machine]) -> list[str]:
+    """The trace of each rank."""
+    return [
+        written(folder, machine.trace(distributedInfo={"rank": number, "world_size": len(machines)}), f"rank{number}.json")
+        for number, machine in enumerate(machines)
+    ]
+
+
 @pytest.mark.parametrize(
     ("first_us", "each_us", "count", "waits", "late"),
     [
@@ -1117,10 +1135,7 @@ def test_a_rank_is_late_by_what_it_does_anew(
             machine.free[7] = end + number * 1e5
             if waits == "at the end":
                 machine.synchronize()
-    files = [
-        written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 3}), f"rank{number}.json")
-        for number, machine in enumerate(machines)
-    ]
+    files = files_of_job(tmp_path, machines)
     skew = analyze(files, rules()).analysis.trace.skew
 
     assert skew.late == late
@@ -1137,16 +1152,8 @@ def test_who_waits_for_a_late_rank_gains_nothing_for_sure_by_quicker_collectives
             for _ in range(20):
                 machine.kernel(200)
             machine.kernel(1, ALL_REDUCE)
-        end = max(machine.events[-1]["ts"] for machine in machines) + MS
-        for machine, start in zip(machines, began, strict=True):
-            machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
-            machine.free[7] = end
-            machine.synchronize()
-            machine.range(f"ProfilerStep#{step}", start)
-    files = [
-        written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 2}), f"rank{number}.json")
-        for number, machine in enumerate(machines)
-    ]
+        end_together(machines, began, step, MS)
+    files = files_of_job(tmp_path, machines)
     analysis = analyze(files, rules()).analysis
     gains = {finding.subject.text: finding.gain.low for finding in analysis.findings if finding.rule == "ddp.communication"}
 
@@ -1168,16 +1175,8 @@ def test_a_rank_whose_loader_is_as_slow_as_the_others_is_not_late(
             machine.load(load * MS, workers=workers)
             machine.kernel(10 * MS)
             machine.kernel(1, ALL_REDUCE)
-        end = max(machine.events[-1]["ts"] for machine in machines) + 100
-        for machine, start in zip(machines, began, strict=True):
-            machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
-            machine.free[7] = end
-            machine.synchronize()
-            machine.range(f"ProfilerStep#{step}", start)
-    files = [
-        written(tmp_path, machine.trace(distributedInfo={"rank": number, "world_size": 3}), f"rank{number}.json")
-        for number, machine in enumerate(machines)
-    ]
+        end_together(machines, began, step, 100)
+    files = files_of_job(tmp_path, machines)
     trace = analyze(files, rules()).analysis.trace
 
     assert (trace.verdict, trace.skew.late) == ("input-bound", late)
