@@ -109,7 +109,8 @@ def _migrate(fix: MigratePages, fill: Filler, scope: Scope) -> Parts:
 def _start(fix: Fix, fill: Filler, scope: Scope) -> Start | None:
     """How a fix starts the program; None where it does something else, or lacks a library for it."""
     if isinstance(fix, Env):
-        env = getattr(scope.names.get("proc"), "env", None)
+        program, shell = scope.names.get("proc"), getattr(scope.names.get("process"), "shell", None)
+        env = shell if program is None else getattr(program, "env", None)
         unset = tuple(name for name in fix.unset if env is None or name in env)
         given = {name: fill(value) if "{" in value else value for name, value in fix.set.items()}
         return Start(given, unset if unset or given else fix.unset)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
-from sysperf.model.finding import Gap, Remedy, Subject
+from sysperf.model.finding import Gap, Remedy, Rewrap, Subject
 from sysperf.report.formats import render
 from sysperf.report.terminal import cells
 from tests.report import reports
@@ -27,6 +28,20 @@ def test_a_healthy_machine_fits_one_screen() -> None:
 
     assert len(screen) <= 24
     assert max(map(cells, screen)) <= 80
+
+
+def test_of_programs_that_lack_the_same_no_command_is_left_out_in_silence() -> None:
+    """One is shown for all that are started alike; of others it is said that there are some."""
+    report = reports.MACHINES["healthy"]()
+    a, b = (Rewrap(pid, f"sysperf wrap -- python {name}.py", ("OMP_NUM_THREADS=2",), ()) for pid, name in ((7, "one"), (8, "two")))
+    alike = msgspec.structs.replace(b, pid=9)
+
+    def said(*programs: Rewrap, verbose: bool = False) -> str:
+        return render(msgspec.structs.replace(report, rewraps=programs), "text", verbose=verbose)
+
+    assert "and 1 more command; --verbose shows all" in said(a, b, alike)
+    assert said(a, b, alike, verbose=True).count("two.py") == 1
+    assert "more command" not in said(b, alike)
 
 
 def test_a_perfect_machine_is_called_healthy() -> None:

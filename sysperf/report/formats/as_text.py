@@ -163,8 +163,11 @@ def _rewraps(page: Page, report: Report, verbose: bool) -> None:
     for changes, programs in alike.items():
         pids = words.some([str(program.pid) for program in programs], len(programs) if verbose else MAX_SUBJECTS)
         page.paragraph(f"pid {pids}: {words.some([neutral(change, 200) for change in changes], len(changes))}", indent="  ")
-        for program in programs if verbose else programs[:1]:
-            page.line("  " + page.ink("command", neutral(program.command, 2_000)))
+        commands = [*dict.fromkeys(program.command for program in programs)]
+        for command in commands if verbose else commands[:1]:
+            page.line("  " + page.ink("command", neutral(command, 2_000)))
+        if len(commands) > 1 and not verbose:
+            page.line(page.ink("dim", f"  and {words.count(len(commands) - 1, 'more command')}; --verbose shows all"))
 
 
 def _unread(page: Page, report: Report, verbose: bool) -> None:
