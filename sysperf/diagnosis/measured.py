@@ -177,7 +177,7 @@ def growth(looks: Sequence[tuple[float, int]]) -> float | None:
 
 def workers(window: Window, pid: int) -> Workers:
     """The loader workers of a program."""
-    mine = [worker for worker in window.processes.values() if worker.first.stat.comm == WORKER and _program_of(window, worker.pid) == pid]
+    mine = [worker for worker in window.processes.values() if worker.comm == WORKER and _program_of(window, worker.pid) == pid]
     if not mine:
         return Workers()
     kept = [worker for worker in mine if worker.last is not worker.first]
@@ -206,7 +206,7 @@ def _computing(threads: Sequence[_Thread]) -> int:
 def _program_of(window: Window, pid: int) -> int | None:
     """The program above a worker; a fork server may stand between."""
     parent = window.parents.get(pid)
-    if parent in window.processes and window.processes[parent].first.stat.comm.startswith("python") and parent != window.root:
+    if parent in window.processes and window.processes[parent].comm.startswith("python") and parent != window.root:
         above = window.parents.get(parent)
         if above is not None and len(window.processes[parent].first.threads) == 1:
             return above

@@ -143,7 +143,7 @@ def debug(env: dict[str, str], command: str) -> tuple[str, ...]:
 
 def _children_started(window: Window, pid: int) -> int:
     """The processes that a program started within the window, but its loader's workers and compilers."""
-    return sum(not child.compiles and child.first.stat.comm not in (WORKER, *COMPILERS) for child in _young(window, pid))
+    return sum(not child.compiles and child.comm not in (WORKER, *COMPILERS) for child in _young(window, pid))
 
 
 def _some_ended(window: Window, pid: int) -> bool:

@@ -54,6 +54,8 @@ class Watched:
     def __init__(self, first: Reading, from_start: bool) -> None:
         self.first = self.last = first
         self.from_start = from_start
+        self.comm = first.stat.comm
+        """Its name at the last look: a worker names itself some milliseconds after its start."""
         self.looks: Counter[str] = Counter()
         self.lock_waits: Counter[int] = Counter()
         """Looks at which a thread waited for a lock with a time limit."""
@@ -152,6 +154,7 @@ class Window:
         stat = parse(counters.content(f"/proc/{watched.pid}/stat"))
         if stat is None or stat.start_ticks != watched.first.stat.start_ticks:
             return
+        watched.comm = stat.comm
         looks = watched.looks
         looks["looks"] += 1
         looks[stat.state] += 1

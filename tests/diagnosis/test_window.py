@@ -146,19 +146,20 @@ def test_of_no_cpu_time_no_share_is_known(start) -> None:  # type: ignore[no-unt
 
 
 def test_page_faults_of_all_workers_count_together(start) -> None:  # type: ignore[no-untyped-def]
-    """One takes fresh memory again and again, another one sleeps; their program does, too."""
+    """One takes fresh memory again and again, another one sleeps; their program does, too. They get their name after their start."""
     pid = start(
         "import mmap, os, time\n"
         "for faults in (True, False):\n"
         "    if not os.fork():\n"
-        "        open('/proc/self/comm', 'w').write('pt_data_worker')\n"
+        "        time.sleep(0.3); open('/proc/self/comm', 'w').write('pt_data_worker')\n"
         "        while True: mmap.mmap(-1, 1 << 24).write(bytes(1 << 24)) if faults else time.sleep(1)\n"
         "time.sleep(60)"
     )
     seen, deadline = Window(pid), time.monotonic() + 30
-    while measured.workers(seen, pid).count < 2 and time.monotonic() < deadline:
+    while (workers := measured.workers(seen, pid)).count < 2 or workers.faults.share is None:
+        assert time.monotonic() < deadline
         seen.run(0.5)
-    faults = measured.workers(seen, pid).faults
+    faults = workers.faults
 
     assert (faults.share or 0.0) > 0.1
     assert (faults.per_s or 0.0) > 1_000

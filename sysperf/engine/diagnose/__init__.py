@@ -253,7 +253,7 @@ class _Diagnoser:
     def _busiest_worker(self, pid: int) -> int | None:
         """The DataLoader worker of a program that used most CPU time."""
         mine = [process for process in self._window.processes.values() if self._window.parents.get(process.pid) == pid]
-        workers = [process for process in mine if process.first.stat.comm == measured.WORKER and process.last is not process.first]
+        workers = [process for process in mine if process.comm == measured.WORKER and process.last is not process.first]
         return max(workers, key=_used_ticks).pid if workers else None
 
     def _trace(self, facts: Diagnosis) -> Diagnosis:
