@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_OF_ONE_LINE = frozenset(("applies", "when", "message"))
 _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
 
 
@@ -59,7 +60,7 @@ def read_causes(path: StrPath) -> CauseFile:
         raise RuleError(f"{path}: not TOML: {error}", "docs/rules.md describes the format") from None
     try:
         data = _with_named(data, data.pop("let", {}))
-        return convert(data, CauseFile)
+        return convert(_folded(data), CauseFile)
     except (ValueError, RecursionError) as error:
         raise RuleError(f"{path}: {_readable(str(error), data)}", "docs/rules.md describes the format") from None
 
@@ -90,8 +91,21 @@ def _with_named(data: JsonObject, named: JsonObject) -> JsonObject:
         return {name: written(one) for name, one in value.items()} if isinstance(value, dict) else value
 
     for name, text in named.items():
-        known[name] = str(written(text))
+        known[name] = _line(str(written(text)))
     return {name: written(value) for name, value in data.items()} if named else data
+
+
+def _folded(value: object) -> object:
+    """Conditions and messages of one line each: a file may write them on several."""
+    if isinstance(value, list):
+        return [_folded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _line(one) if name in _OF_ONE_LINE and isinstance(one, str) else _folded(one) for name, one in value.items()}
+
+
+def _line(text: str) -> str:
+    return " ".join(line.strip() for line in text.strip().split("\n"))
 
 
 def _readable(message: str, data: JsonObject) -> str:

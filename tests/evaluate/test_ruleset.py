@@ -152,6 +152,13 @@ def test_an_expression_with_a_name_is_written_out(tmp_path: Path) -> None:
     assert rule.when.startswith("not ((box.swappiness > 100) and box.mode == 'never') or ")
 
 
+def test_a_condition_may_be_written_on_several_lines(tmp_path: Path) -> None:
+    lines = '"""\n  box.swappiness > p.limit\n  or (box.swappiness == 0\n    and p.limit == 10)"""'
+    (rule,) = read_file(write(tmp_path, RULE.replace('"box.swappiness > p.limit"', lines))).rule
+
+    assert rule.when == "box.swappiness > p.limit or (box.swappiness == 0 and p.limit == 10)"
+
+
 @pytest.mark.parametrize(
     ("let", "told"),
     [
