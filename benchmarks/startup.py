@@ -35,7 +35,7 @@ STAGES = {
         "rules": ("sysperf.engine.judging:configured_rules",),
         "reading": ("sysperf.engine.audit:snapshot",),
         "deciding": ("sysperf.engine.audit:judge_snapshot", "sysperf.cli.audit:with_rewraps"),
-        "showing": ("sysperf.report:render",),
+        "showing": ("sysperf.report.formats:render",),
     },
 }
 _DRIVER = """
@@ -122,7 +122,7 @@ def stages(name: str, runs: int) -> None:
     command = [sys.executable, "-c", f"arguments, stages = {arguments!r}, {STAGES[name]!r}\n{_DRIVER}"]
     measured: list[dict[str, float]] = []
     for _ in range(runs):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         measured.append(ast.literal_eval(done.stdout))
     print(f"\n{name}")
     for stage in ("interpreter", "imports", *STAGES[name], "command"):
