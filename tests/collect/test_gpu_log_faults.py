@@ -14,7 +14,7 @@ from sysperf.collect.gpu import log_faults, unknown_lines
 from sysperf.collect.gpu.kernel_log import read_log
 from sysperf.collect.gpu.log_faults import Fault
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
-from sysperf.collect.gpu.other_sentences import OTHERS, TEGRA
+from sysperf.collect.gpu.other_sentences import NEURON, OTHERS, TEGRA
 from sysperf.evaluate.rule_files import read_file
 
 AT = "2026-11-20T12:00:00,000001+00:00 "
@@ -747,7 +747,7 @@ def test_each_kind_has_advice_or_a_rule_of_its_own() -> None:
     """A kind that no rule knows would be read and never said."""
     tables = read_file(Path(__file__).parents[2] / "rules" / "xids.toml").table
 
-    kinds = {*NVIDIA, *OTHERS, *TEGRA, *log_faults.ALL}
+    kinds = {*NVIDIA, *OTHERS, *TEGRA, *NEURON, *log_faults.ALL}
     assert kinds - set(log_faults.GOES_ON) == tables["fault_advice"].keys()
 
 

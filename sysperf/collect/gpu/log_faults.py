@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from sysperf.collect.gpu.nvidia_sentences import NVIDIA
-from sysperf.collect.gpu.other_sentences import GAUDI, OTHERS, TEGRA
+from sysperf.collect.gpu.other_sentences import GAUDI, NEURON, OTHERS, TEGRA
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
@@ -77,6 +77,7 @@ MARKS = (
     "kfd2kgd",
     "habanalabs ",
     "accel accel",
+    "NEURON_HW_ERR",
 )
 """One of these is in each line that is read here."""
 
@@ -97,6 +98,8 @@ a part of the kernel."""
 _OF_GAUDI = lazy(_AT + r"\b((?:habanalabs|accel) (?:hl|accel|[0-9a-f]{4}:)[0-9a-f:.]{1,12}: .{1,300})")
 _OF_TEGRA = lazy(_AT + r"\b((?:nvgpu|soctherm): .{1,300})")
 """``nvgpu: 17000000.gpu nvgpu_set_err_notifier_locked:142 [ERR] error notifier set to 31 for ch 507``"""
+_OF_NEURON = lazy(_AT + r"(NEURON_HW_ERR=\w{1,60})")
+"""What follows it names the instance, its host and the chip."""
 _REFUSED = lazy(
     _AT + r"((?:AMD-Vi: Event logged \[[A-Z_]{4,40}\]? device=|DMAR: \[DMA (?:Read|Write)[^\]]{0,20}\] Request device \[)"
     r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.{0,160})"
@@ -127,7 +130,7 @@ class Fault(Record):
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
     kind: Annotated[
         str,
-        fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *ALL, 'bus', 'crash', 'library', UNKNOWN)))}", "run:dmesg"),
+        fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *NEURON, *ALL, 'bus', 'crash', 'library', UNKNOWN)))}", "run:dmesg"),
     ] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
@@ -149,7 +152,7 @@ def read_fault(line: str, places: Collection[str] = ()) -> Fault | None:
     if match := _REFUSED.match(line):
         bus_id = match[3] if match[3].count(":") > 1 else f"0000:{match[3]}"
         return Fault(bus_id, neutral(match[2], MAX_TEXT), "iommu", bus_id, 1, neutral(match[1], 40)) if bus_id in places else None
-    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI), (_OF_TEGRA, TEGRA)):
+    for head, kinds in ((_OF_NVIDIA, NVIDIA), (_OF_OTHERS, OTHERS), (_OF_GAUDI, GAUDI), (_OF_TEGRA, TEGRA), (_OF_NEURON, NEURON)):
         if (match := head.match(line)) and (said := _pattern(*kinds.items()).search(match[match.lastindex or 0])):
             text = neutral(_STARS.sub("", _NAME.sub("", _named(match, said.string))).strip(" :").rstrip("."), MAX_TEXT)
             bus_id = place_in(said.string)

@@ -1,10 +1,11 @@
-"""What drivers of AMD's and Intel's GPUs, of Gaudi and of Jetsons write when one is ill, by kind.
+"""What drivers of AMD's and Intel's GPUs, of Gaudi, Neuron and Jetsons write when one is ill, by kind.
 
 Linux   drivers/gpu/drm/{amd/amdgpu,amd/amdkfd,amd/pm,xe,i915} of 6.1 to 6.12, xe_{hw_error,ras,survivability_mode}.c,
         amdgpu_userq.c, mes_{userqueue,v12_1}.c and amd/ras of newer ones
         drivers/accel/habanalabs of 6.12
 NVIDIA  drivers/gpu/nvgpu/os/linux/linux-channel.c, whose numbers are those of Xids; its start as
         https://github.com/NVIDIA-AI-IOT/jetson-ai-lab/issues/427 and https://github.com/balena-os/balena-jetson-orin/issues/464 have it
+Amazon  https://awsdocs-neuron.readthedocs-hosted.com/en/latest/neuron-runtime/nrt-troubleshoot.html
 """
 
 OTHERS = {
@@ -121,6 +122,7 @@ GAUDI = {
     "memory": r"\bDERR=[1-9]|\bDEC_CNT=[1-9]|MC SRAM DERR",
     "hung": r"reset required due to|Timeout while waiting for device to reset|H/W queue [0-9]{1,3} test failed|Job timeout",
 }
+NEURON = {"neuron": r"NEURON_HW_ERR="}
 TEGRA = {
     "soc-start": r"Failed initialization for: |ACR bootstrap failed|HS (?:ACR failed|ucode boot failed)|ucode patch wpr info failed"
     r"|LSF Load failed|Unable to recover GR falcon",

@@ -26,6 +26,8 @@ HOLD_BACK: dict[str, Callable[[str], bool]] = {
     "use_xgmi_p2p": lambda word: word == "0",
     "pcie_p2p": lambda word: word == "N",
     "noretry": lambda word: word == "0",
+    "gpu_recovery": lambda word: word == "0",
+    "ras_enable": lambda word: word == "0",
 }
 CLOCKS = 0b11
 """Bits of `ppfeaturemask` that let the clocks of core and memory change."""
