@@ -319,9 +319,7 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
         links |= {f"/sys/bus/pci/drivers/{driver}/{bus_id(place)}": f"../../../../devices/{bus_id(place)}"} if driver else {}
         if not driver:
             del links[folder]
-    if "device" in machine:  # which chip each is
-        content |= {path.removesuffix("class") + "device": f"0x{machine['device']}\n" for path in content if path.endswith("/class")}
-    content |= _switches(machine.get("switches", 0), links)
+    content |= _boards(machine, content, links)
     content |= driver_files(str(machine.get("module", version))) | {
         "/usr/bin/nvidia-modprobe": "",
         "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "1\n",
@@ -356,10 +354,11 @@ def _nvidia(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
     return content, links, calls
 
 
-def _switches(count: int, links: dict[str, str]) -> Files:
-    """Files of so many NVSwitches."""
-    made: Files = {}
-    for place in range(count):
+def _boards(machine: Machine, content: Files, links: dict[str, str]) -> Files:
+    """Which chip each GPU is, and files of so many NVSwitches."""
+    chips = [path.removesuffix("class") for path in content if path.endswith("/class")] if "device" in machine else []
+    made: Files = {f"{folder}device": f"0x{machine['device']}\n" for folder in chips}
+    for place in range(machine.get("switches", 0)):
         own = f"/sys/devices/pci0000:e0/0000:e0:01.0/0000:e{place + 1:x}:00.0"
         links[f"/sys/bus/pci/devices/0000:e{place + 1:x}:00.0"] = f"../../..{own.removeprefix('/sys')}"
         made |= {f"{own}/vendor": "0x10de\n", f"{own}/class": "0x068000\n", f"{own}/device": "0x22a3\n"}

@@ -3,6 +3,7 @@
 Reads   /sys/class/infiniband/*/{fw_ver,hca_type,ports/*/{state,phys_state,rate,link_layer,counters/*,hw_counters/*}}
         /sys/class/infiniband_verbs/uverbs*/ibdev  /dev/infiniband  /sys/class/net/*/{carrier_changes,operstate,device}
         /proc/uptime; --deep counts the errors of one second and asks the kernel's log (dmesg) for links that went down
+        and adapters that are ill
 Kernel  https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband
         https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-net
 NVIDIA  https://enterprise-support.nvidia.com/s/article/understanding-mlx5-linux-counters-and-status-parameters
@@ -18,6 +19,7 @@ from typing import Annotated
 from sysperf.collect.network import NET, PORTS, RDMA
 from sysperf.collect.pcie import locality
 from sysperf.collect.pcie.records import PCI
+from sysperf.collect.readers.adapter_log import Complaint, complaints
 from sysperf.collect.readers.growth import growth
 from sysperf.collect.readers.unreadable import is_unreadable
 from sysperf.host import Host
@@ -130,17 +132,20 @@ class Nic(Record):
     links: Annotated[tuple[Link, ...] | None, fact("network interfaces of cards", NET)] = None
     counted_hours: Annotated[float | None, fact("for how long the counters run at most: since the machine started", "/proc/uptime")] = None
     flaps: Annotated[tuple[Flap, ...] | None, fact("links that went down, in the kernel's log (--deep)", DMESG)] = None
+    complaints: Annotated[tuple[Complaint, ...] | None, fact("what drivers say of adapters that are ill, in the same", DMESG)] = None
 
 
 def collect(host: Host) -> Nic:
     """Read ports, links and counters; under --deep the counters twice, and the kernel's log."""
     ports = _ports(host)
     seconds = decimal((host.word("/proc/uptime") or "").partition(" ")[0])
+    log = host.run("dmesg") if host.deep else None
     return Nic(
         ports=_with_rates(host, ports) if ports and host.deep else ports,
         links=_links(host),
         counted_hours=None if seconds is None else round(seconds / 3600, 2),
-        flaps=_flaps(host),
+        flaps=None if log is None else _flaps(log),
+        complaints=None if log is None else complaints(log),
     )
 
 
@@ -261,11 +266,8 @@ def _links(host: Host) -> tuple[Link, ...] | None:
     return tuple(links)
 
 
-def _flaps(host: Host) -> tuple[Flap, ...] | None:
+def _flaps(log: str) -> tuple[Flap, ...]:
     """Links that went down since the log begins, the most frequent first."""
-    log = host.run("dmesg") if host.deep else None
-    if log is None:
-        return None
     counts: Counter[str] = Counter()
     last_at: dict[str, str] = {}
     for line in log.splitlines():

@@ -221,3 +221,30 @@ def test_hung_tasks_are_counted_where_the_kernel_counts(machine: MakeMachine) ->
 def test_whether_the_kernel_keeps_unsigned_modules_out(machine: MakeMachine, files: Files, mode: str | None) -> None:
     """The kernel puts its choice into brackets; one without the file may keep them out by other means."""
     assert collect(machine(files)).lockdown == mode
+
+
+LOG = """\
+2026-11-20T12:00:00,1+00:00 watchdog: BUG: soft lockup - CPU#12 stuck for 26s! [python3:4711]
+2026-11-20T12:00:20,1+00:00 watchdog: BUG: soft lockup - CPU#13 stuck for 49s! [python3:4711]
+2026-11-20T12:00:30,1+00:00 mce: [Hardware Error]: CPU 24: Machine Check: 0 Bank 13: dc2040000000011b
+2026-11-20T12:00:31,1+00:00 [Hardware Error]: Corrected error, no action required.
+2026-11-20T12:00:32,1+00:00 {1}[Hardware Error]: event severity: corrected
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "kinds"),
+    [
+        ("", ["stuck"]),
+        ("mce: [Hardware Error]: CPU 2: Machine Check Exception: 5 Bank 5: be00000000800400", ["stuck", "hardware"]),
+        ("{1}[Hardware Error]: event severity: fatal", ["stuck", "hardware"]),
+        ("[Hardware Error]: Uncorrected, software restartable error.", ["stuck", "hardware"]),
+        ("rcu: INFO: rcu_preempt self-detected stall on CPU", ["stuck"]),
+    ],
+)
+def test_stuck_cpus_and_errors_that_nobody_corrected_are_read_from_the_log(machine: MakeMachine, more: str, kinds: list[str]) -> None:
+    log = f"{LOG}2026-11-20T12:00:40,1+00:00 {more}\n"
+    found = collect(machine({}, {}, {"run:dmesg": log}, deep=True)).alarms or ()
+
+    assert [alarm.kind for alarm in found] == kinds
+    assert (found[0].text, found[0].count) == ("soft lockup - CPU#12 stuck for 26s", 3 if "stall" in more else 2)

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from sysperf.collect.nic import SECOND_LOOK, Flap, Link, Nic, Port, collect
+from sysperf.collect.readers.adapter_log import complaints
 from tests.conftest import Files, MakeMachine, captured
 
 IB = "/sys/class/infiniband"
@@ -128,3 +129,20 @@ def test_a_captured_infiniband_port() -> None:
 
     assert (nic_port.name, nic_port.state, nic_port.rate_gbps, nic_port.lanes) == ("qib0", "ACTIVE", 40.0, 4)
     assert (nic_port.link_downed, nic_port.symbol_errors, nic_port.integrity_errors, nic_port.numa_node) == (0, 0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).", "power"),
+        ("mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature", "heat"),
+        ("mlx5_core 0000:5c:00.0: Port module event[error]: module 1, Cable error, Bad or shorted cable/module", "cable"),
+        ("mlx5_core 0000:5c:00.0: poll_health:815:(pid 0): device's health compromised - reached miss count", "firmware"),
+        ("mlx5_core 0000:5c:00.0: Port module event: module 0, Cable plugged", ""),
+        ("mlx5_core 0000:5c:00.0: mlx5_cmd_out_err:838:(pid 1441871): ACCESS_REG(0x805) op_mod(0x1) failed, status bad resource(0x5)", ""),
+    ],
+)
+def test_what_a_driver_says_of_an_adapter_is_read_from_the_log(line: str, kind: str) -> None:
+    found = complaints(f"2026-11-20T12:00:00,1+00:00 {line}\n" * 2)
+
+    assert [(one.name, one.kind, one.count) for one in found] == ([("0000:5c:00.0", kind, 2)] if kind else [])

@@ -104,7 +104,8 @@ def test_a_machine_without_gpu_is_silent_and_certain(judge: Judge) -> None:
 
 def test_on_a_busy_server_all_but_the_kernel_log_is_known(judge: Judge) -> None:
     """The only unknowns are the rules that read the log, and they name --deep."""
-    report = judge(*[H100] * 8)
+    chips: Files = {f"{path.removesuffix('class')}device": "0x2330\n" for path in files(8)[0] if path.endswith("/class")}
+    report = judge(*[H100] * 8, extra=chips)
 
     assert {outcome.rule for outcome in report.outcomes if outcome.state == "unknown"} == {
         "gpu.xid-recent", "gpu.xid-nvlink", "gpu.xid-application", "gpu.xid-unlisted", "gpu.driver-log-fault", "gpu.reset-in-log", "gpu.sxid", "gpu.sxid-nonfatal",

@@ -68,6 +68,13 @@ def test_what_an_engineer_expects_is_named_and_nothing_else(draw: str) -> None:
     assert {name: mistakes for name, mistakes in told.items() if mistakes != Wrong()} == {}
 
 
+def test_what_operators_check_is_named() -> None:
+    """What else a list's machine shows, as a torch that is behind, is not of the check."""
+    machines = records("checklists")
+
+    assert {name: missed for name, machine in machines.items() if (missed := wrong(machine).missed)} == {}
+
+
 def test_no_wheel_is_advised_that_the_driver_does_not_run() -> None:
     """Wheels of CUDA 12.6 need driver 525: on that of 2018 only another driver helps."""
     report = judged(records("draw21")["p100-four-with-a-driver-of-2018"])

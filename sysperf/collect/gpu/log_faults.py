@@ -123,6 +123,9 @@ _OF_HOST = lazy(r"\[([0-9a-f]{1,4}):([0-9a-f]{1,2}):([0-9a-f]{1,2}):([0-7])\]\["
 _BUS_ID = lazy(r"\b(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b")
 
 
+KINDS = tuple(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *NEURON, *ALL, "bus", "crash", "library", UNKNOWN)))
+
+
 class Fault(Record):
     """What the log says of a GPU that could not be started, was lost, or hung, and that is no Xid."""
 
@@ -130,7 +133,10 @@ class Fault(Record):
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
     kind: Annotated[
         str,
-        fact(f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *NEURON, *ALL, 'bus', 'crash', 'library', UNKNOWN)))}", "run:dmesg"),
+        fact(
+            f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *NEURON, *ALL, 'bus', 'crash', 'library', UNKNOWN)))}",
+            "run:dmesg",
+        ),
     ] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1

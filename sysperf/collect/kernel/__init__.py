@@ -4,7 +4,7 @@ Reads   /proc/sys/kernel/{osrelease,arch,perf_event_paranoid,hung_task_detect_co
         /proc/sys/kernel/yama/ptrace_scope
         /proc/{version,cmdline,uptime}  /sys/kernel/security/lockdown
         /sys/devices/system/clocksource/clocksource0/{current,available}_clocksource  /sys/class/dmi/id/{chassis_type,...}
-        /etc/tuned/active_profile  /run/systemd/{units,timesync/synchronized}  and what `hypervisor` reads
+        /etc/tuned/active_profile  /run/systemd/{units,timesync/synchronized}  and what `hypervisor` and `alarms` read
 Kernel  https://docs.kernel.org/admin-guide/kernel-parameters.html
         https://docs.kernel.org/admin-guide/sysctl/kernel.html
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+from sysperf.collect.kernel.alarms import Alarm, alarms
 from sysperf.collect.kernel.hypervisor import AVAILABLE, DEVICE_TREE, DMI, HYPERVISOR, hypervisor
 from sysperf.collect.readers.cpuinfo import cpuinfo
 from sysperf.host import Host
@@ -105,6 +106,9 @@ class Kernel(Record):
         str | None, fact("none, or integrity or confidentiality, with which Secure Boot keeps modules without a signature out", LOCKDOWN)
     ] = None
     services: Annotated[tuple[str, ...] | None, fact("active services that change settings (systemd)", UNITS)] = None
+    alarms: Annotated[
+        tuple[Alarm, ...] | None, fact("CPUs that were stuck, and errors that nobody corrected, in the kernel's log (--deep)", "run:dmesg")
+    ] = None
 
 
 def collect(host: Host) -> Kernel:
@@ -136,6 +140,7 @@ def collect(host: Host) -> Kernel:
         hung_tasks=host.number(HUNG_TASKS),
         lockdown=_lockdown(host),
         services=_services(host),
+        alarms=alarms(host),
     )
 
 
