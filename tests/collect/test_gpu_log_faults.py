@@ -224,6 +224,7 @@ def test_what_amds_driver_says_in_the_next_line_belongs_to_it(second: str) -> No
         ("NVRM: GPU0 krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7", "hung"),
         ("nvidia-modeset: ERROR: GPU:0: Failed to query display engine channel state: 0x0000c67e:6:0:0x0000000f", "hung"),
         ("nvidia-modeset: ERROR: GPU:0: Error while waiting for GPU progress: 0x0000c67d:0 2:0:4040:4032", "hung"),
+        ("nvidia-uvm: uvm_pmm_gpu.c:3176 devmem_alloc_pagemap[pid:92821] request_free_mem_region() err -34", "hmm"),
         ("nvidia-uvm: uvm_global.c:448 uvm_global_set_fatal_error_impl[pid:812] Encountered a global fatal error: NV_ERR_GPU_IS_LOST", "uvm"),
         ("nvidia 0000:c1:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0012 address=0x2000 flags=0x0000]", "iommu"),
         ("amdgpu 0000:03:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010 address=0x64a7f000 flags=0x0000]", "iommu"),

@@ -4,6 +4,7 @@ NVIDIA   https://github.com/NVIDIA/open-gpu-kernel-modules, 555.58.02: each mess
          kernel-open/nvidia/{nv.c,nv-pci.c,linux_nvswitch.c}, src/nvidia/arch/nvalloc/unix/src/{osinit.c,osapi.c}, src/nvidia-modeset,
          src/nvidia/src/kernel/gpu/{gsp,fsp,nvlink,bif,intr,conf_compute,rc}, src/nvidia/src/kernel/vgpu/rpc.c. Of newer drivers, to
          the one after 610: how the firmware is started and watched (gsp/kernel_gsp.c, fsp), and what their Xids say (interface/events/gpu).
+CUDA     https://docs.nvidia.com/cuda/archive/13.2.1/cuda-features-archive/index.html: its known issues
 """
 
 NVIDIA = {
@@ -67,6 +68,7 @@ NVIDIA = {
     r"|waiting for (?:lockdown release|GSP target mask release|GSP falcon reset|SEC2-RTOS|RISC-V to halt)|GSP-FMC reported an error"
     r"|FSP (?:boot c|async c|c)\w{2,6} (?:failed|timed out)|FSP secure boot partition timed out|FSP response reported error"
     r"|error message from FSP|waiting for FSP command queue",
+    "hmm": r"request_free_mem_region\(\) err -34",
     "uvm": r"Encountered a global fatal error",
     "uvm-reboot": r"requiring os reboot to recover",
     "peer": r"while calling nvidia_p2p_\w{3,20}\(\)|error while registering (?:traditional|nc) client"
