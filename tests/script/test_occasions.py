@@ -1,4 +1,4 @@
-"""What looks like a wait in each step and is none: made first, every Nth time, of numbers, of one batch after the other (draws 50 to 52)."""
+"""What looks like a wait in each step and is none: made first, every Nth time, of numbers, of one batch after the other (draws 50 to 55)."""
 
 from __future__ import annotations
 
@@ -258,3 +258,143 @@ def test_an_epoch_that_draws_some_rows_is_a_step(draws: str, shown: bool) -> Non
     """Whatever its counter is called."""
     text = f"import random, torch\nmodel.cuda()\nfor epoch in range(9000):\n    {draws}\n    loss = criterion(model(x[rows]), y[rows])\n    loss.backward()\n    optimizer.step()\n    kept.append(loss.item())\n"
     assert ("sync.per-step" in sure(text)) == shown
+
+
+WHERE = "        rows = torch.where(mask)[0]\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "reads", "shown"),
+    [
+        (WHERE, "first = rows[0].item()", False),
+        ("        kinds = x.unique()\n", "known = all(kind.item() in (0, 1) for kind in kinds)", False),
+        ("        places = mask.nonzero(as_tuple=False).flatten()\n", "max_length = lengths.max().item()", False),
+        ("        places = mask.long()\n", "max_length = lengths.max().item()", True),
+        ("        rows = torch.where(mask, x, 0)[0]\n", "first = rows[0].item()", True),
+    ],
+)
+def test_where_something_was_found_the_host_has_waited(found: str, reads: str, shown: bool) -> None:
+    """The number of places was needed to make them."""
+    text = f"{LOADER}class Net(torch.nn.Module):\n    def forward(self, x, mask, lengths):\n{found}        {reads}\n        return self.layer(x)\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("step", "shown"), [("optimizer.step(closure)", False), ("closure()", True)])
+def test_an_optimizer_reads_the_loss_of_its_closure(step: str, shown: bool) -> None:
+    """LBFGS does, beside other optimizers, too."""
+    made = "optimizer = torch.optim.LBFGS(model.parameters()) if second else torch.optim.Adam(model.parameters())\n"
+    text = f"{LOADER}{made}for x, y in loader:\n    def closure():\n        loss = criterion(model(x.cuda()), y)\n        loss.backward()\n"
+    text += f"        kept.append(loss.item())\n        return loss\n    {step}\n    optimizer.step()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("loop", "shown"),
+    [
+        ("for column in columns:\n            if (x[:, column] == 0).sum() < 1:\n                break", True),
+        ("for round in columns:\n            word = model(word)\n            if word.sum() < 1:\n                break", False),
+    ],
+)
+def test_a_loop_that_ends_by_what_is_there_already_waits(loop: str, shown: bool) -> None:
+    """That it makes the last word only its model tells."""
+    text = f"{LOADER}def train(loader, columns):\n    for x, y in loader:\n        x = x.cuda()\n        {loop}\n        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+    assert ("sync.branch-on-loss" in sure(text)) == shown
+
+
+def test_a_debug_message_of_an_evaluation_is_told_once() -> None:
+    """As one of a step."""
+    text = f"import logging\n{LOADER}model.cuda()\nmodel.eval()\nwith torch.no_grad():\n    for x, y in loader:\n        loss = criterion(model(x.cuda()), y)\n        logging.debug('%f', loss.item())\n"
+    assert {"sync.value-in-debug-log"} == {rule for rule in sure(text) if rule.startswith("sync.")}
+
+
+@pytest.mark.parametrize(("name", "shown"), [("compute_gradients", True), ("explain", False)])
+def test_half_a_step_that_another_process_completes(name: str, shown: bool) -> None:
+    """Its gradients are sent, and another method applies them."""
+    text = f"import torch\nclass Learner:\n    def __init__(self, model):\n        self.model = model.cuda()\n        self.optimizer = torch.optim.Adam(model.parameters())\n    def {name}(self, batch):\n        loss = self.model(batch).mean()\n        loss.backward()\n        return [p.grad for p in self.model.parameters()], loss.item()\n"
+    text += "    def apply_gradients(self, gradients):\n        self.optimizer.step()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("chosen", "shown"), [("if name.startswith('encoder'):\n        ", True), ("", False)])
+def test_gradients_are_on_where_only_some_parameters_have_none(chosen: str, shown: bool) -> None:
+    """Those of the other layers are recorded in an evaluation."""
+    text = f"{LOADER}model = torch.nn.Linear(8, 8).cuda()\nfor name, p in model.named_parameters():\n    {chosen}p.requires_grad_(False)\nmodel.eval()\nfor x in loader:\n    kept.append(model(x.cuda()).argmax(1).cpu())\n"
+    assert ("program.gradients-in-evaluation" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("made", "use", "shown"),
+    [
+        ("out = torch.relu(x)", "kept.append(out[i] * 2)", True),
+        ("out = torch.relu(x)\n        out = non_max_suppression(out)", "kept.append(out[i] * 2)", False),
+        ("out = numpy.zeros(len(x))", "out[i] = known[x[i]]", True),
+        ("out = numpy.zeros(len(x))", "out[i] = self.dict[x[i]]", False),
+    ],
+)
+def test_what_is_a_list_or_a_key_is_no_row_of_a_tensor(made: str, use: str, shown: bool) -> None:
+    """A list has a tensor for each picture, and text is looked up."""
+    text = f"import numpy, torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        {made}\n        for i in range(len(x)):\n            {use}\n        return self.layer(x)\n"
+    assert ("program.element-loop" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("library", "shown"), [("other", False), ("torch", True)])
+def test_a_loop_over_parameters_of_another_library_is_its_own_matter(library: str, shown: bool) -> None:
+    """It may have no operators for all of them."""
+    text = f"# as torch.optim\nfrom {library} import Tensor\nclass SGD(Optimizer):\n    def step(self):\n        for group in self.param_groups:\n            for p in group['params']:\n                p.data = p.data - group['lr'] * p.grad\n"
+    assert ("optimizer.own-loop" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("made", "shown"), [("torchio.Queue(pictures, 64, 8)", False), ("Pictures(folder)", True)])
+def test_a_queue_of_patches_allows_no_workers_whatever_puts_them_together(made: str, shown: bool) -> None:
+    """It has workers of its own."""
+    text = f"import torchio\n{LOADER}patches = {made}\nloader = DataLoader(patches, batch_size=4, collate_fn=joined)\n{LOOP}"
+    assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        ("fake = netG(z).detach()", True),
+        ("fake = netG(z)\n    kept = fake.detach()", False),
+        ("with torch.no_grad():\n        fake = netG(z).detach()", False),
+        ("if i % 100 == 0:\n        fake = netG(z).detach()", False),
+    ],
+)
+def test_a_result_that_is_detached_as_a_whole_needs_no_gradients(call: str, shown: bool) -> None:
+    """The graph of a teacher, or of a generator while the discriminator learns, is made in vain."""
+    text = f"{LOADER}netG, netD = netG.cuda(), netD.cuda()\nfor i, z in enumerate(loader):\n    {call}\n    loss = criterion(netD(fake), z)\n    loss.backward()\n    optimizer.step()\n"
+    assert ("program.gradients-in-evaluation" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "shown"),
+    [
+        (
+            "device = 'cuda'\ndef vae_loss(x, y):\n    loss = torch.nn.functional.mse_loss(x, y)\n    return loss, loss.item()\n",
+            "sync.per-step",
+            True,
+        ),
+        (
+            "device = 'cuda'\ndef vae_metric(x, y):\n    loss = torch.nn.functional.mse_loss(x, y)\n    return loss, loss.item()\n",
+            "sync.per-step",
+            False,
+        ),
+        (
+            "class Detector:\n    def detect_anomalies(self):\n        torch.autograd.set_detect_anomaly(True)\n",
+            "program.anomaly-detection-on",
+            False,
+        ),
+        ("torch.nn.Embedding(50257, 768)\n", "kernels.sizes-not-aligned", False),
+        ("self.head.weight = torch.nn.Embedding(50257, 768).weight\n", "kernels.sizes-not-aligned", True),
+        ("torch.nn.Linear(768, 50257)\n", "kernels.sizes-not-aligned", True),
+    ],
+)
+def test_halves_of_a_step_tools_and_tables_by_their_names(text: str, rule: str, shown: bool) -> None:
+    """A loss is a part of a step, a tool for anomalies has to find some, and a table multiplies nothing."""
+    assert (rule in sure(f"import torch\n{text}")) == shown
+
+
+def test_what_is_moved_in_the_same_statement_lies_on_the_host_before() -> None:
+    """`type` converts it there."""
+    text = f"{LOADER}for x, y in loader:\n    x, y = x.cuda(), y.type(torch.LongTensor).cuda()\n    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
+    assert "sync.per-step" not in sure(text)

@@ -151,10 +151,24 @@ def _switches_off(file: File, scope: ast.AST) -> bool:
     return any(
         last_name(call.func) in ("set_grad_enabled", "_set_grad_enabled")
         or ("freeze" in (name := last_name(call.func).lower()) and "unfreeze" not in name)
-        or (name == "requires_grad_" and any(isinstance(given, ast.Constant) and given.value is False for given in call.args))
+        or (name == "requires_grad_" and _is_false(call.args) and not _is_for_some(file, call))
         or (last_name(call.func) == "enter_context" and any(_is_no_grad(file, given) for given in call.args))
         for call in calls
     )
+
+
+def _is_false(given: list[ast.expr]) -> bool:
+    return any(isinstance(each, ast.Constant) and each.value is False for each in given)
+
+
+def _is_for_some(file: File, call: ast.Call) -> bool:
+    """Whether a condition in a loop chooses what has no gradients: ``for name, p in …: if name.startswith("encoder"): …``."""
+    around = []
+    for parent in file.tree.ancestors(call):
+        if isinstance(parent, ast.For | Function):
+            return isinstance(parent, ast.For) and ast.If in around
+        around.append(type(parent))
+    return False
 
 
 def _operands(node: ast.expr) -> tuple[ast.expr, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sysperf.script.facts import Pattern
 from sysperf.script.file import File
+from sysperf.script.gatherers.gradients import without_gradients
 from sysperf.script.nodes import dotted, last_name
 from sysperf.script.syntax import Function, within
 
@@ -20,6 +21,14 @@ def patterns(file: File) -> Iterator[Pattern]:
     for call in file.tree.of(ast.Call):
         if file.names.qualified(call.func) == "torch.no_grad" and not call.args and _function(file, call) is not None:
             yield Pattern(**file.site(call), what="no-grad-evaluation")
+        elif last_name(call.func) == "detach" and _is_in_vain(file, call):
+            yield Pattern(**file.site(call), what="detached-result")
+
+
+def _is_in_vain(file: File, call: ast.Call) -> bool:
+    """Whether gradients of a model are recorded, and its result is detached as a whole: ``target = teacher(x).detach()``."""
+    made = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(made, ast.Call) and file.loops.is_model(made) and not without_gradients(file, call)
 
 
 def _function(file: File, call: ast.Call) -> Function | None:

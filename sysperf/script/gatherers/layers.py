@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from sysperf.script.facts import Layer
 from sysperf.script.file import OPEN, File
 from sysperf.script.nodes import argument, dotted
+from sysperf.script.semantics.kinds import SETTINGS
+from sysperf.script.syntax import within
+from sysperf.startup import lazy
 
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 _CONVS = ("Conv1d", "Conv2d", "Conv3d")
+_TIES = lazy(r"(?i)\w*(tie|tied)_\w+|\w*(tie|share)_?(weights|embeddings?|heads?)\w*")
+_PRETRAINED = lazy(r"(?i)\w*pretrained\w*|serialization|load_checkpoint\w*|from_hf\w*|hf_\w+")
 
 
 def layers(file: File) -> Iterator[Layer]:
@@ -27,7 +32,23 @@ def layers(file: File) -> Iterator[Layer]:
             bias = value if isinstance(value, bool) else None
             yield Layer(**file.site(call), what=name, bias=bias, before_norm=call in normed, sizes=_sizes(file, call))
         elif last in ("Linear", "Embedding"):
-            yield Layer(**file.site(call), what=name, bias=None, before_norm=False, sizes=_sizes(file, call))
+            multiplies = last == "Linear" or _is_tied(file)
+            sizes = _sizes(file, call) if multiplies and not _is_given(file, call) else ()
+            yield Layer(**file.site(call), what=name, bias=None, before_norm=False, sizes=sizes)
+
+
+def _is_tied(file: File) -> bool:
+    """Whether the weights of an embedding are those of a product, too: ``self.head.weight = self.embedding.weight``."""
+    tied = (target for part in file.tree.of(ast.Assign) for target in part.targets if isinstance(target, ast.Attribute))
+    return any(target.attr == "weight" for target in tied) or any(_TIES.fullmatch(word) for word in file.words)
+
+
+def _is_given(file: File, call: ast.Call) -> bool:
+    """Whether weights that somebody else has trained decide on the sizes of a layer: a configuration has them, and the file loads some."""
+    configured = any(
+        SETTINGS.fullmatch(dotted(part.value)) for given in call.args for part in within(given) if isinstance(part, ast.Attribute)
+    )
+    return configured and any(_PRETRAINED.fullmatch(word) for word in (*file.words, *file.names.imports))
 
 
 def _sizes(file: File, call: ast.Call) -> tuple[int, ...]:

@@ -22,6 +22,8 @@ _TRAINS = lazy(r"(?i)train")
 _EVALUATES = lazy(r"(?i)(^|_)(val|valid|validation|test|eval|predict|dev|infer|envs?($|_)|calib\w*|dummy|export|demo|plot|vis)")
 _GOES_THROUGH = lazy(r"(?i)train|epoch|eval|valid|fit|test")
 """Functions that are given a loader to go through it."""
+_DATASET = lazy(r"\w*[Dd]ata_?[Ss]et|_*[A-Z]\w*Dataset\w*")
+"""What makes a data set, by its name."""
 _FEATURES = lazy(r"(\w+_)?X(_\w+)?")
 MAX_DEPTH = 4
 """Names that a data set is followed through."""
@@ -227,9 +229,15 @@ def _dataset(file: File, call: ast.Call) -> str:
         return "memory-dataset"
     if given is not None and (_is_made_of_arrays(file, given) or samples.are_listed(file, given) or samples.are_at_hand(file, call, given)):
         return "memory-dataset"
-    if samples.is_put_together(file, call):
+    if samples.is_put_together(file, call) and not (given is not None and _allows_no_workers(file, given)):
         kinds -= {"memory-dataset"}
     return next((kind for kind in DATASETS if kind in kinds), "") or _named_dataset(file, given)
+
+
+def _allows_no_workers(file: File, given: ast.expr) -> bool:
+    """Whether a data set is a queue with workers of its own: ``torchio.Queue``."""
+    bound = [each.value for each in file.names.lookup(given, dotted(given))] if dotted(given) else [given]
+    return any(isinstance(each, ast.Call) and file.names.qualified(each.func).endswith("torchio.Queue") for each in bound)
 
 
 def _named_dataset(file: File, given: ast.expr | None, depth: int = 1) -> str:
@@ -238,7 +246,7 @@ def _named_dataset(file: File, given: ast.expr | None, depth: int = 1) -> str:
     made = [value for value in bound if isinstance(value, ast.Call)]
     if len(made) == 1 and made[0].args and file.names.qualified(made[0].func) in PARTS_OF_DATA and depth:
         return _named_dataset(file, made[0].args[0], depth - 1)
-    named = bool(made) and len(made) == len(bound) and all(last_name(each.func).lower().endswith("dataset") for each in made)
+    named = bool(made) and len(made) == len(bound) and all(_DATASET.fullmatch(last_name(each.func)) for each in made)
     names = {last_name(each.func) for each in made}
     return "dataset" if named and not any(is_in_memory(name) or name in file.names.classes for name in names) else ""
 

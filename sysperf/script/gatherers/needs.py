@@ -29,6 +29,8 @@ _SIZED = frozenset(("range", "trange", "topk", "kthvalue", "narrow", "zeros", "o
 _COUNTER = lazy(r"(?i)_*(\w+_)?(steps?|iters?|iterations?|epochs?|counter|step_count|num_batches_tracked)_*")
 _STEP = lazy(r"_*(global_|state_|opt_)?step(_t|_tensor|_count)?")
 """What an optimizer counts its steps in, on the CPU unless it is asked to be captured."""
+_LENGTH = lazy(r"max_?(seq_?)?len(gth)?s?(_\w+)?")
+"""How many elements the longest sequence has."""
 _COLLECTIVE = lazy(r"(all_|\w*_all_)?(reduce|gather|broadcast)(_\w+)?")
 
 
@@ -63,8 +65,12 @@ def _is_in_a_check(file: File, node: ast.expr) -> bool:
 
 def _waits_anyway(file: File, node: ast.expr) -> bool:
     """Whether all optimizers of the file read the loss and the gradients themselves, several times a step, or one gave what is read."""
+    if _is_found(file, node):
+        return True
     if "LBFGS" not in file.words:
         return False
+    if _is_in_a_closure(file, node):
+        return True
     calls = [part for part in within(node) if isinstance(part, ast.Call)]
     calls += [value for part in within(node) if isinstance(part, ast.Name) if isinstance(value := last_given(file, part), ast.Call)]
     if any(last_name(call.func) == "step" and call.args for call in calls):
@@ -72,6 +78,41 @@ def _waits_anyway(file: File, node: ast.expr) -> bool:
     made = [name for call in file.tree.of(ast.Call) if (name := file.names.qualified(call.func)).startswith("torch.optim.")]
     classes = {name.rpartition(".")[2] for name in made if name.count(".") == 2}
     return classes == {"LBFGS"} and file.loops.where(node).often == "step"
+
+
+def _is_in_a_closure(file: File, node: ast.expr) -> bool:
+    """Whether an optimizer calls the function around a node: ``optimizer.step(closure)``."""
+    function = file.tree.function_of(node)
+    steps = [call for call in file.tree.of(ast.Call) if last_name(call.func) == "step"] if function is not None else []
+    return any(isinstance(given, ast.Name) and given.id == function.name for call in steps for given in call.args if function)
+
+
+def _is_found(file: File, node: ast.expr) -> bool:
+    """Whether what is read are places or different values, whose number was waited for; or it is a length beside them.
+
+    ``rows = torch.where(mask)[0]``, ``rows[0].item()``, ``max_length = lengths.max().item()``.
+    """
+    name = next((part for part in within(node) if isinstance(part, ast.Name) and part.id not in file.names.imports), None)
+    bound = [binding.value for binding in file.names.lookup(name, name.id)] if name is not None else []
+    made = [binding for value in bound for binding in (file.names.lookup(value, value.id) if isinstance(value, ast.Name) else ())]
+    values = [value for value in (*bound, *(each.value for each in made)) if value is not None]
+    if any(_finds(value) for value in values):
+        return True
+    statement, function = file.tree.statement_of(node), file.tree.function_of(node)
+    target = last_name(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+    return function is not None and bool(_LENGTH.fullmatch(target)) and any(_finds(part) for part in within(function))
+
+
+def _finds(node: ast.AST) -> bool:
+    """``x.nonzero()``, ``torch.where(mask)[0]``, ``torch.unique(x)``."""
+    while isinstance(node, ast.Subscript) or (
+        isinstance(node, ast.Call) and last_name(node.func) in ("flatten", "squeeze", "view", "tolist")
+    ):
+        node = node.value if isinstance(node, ast.Subscript) else node.func.value if isinstance(node.func, ast.Attribute) else node.func
+    if not isinstance(node, ast.Call):
+        return False
+    called = last_name(node.func)
+    return called in ("nonzero", "argwhere", "unique", "unique_consecutive") or (called == "where" and len(node.args) == 1)
 
 
 def blocks_of(file: File, node: ast.expr) -> list[tuple[ast.AST, bool]]:
@@ -165,9 +206,13 @@ def _accepts(file: File, test: ast.expr) -> bool:
 
 
 def _ends_inner_loop(file: File, asked: ast.If) -> bool:
-    """Whether a condition ends a loop within a step: the last word of a text."""
+    """Whether a condition on what the rounds make ends a loop within a step: the last word of a text."""
     loop = next((parent for parent in file.tree.ancestors(asked) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
-    return isinstance(asked.body[-1], ast.Break) and loop not in file.loops.steps
+    if loop is None or not isinstance(asked.body[-1], ast.Break) or loop in file.loops.steps:
+        return False
+    names = {part.id for part in within(asked.test) if isinstance(part, ast.Name)}
+    parts = [part for statement in loop.body for part in within(statement) if isinstance(part, ast.Name)]
+    return any(part.id in names and isinstance(part.ctx, ast.Store) for part in parts)
 
 
 def is_written(file: File, node: ast.expr) -> bool:

@@ -18,6 +18,8 @@ from sysperf.startup import lazy
 _SIZES = frozenset(("size", "shape", "len"))
 _LISTS = lazy(r"(\w+_)?(preds|predictions|outs|outputs|feats|features|flows|maps|levels|stages|states|heads|results)")
 """Names of tensors of which a model has several."""
+_SEVERAL = lazy(r"(?i)(\w+_)?(nms|non_max(imum)?_suppression|split|chunk|unbind|tensor_split|post_?process)(_\w+)?")
+"""Functions that give a list, with one tensor for each picture or part."""
 _STATEFUL = lazy(r"(?i)(\w*_)?(step|cell|lif|neurons?)(_(forward|fwd|fn|once|\d+))?|\w*Cell")
 """Names of what goes through time."""
 
@@ -71,7 +73,9 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     values = file.values.of(part.value)
     bound = list(_bound(file, part.value))
     if (
-        last_name(part.value).endswith("list")
+        _is_key(file, part)
+        or _has_items(file, part.value)
+        or last_name(part.value).endswith("list")
         or any(value is not None and (_makes_list(value) or _leaves_device(value)) for value in bound)
         or any(value.kind == "array" for value in values)
     ):
@@ -80,6 +84,26 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     if _LISTS.fullmatch(last_name(part.value)) and _is_counted_by_len(file, rounds) and not _is_called_a_tensor(file, part.value):
         tensors = [value for value in tensors if value.kind != "tensor" or not value.guess]  # a `forward` may be given a list
     return bool(tensors) and not (_is_result(file, part.value) and _is_counted(rounds))
+
+
+def _is_key(file: File, part: ast.Subscript) -> bool:
+    """Whether something is looked up by an element, or it is one of an array: ``codes_dict[text[i][j]]``, which text is good for."""
+    node: ast.AST = part
+    while isinstance(node, ast.Subscript):
+        array = file.values.is_a(node.value, "array")
+        parent = file.tree.parents.get(node)
+        if array or (isinstance(parent, ast.Subscript) and node is parent.slice and "dict" in last_name(parent.value)):
+            return True
+        node = parent if isinstance(parent, ast.Subscript) and parent.value is node else ast.Pass()
+    return False
+
+
+def _has_items(file: File, node: ast.expr) -> bool:
+    """Whether something is asked of an item that a tensor would be asked of itself: ``targets[0].device``."""
+    name = dotted(node)
+    asked = (each.value for each in file.tree.of(ast.Attribute) if name and each.attr in ("device", "dtype", "is_cuda"))
+    items = (each for each in asked if isinstance(each, ast.Subscript) and dotted(each.value) == name)
+    return any(isinstance(each.slice, ast.Constant) and file.tree.function_of(each) is file.tree.function_of(node) for each in items)
 
 
 def _is_result(file: File, node: ast.expr) -> bool:
@@ -145,7 +169,9 @@ def _counts_others(file: File, rounds: ast.expr, tensor: ast.expr) -> bool:
 
 
 def _makes_list(node: ast.expr) -> bool:
-    """``[x]``, ``[x] + more``, ``[0] * n``."""
+    """``[x]``, ``[x] + more``, ``[0] * n``, ``x.split(n)``."""
+    if isinstance(node, ast.Call):
+        return bool(_SEVERAL.fullmatch(last_name(node.func)))
     if isinstance(node, ast.BinOp):
         return _makes_list(node.left) or _makes_list(node.right)
     return isinstance(node, ast.List | ast.ListComp | ast.Tuple)

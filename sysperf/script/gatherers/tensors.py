@@ -33,7 +33,7 @@ def moved_tensor(file: File, node: ast.expr, *, sure: bool = False) -> str:
 
 def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
     """Whether a batch, or a part of it, is copied to a device: its name has such a value, here or at a caller; or a framework moves it."""
-    if {"lightning", "accelerate", "fabric"} & {name.partition(".")[0] for name in file.names.imports.values()}:
+    if {"lightning", "pytorch_lightning", "accelerate", "fabric"} & {name.partition(".")[0] for name in file.names.imports.values()}:
         return True
     names = {dotted(part) for part in within(node) if isinstance(part, ast.Name)}
     for name in names:
@@ -42,7 +42,7 @@ def is_moved(file: File, node: ast.expr, depth: int = MAX_DEPTH) -> bool:
             if any(is_moved(file, given, depth - 1) for given in callers):
                 return True
             value = binding.value if not binding.element else _gone_through(file, binding)
-            if value is not None and (value.lineno > node.lineno or _is_size(value)):
+            if value is not None and (value.lineno > node.lineno or node in within(value) or _is_size(value)):
                 continue  # it is moved only later, or a number that tells nothing of where something lies
             calls = (part for part in within(value) if isinstance(part, ast.Call)) if value is not None else ()
             if any(sends(file, call) or _sends_within(file, call) for call in calls):

@@ -35,7 +35,7 @@ _SHARDS = frozenset(("FSDP", "FullyShardedDataParallel", "fully_shard", "DTensor
 def patterns(file: File) -> Iterator[Pattern]:
     """The first loop of each function that changes what it goes through, where that are parameters or their gradients."""
     told: set[ast.AST | None] = set()
-    for loop in file.tree.of(ast.For) if file.words & _GIVEN_BY else ():
+    for loop in file.tree.of(ast.For) if file.words & _GIVEN_BY and not _is_of_others(file) else ():
         function = file.tree.function_of(loop)
         if function in told or loop in file.loops.steps or not _gives_parameters(file, loop):
             continue
@@ -46,6 +46,11 @@ def patterns(file: File) -> Iterator[Pattern]:
             if function is not None and not where.often and _is_called_each_step(file, function):
                 where = Where("step", where.guarded)
             yield Pattern(**file.site(loop.iter, where), what="update-by-parameter")
+
+
+def _is_of_others(file: File) -> bool:
+    """Whether the tensors of a file are those of a library beside PyTorch: ``from other import Tensor``, and nothing of torch."""
+    return not file.uses_torch and any(name.endswith(".Tensor") for name in file.names.imports.values())
 
 
 def _gives_parameters(file: File, loop: ast.For) -> bool:

@@ -26,7 +26,7 @@ _OPTIONS = lazy(r"\w*(enabled|disabled|training)|_*(has|uses?|can|supports?|allo
 _WARNS = ("warn", "warning", "error", "critical")
 _EVALUATES_ONE = lazy(r"_*(val|valid|validation|validate|eval|evaluate|evaluation|test)_(one_|single_)?(step|batch)")
 """Methods that evaluate a batch, beside one that trains with it."""
-_HALF = lazy(r"_*(train|training)_(one_)?(step|batch|iter|iteration)|_*(compute|calc|calculate)_loss(es)?")
+_HALF = lazy(r"_*(train|training)_(one_)?(step|batch|iter|iteration)|_*(compute|calc|calculate)_loss(es)?|[a-z]\w*_loss(_fn|_function)?")
 """Functions that give a loss to whoever trains with it."""
 Places = tuple[tuple[Function, int, bool], ...]
 """Parameters of a function, and whether they must be something, or nothing."""

@@ -41,10 +41,14 @@ _WHOLE_RUNS = lazy(r"_*(main|fit|run|demo|train|training|train_model|train_all|(
 """Functions that train once and for all, as a rule."""
 _UPDATES = lazy(r"\w*(update|learn|optimi[sz]e)(_(batch|step|params|parameters|model|networks?))?|train_(batch|step)|_*step_\w+")
 """Functions that make a step of an optimizer out of a batch, although the backward pass is in another one."""
+_HALVES = lazy(
+    r"_*((compute|calc(ulate)?|get|accumulate|apply|update|set)_(the_)?(grads?|gradients?)|backward(_(pass|step))?|optimizer_step)(_\w+)?"
+)
+"""Methods that make one half of a step each, for a process or a trainer that calls both."""
 _PARTS = lazy(r"\w*(optim\w*|opts?|loss(es)?|losses_dict|parameters|models?|nets?|networks?|param_groups|scalers?|schedulers?)")
 """What a step may have several of."""
 _MEASURES = lazy(
-    r"(?i)\w*(supported|supports|probe|profil|bench|flops|measure|timeit|timings?|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?(find|calibrat|range|sweep)|(find|search|optimal|max|auto|tune|scale)\w*_batch_?size)\w*"
+    r"(?i)\w*(tester|supported|supports|probe|profil|bench|flops|measure|timeit|timings?|speed|overlap|(find|search)_?(lr|learning_?rate)|(lr|learning_?rate)_?(find|calibrat|range|sweep)|(find|search|optimal|max|auto|tune|scale)\w*_batch_?size)\w*"
 )
 """Functions and classes that run some steps to learn something about them."""
 _MAKES_OPTIMIZER = lazy(r"(?i:\w*optim\w*)|[A-Z]\w+")
@@ -212,7 +216,17 @@ class Steps:
         made = {last_name(call.func) for call in calls if self.advances(call)} | (self._halves(calls) if through else set())
         whole = any(last_name(call.func) == "step" and call.args and self._is_loss(call.args[0]) for call in calls if self.advances(call))
         updates = "step" in made and bool(_UPDATES.fullmatch(function.name))
-        return whole or updates or (bool(made & {"backward", "manual_backward"}) and "step" in made)
+        halved = bool(made & {"backward", "step"}) and self._is_half(function)
+        return whole or updates or halved or (bool(made & {"backward", "manual_backward"}) and "step" in made)
+
+    def _is_half(self, function: Function) -> bool:
+        """Whether a method is named as one half of a step, and one beside it makes the other: gradients are sent, then applied."""
+        owner = self._tree.parents.get(function)
+        if not isinstance(owner, ast.ClassDef) or not _HALVES.fullmatch(function.name):
+            return False
+        beside = [part for part in owner.body if isinstance(part, Function) and _HALVES.fullmatch(part.name)]
+        calls = [part for each in beside for part in within(each) if isinstance(part, ast.Call)]
+        return {"backward", "step"} <= {last_name(call.func) for call in calls if self.advances(call)}
 
     def _halves(self, calls: list[ast.Call]) -> set[str]:
         """What methods of the file do of a step of which each does one half: a backward pass, or an optimizer's step."""
