@@ -164,6 +164,8 @@ WORDS: dict[str, tuple[tuple[int, ...], int, Any]] = {
     "reset": (RESET_FIELDS, 226, ON.get),
     "drain": (RESET_FIELDS, 227, ON.get),
     "memory_celsius": (FIELDS, 82, int),
+    "damaged": (FIELDS, 38, int),
+    "replays_of_links": (FIELDS, 52, int),
 }
 
 
