@@ -241,7 +241,7 @@ def build(machine: Machine) -> tuple[Files, dict[str, str], dict[str, Any]]:
         content |= _torch(machine["torch"])
         calls[f"gpu-code:{site_of(VENV)}/torch/lib/libtorch_python.so"] = machine["torch"]["code"]
     if "run" in machine:
-        content |= _program(machine["run"], *(["/dev/nvidia-uvm"] if machine.get("computes") else []))
+        content |= _program(machine["run"], *(["/dev/nvidia-uvm"] if machine.get("computes") else []), argv=machine.get("argv", "train.py"))
     if "shell" in machine:  # variables of the shell, from which no program runs
         own = "".join(f"{variable}\0" for variable in machine["shell"].split())
         content["/proc/self/environ"] = str(content.get("/proc/self/environ", "")) + own
@@ -275,10 +275,10 @@ def _torch(facts: dict[str, Any]) -> Files:
     )
 
 
-def _program(variables: str, *devices: str) -> Files:
+def _program(variables: str, *devices: str, argv: str) -> Files:
     """A program of the shell's build, a day old, which may have a device open."""
     library = f"{site_of(VENV)}/torch/lib/libtorch_cpu.so"
-    text = process(2121, argv=f"{VENV}/bin/python train.py", env=f"PATH=/bin {variables}", mapped=(library, *devices))
+    text = process(2121, argv=f"{VENV}/bin/python {argv}", env=f"PATH=/bin {variables}", mapped=(library, *devices))
     return {"/proc/uptime": "100000.0 1\n", "/proc/stat": "btime 1700000000\n", **text}
 
 

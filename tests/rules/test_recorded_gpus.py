@@ -73,6 +73,7 @@ def test_what_operators_check_is_named() -> None:
     machines = records("checklists")
 
     assert {name: missed for name, machine in machines.items() if (missed := wrong(machine).missed)} == {}
+    assert {name: said for name, machine in machines.items() if not machine["must"] and (said := wrong(machine).unexpected)} == {}
 
 
 def test_no_wheel_is_advised_that_the_driver_does_not_run() -> None:
