@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 200
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
-_OF_ONE_LINE = frozenset(("applies", "when", "message"))
+_OF_ONE_LINE = frozenset(("applies", "when", "message", "cost", "work", "saves", "saves_least"))
 _ID = r"[a-z0-9]+([.-][a-z0-9]+)+"
 
 

@@ -761,7 +761,7 @@ def test_workers_on_one_cpu_are_not_too_few() -> None:
     verdict = judged(known)
 
     assert list(states(verdict)) == ["dataloader.workers-pinned"]
-    assert [judged(known, machine=where).causes[0].gain.middle for where in (half_idle, crowded)] == [25.0, 0.0]
+    assert [judged(known, machine=where).causes[0].gain.middle for where in (half_idle, crowded)] == [30.0, 0.0]
     assert "dataloader.program-waits" in {cause.rule for cause in verdict.dropped}
 
 
