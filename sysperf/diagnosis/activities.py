@@ -69,6 +69,13 @@ class Stacks(Record, kw_only=True):
         float, activity("makes an optimizer or a schedule of its rate", "/torch/optim/: __init__ add_param_group")
     ] = 0.0
     collate: Annotated[float, activity("puts samples together to a batch, in this thread", "/torch/utils/data/_utils/collate.py")] = 0.0
+    collated_numbers: Annotated[
+        float,
+        activity(
+            "PyTorch's own collate function makes a tensor of each place of the samples' lists of numbers",
+            "/torch/utils/data/_utils/collate.py: collate_int_fn collate_float_fn",
+        ),
+    ] = 0.0  # fmt: skip
     worker_start: Annotated[
         float,
         activity(
@@ -125,6 +132,9 @@ class Stacks(Record, kw_only=True):
             line=r"\b(?:open|np\.(?:load|fromfile|memmap)|torch\.load|Image\.open|listdir|scandir|glob|stat)\(|\.(?:read|read_bytes|read_text|open)\(",
         ),
     ] = 0.0  # fmt: skip
+    tensor_files: Annotated[
+        float, activity("reads a file of tensors, as torch.save() writes it", "/torch/serialization.py: load _load _legacy_load")
+    ] = 0.0
     readback: Annotated[
         float,
         activity(
@@ -255,6 +265,7 @@ class Stacks(Record, kw_only=True):
             line=r"\brandperm\(|\bpermutation\(|\bchoices?\(.*\b(?:replace=False|p=|weights=)|\brandom\.shuffle\(",
         ),
     ] = 0.0  # fmt: skip
+    of_frame: Annotated[float, activity("asks a DataFrame in memory for a sample, in the DataLoader")] = 0.0
     rows: Annotated[float, activity("takes one row of a data set in memory, in the DataLoader")] = 0.0
     one_hot: Annotated[float, activity("a line that makes a vector of zeros and a one for each index", line=r"\bone_hot\(")] = 0.0
     constants: Annotated[
@@ -282,6 +293,9 @@ class Stacks(Record, kw_only=True):
     ] = 0.0
     appending: Annotated[float, activity("a line that copies all of an array to add to its end, step by step")] = 0.0
     retained: Annotated[float, activity("a backward pass that keeps its graph for another one of the same step")] = 0.0
+    beside_part: Annotated[
+        float, activity("backward passes through a model of which the optimizer has one part alone, by its part of forward passes")
+    ] = 0.0
     unoptimized: Annotated[
         float, activity("backward passes through models whose weights no optimizer has, by their part of forward passes")
     ] = 0.0

@@ -15,6 +15,11 @@ _OPENS = lazy(
     r"\(\s*self\.\w+(?:, *(?:\w+=)?(?:[\"'][^\"']*[\"']|True|False|None|[\w.]*\d[\w.]*))*\s*\)"
 )
 """A file whose name does not depend on the sample."""
+_LISTS = lazy(
+    r"\b(?:listdir|scandir|i?glob|walk)\((?:self\.\w+|os\.path\.join|f?([\"'])(?:\{self\.\w+\}|(?!\1)[^{}])*\1|[\s(),+/])+\)"
+    r"|\bself\.\w+\.(?:iterdir|r?glob)\(([\"'])?[^\"'{}()]*\2?\)"
+)
+"""A folder whose name does not depend on the sample either."""
 _LOADS = lazy(r"\b(?:load\w*|read_\w+|reader|DictReader)\((\w+)\s*[,)]|\b(\w+)\.(?:read|readlines)\(\)")
 _OF_ITEM = lazy(r"(?:async )?def __getitem__\(self, *(\w+)")
 _SEARCHES = r"[\w\])] (?:==|is) {0}\b|\b{0} (?:==|is) (?!\d|None|len)\w|\.eq\({0}\)|\.index\({0}\)|isin\([^()]*\b{0}\b"
@@ -22,11 +27,11 @@ _MADE_OF = r"^(\w+) = .*\b{0}\b"
 
 
 def opens_again(frame: Frame, read_line: ReadLine) -> bool:
-    """Whether a line of `__getitem__` opens, or reads the whole of, a file that is the same for each sample."""
+    """Whether a line of `__getitem__` opens, lists, or reads the whole of, a file or folder that is the same for each sample."""
     if _parameter(frame, read_line) is None:
         return False
     text = read_line(frame)
-    if _OPENS.search(text):
+    if _OPENS.search(text) or _LISTS.search(text):
         return True
     return (read := _LOADS.search(text)) is not None and any(
         _OPENS.search(line) and re.search(rf"\bas {read[1] or read[2]}:|^{read[1] or read[2]} = ", line)

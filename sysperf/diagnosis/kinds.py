@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from sysperf.diagnosis import each_sample, statements
 from sysperf.diagnosis.activities import ACTIVITIES, Call
-from sysperf.diagnosis.made_again import makes_constants, takes_row
+from sysperf.diagnosis.made_again import asks_frame, makes_constants, takes_row
 from sysperf.diagnosis.reading import LoopOf, ReadLine, Rules, at_line, below_user
 from sysperf.model.profile import Frame, Sample
 from sysperf.startup import lazy
@@ -85,6 +85,8 @@ def kinds(sample: Sample, rules: Rules, read_line: ReadLine, loop_of: LoopOf) ->
         names.add("collate")
     if phase == "inline_fetch" and takes_row(sample.frames, rules, read_line):
         names.add("rows")
+    if phase == "inline_fetch" and asks_frame(sample.frames):
+        names.add("of_frame")
     if phase == "forward" and makes_constants(sample.frames, rules, read_line, loop_of):
         names.add("constants")
     names |= _of_own_lines(sample.frames, phase, rules, read_line, loop_of)

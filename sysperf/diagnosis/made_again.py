@@ -41,6 +41,14 @@ def takes_row(frames: Sequence[Frame], rules: Rules, read_line: ReadLine) -> boo
     return user is not None and user.function.rpartition(".")[2] == "__getitem__" and _ROW.match(read_line(user)) is not None
 
 
+def asks_frame(frames: Sequence[Frame]) -> bool:
+    """Whether a DataFrame in memory is at work: an index, a column or a filter of pandas or Polars, and no file that they read."""
+    files = ["/" + frame.file for frame in frames]
+    return any("/pandas/core/" in file or "/polars/" in file for file in files) and not any(
+        "/pandas/io/" in file or "/polars/io/" in file for file in files
+    )
+
+
 def makes_constants(frames: Sequence[Frame], rules: Rules, read_line: ReadLine, loop_of: LoopOf) -> bool:
     """Whether a function is at work that makes tensors of sizes, or normalises a graph; none that draws random numbers, or has weights."""
     below = below_user(frames, rules)

@@ -35,7 +35,7 @@ MIN_IN_LOOP = 0.05
 """Share of the samples in a loop that train or call a model, from which the loop is one of steps."""
 MIN_BESIDE = 0.01
 """The same for other lines of the loop than the one that is asked for: a torn stack has that one, mostly."""
-_EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|val)(?:_|$)")
+_EVALUATES = lazy(r"(?:^|_)(?:eval|evaluat(?!e_actions)\w*|valid|validat\w*|vali?|test(?:ing)?)(?:_|$)")
 """Names of the functions of a program that evaluate; `evaluate_actions` of PPO is a forward pass of training."""
 _SWITCH = lazy(r"\.(eval|train)\((?:True)?\)")
 MAX_BODY_LINES = 60
@@ -80,8 +80,8 @@ def describe(
             "within": hot.within,
             **({"pieces": hot.within} if _in_pieces(hot) else {}),
         }
-    if of_others := statements.unoptimized(main, rules, is_unoptimized):
-        counts["unoptimized"] = _backward_passes(counts, of_others.total())
+    of_others, of_rest = (statements.unoptimized(main, rules, is_so) for is_so in (is_unoptimized, tells.one_part))
+    counts["unoptimized"], counts["beside_part"] = (_backward_passes(counts, found.total()) for found in (of_others, of_rest))
     work, least = statements.Work(main, rules), statements.MIN_PROVEN * total
     of_source = {kind: work.calls(kind, least, tells) for kind in ("singles", "layers", "cells", "detached")}
     of_source["acts"] = work.calls("acts", statements.MIN_ACTS * total, tells)
@@ -90,7 +90,7 @@ def describe(
     of_source["row_gradients"] = statements.row_gradients(main, rules, least, tells)
     counts.update({kind: max(found.values(), default=0) for kind, found in of_source.items()})
     counts["detached"] = _backward_passes(counts, counts["detached"])
-    lines |= {kind: found for kind, found in (("unoptimized", of_others), *of_source.items()) if found}
+    lines |= {kind: found for kind, found in (("unoptimized", of_others), ("beside_part", of_rest), *of_source.items()) if found}
     shares = {kind: count / total for kind, count in counts.items()}
     others = [sample for sample in samples.samples if sample not in main and _at_work(sample, rules, read_line)]
     if at_work := _users_of(others, rules):

@@ -69,6 +69,8 @@ class Tells(NamedTuple):
     """What it makes of a sample of a data set."""
     loop: Callable[[Frame], tuple[str, ...]] = lambda _: ()
     """How the loop around it works."""
+    one_part: Callable[[Frame], bool] = lambda _: False
+    """Whether it calls a model of which an optimizer has one part alone."""
     searches: Callable[[Frame], bool] = lambda _: False
     """Whether it looks for something in a list."""
 

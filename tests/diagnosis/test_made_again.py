@@ -181,6 +181,26 @@ def test_what_a_layer_computes_is_no_constant() -> None:
     assert seen(source, (at("Net.positions", 2), at("Net.forward", 4), CALL, at("<module>", 99))).constants == 0.0
 
 
+@pytest.mark.parametrize(("file", "share"), [("core/indexing.py", 1.0), ("core/series.py", 1.0), ("io/parsers/readers.py", 0.0)])
+def test_a_data_frame_that_is_asked_for_rows_is_told_from_a_file_that_is_read(file: str, share: float) -> None:
+    """Outside of a loader, what pandas does may be done once."""
+    inner = (
+        Frame("parse", "/usr/lib/python3/dist-packages/pandas/core/frame.py", 9),
+        Frame("get", f"/usr/lib/python3/dist-packages/pandas/{file}", 3),
+    )
+    source = "def __getitem__(self, index):\n    row = self.frame.iloc[index]\n"
+
+    assert seen(source, (*inner, at("Rows.__getitem__", 2), *FETCH)).of_frame == share
+    assert seen(source, (*inner, at("Rows.__getitem__", 2))).of_frame == 0.0
+
+
+@pytest.mark.parametrize(("function", "share"), [("collate_int_fn", 1.0), ("collate_tensor_fn", 0.0)])
+def test_lists_of_numbers_that_are_collated_are_told_from_tensors(function: str, share: float) -> None:
+    inner = Frame(function, f"{TORCH}/utils/data/_utils/collate.py", 9)
+
+    assert seen("for x in loader:\n", (inner, *FETCH)).collated_numbers == share
+
+
 @pytest.mark.parametrize(
     ("line", "share"),
     [

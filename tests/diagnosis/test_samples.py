@@ -405,7 +405,9 @@ def test_evaluation_is_told_by_a_switch_to_it_and_back(lines: list[str], evaluat
     assert described.evaluation == (0.3 if evaluates else 0.0)
 
 
-@pytest.mark.parametrize("function", ["validate", "run_validation", "evaluate_model", "Trainer.eval_epoch", "validation_step"])
+@pytest.mark.parametrize(
+    "function", ["validate", "run_validation", "vali", "test_epoch", "evaluate_model", "Trainer.eval_epoch", "validation_step"]
+)
 def test_evaluation_is_told_by_its_function(function: str) -> None:
     """Its model's calls are those of training, too."""
     call, outer = Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 3), Frame("main", "/home/me/train.py", 90)

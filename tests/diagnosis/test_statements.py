@@ -403,6 +403,14 @@ class Items(Dataset):
         ("db = sqlite3.connect(self.path, timeout=5)", "", 1.0, 0.0),
         ("data = np.load(self.path, mmap_mode='r')", "", 1.0, 0.0),
         ("with open(self.paths[i]) as file:", "pass", 0.0, 0.0),
+        ("name = sorted(os.listdir(self.root))[i]", "", 1.0, 0.0),
+        ("name = glob.glob(os.path.join(self.root, '*.png'))[i]", "", 1.0, 0.0),
+        ("name = glob(f'{self.root}/*.png')[i]", "", 1.0, 0.0),
+        ("name = sorted(self.root.glob('*.pt'))[i]", "", 1.0, 0.0),
+        ("names = os.listdir(self.folders[i])", "", 0.0, 0.0),
+        ("names = glob.glob(f'{self.root}/{i}/*.png')", "", 0.0, 0.0),
+        ("names = glob.glob(os.path.join(self.root, user, '*.png'))", "", 0.0, 0.0),
+        ("names = list(self.root.glob(f'{i}_*'))", "", 0.0, 0.0),
         ("image = load_image(self.root, i)", "", 0.0, 0.0),
         ("x = self.table[self.table['user'] == user]", "", 0.0, 1.0),
         ("x = self.events[(self.events.user == i).numpy()]", "", 0.0, 1.0),
@@ -532,6 +540,17 @@ def test_a_backward_pass_counts_by_the_part_of_a_model_that_nobody_updates() -> 
     )
     assert both is not None
     assert both.unoptimized + both.detached <= both.backward
+
+
+def test_a_backward_pass_counts_by_the_calls_of_a_model_whose_head_alone_is_updated() -> None:
+    frames = [*[(CALL, at("<module>", 5))] * 3, (CALL, at("<module>", 6)), *[(BACKWARD, at("<module>", 7))] * 4]
+    taken = Samples(7, 1, 50, tuple(Sample(7, "MainThread", stack, 10) for stack in frames))
+
+    described = stacks.describe(taken, RULES, lambda _: "", tells=Tells(one_part=lambda frame: frame.line == 5))
+
+    assert described is not None
+    assert (described.beside_part, described.unoptimized) == (pytest.approx(3 / 8), 0.0)
+    assert [line.line for line in described.lines if line.what == "beside_part"] == [5]
 
 
 def test_gradients_of_one_row_after_the_other() -> None:

@@ -35,6 +35,7 @@ from sysperf.model.errors import SysperfError
 from sysperf.model.profile import Frame, Samples
 from sysperf.model.record import joined
 from sysperf.script import cures
+from sysperf.script.cures.one_part import trains_one_part
 from sysperf.script.cures.unoptimized import calls_unoptimized
 from sysperf.script.reached import MODULE, SeenFile, loops, reached
 from sysperf.trace.host_facts import Cpu
@@ -89,6 +90,7 @@ class Inside:
                 line=partial(self._on_line, owner, cures.cure), call=partial(self._on_line, owner, cures.of_call),
                 part=partial(self._on_part, owner), sample=partial(self._on_line, owner, cures.of_sample),
                 loop=partial(self._on_line, owner, cures.of_loop), searches=partial(self._on_line, owner, cures.searches_list),
+                one_part=partial(self._on_line, owner, trains_one_part),
             ),
         )  # fmt: skip
 

@@ -23,7 +23,22 @@ import ast
 import functools
 from collections.abc import Iterable, Sequence
 
-from sysperf.script.cures import acts, apart, discards, each_pass, flows, grows, lookups, needless, reports, rounds, singles, stays, unused
+from sysperf.script.cures import (
+    acts,
+    apart,
+    discards,
+    each_pass,
+    flows,
+    grows,
+    lookups,
+    needless,
+    objects,
+    reports,
+    rounds,
+    singles,
+    stays,
+    unused,
+)
 from sysperf.script.cures.cells import along_a_sequence
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import DATA, EARLIER, EFFECT, MODEL, WEIGHTS, Depends, TooTangled
@@ -92,6 +107,8 @@ def of_sample(text: str, line: int) -> str:
     ):
         return found if found in ("fixed", "sums", "same") else ""
     try:
+        if objects.made_for_each(source, statement):
+            return "fixed"
         return "rows" if each_pass.is_the_same(source, statement) else ""
     except (TooTangled, RecursionError):
         return ""

@@ -27,10 +27,16 @@ _DRAWS = lazy(
     r"empty|gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|rng_state|monotonic|clock|today|^(?:draw|beta|hash|id)$"
 )
 """Functions that give something else each time, beside those that `depends` knows."""
+_NUMBERS = lazy(r"^(?:uniform|normal|integers|randint|randrange|poisson|exponential|gauss|binomial|beta|gamma)$")
+"""What draws numbers, and only reads between which."""
 _COMPUTED = ("__get__", "__getattr__", "__getattribute__")
 """Methods that any attribute may call."""
 _FIXED = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 _MAKING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_HANDS_ON = (
+    ast.List, ast.Tuple, ast.Starred, ast.keyword, ast.IfExp, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+"""What its parts become parts of: how that is used is asked."""
 _READING = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FormattedValue, ast.Slice, ast.If, ast.While, ast.Assert, ast.Expr)
 """What reads its parts, and makes something of its own."""
 
@@ -246,7 +252,7 @@ class _Stays:
             if node is parent.func:
                 return isinstance(node, ast.Name) and (not self.source.definitions(node) or self.source.is_model(node))
             return self._is_read_argument(parent, node)
-        if isinstance(parent, ast.List | ast.Tuple | ast.Starred | ast.keyword | ast.IfExp | ast.Dict | ast.Set):
+        if isinstance(parent, _HANDS_ON):
             return (isinstance(parent, ast.IfExp) and node is parent.test) or self.is_read(parent)
         if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.For | ast.comprehension):
             return self._is_read_alias(parent)
@@ -293,7 +299,7 @@ class _Stays:
             return self.is_read(call) if shares(call) else True
         if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
             return self._is_layer(func)
-        return needless.is_pure(name) or COMBINES.match(name) is not None
+        return needless.is_pure(name) or any(some.match(name) for some in (COMBINES, _NUMBERS))
 
     def _is_layer(self, read: ast.Attribute) -> bool:
         """Whether an attribute of the object is a layer."""

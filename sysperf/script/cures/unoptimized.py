@@ -15,13 +15,13 @@ from sysperf.startup import lazy
 OPTIMIZER = lazy(r"^(?:SGD|ASGD|Adam\w*|NAdam|RAdam|Adagrad|Adadelta|Adafactor|RMSprop|Rprop|LBFGS|Lion|Muon|\w*Optimizer)$")
 HANDLED = frozenset(("eval", "train", "to", "cuda", "cpu", "float", "load_state_dict", "state_dict"))
 _OFF = frozenset(("no_grad", "inference_mode", "set_grad_enabled"))
-_FREEZES = lazy(r"requires_grad_\(|\brequires_grad *= *(?!True)|freez|frozen")
+FREEZES = lazy(r"requires_grad_\(|\brequires_grad *= *(?!True)|freez|frozen")
 """Of a file with such a word nothing is said: the function that makes the model may freeze it."""
 
 
 def calls_unoptimized(text: str, line: int) -> bool:
     """Whether gradients are computed of weights at a line that nobody updates."""
-    tree = asked_again(text) if len(text) <= MAX_CHARS and not _FREEZES.search(text) else None
+    tree = asked_again(text) if len(text) <= MAX_CHARS and not FREEZES.search(text) else None
     if tree is None:
         return False
     names = [node for node in ast.walk(tree.module) if isinstance(node, ast.Name)]
