@@ -244,6 +244,12 @@ class Stacks(Record, kw_only=True):
             r"|\b(?:json|pickle|msgpack|zlib|lz4|zstd)\.\w*(?:loads?|decompress|unpackb)\(|\bdecode_(?:jpeg|image|png)\(",
         ),
     ] = 0.0  # fmt: skip
+    chunked: Annotated[
+        float,
+        activity(
+            "reads an array in a file of chunks, which are read whole: HDF5, Zarr, NetCDF", "/h5py/", "/zarr/", "/tables/", "/netCDF4/"
+        ),
+    ] = 0.0
     converting: Annotated[
         float,
         activity(

@@ -10,6 +10,8 @@ TEXT = """\
 import json, math, os, random, re, time, numpy as np, torch, elsewhere
 from datetime import datetime
 from math import sqrt
+from scipy import ndimage
+from sklearn.preprocessing import StandardScaler
 from torch.utils.data import Dataset
 table = {{"a": 1}}
 history = []
@@ -24,6 +26,8 @@ class Rows(Dataset):
     def __init__(self, texts, transform=None):
         self.texts, self.transform, self.epoch, self.seen = texts, transform, 0, []
         self.rng = np.random.default_rng(0)
+        self.pipeline = transform
+        self.scaler = StandardScaler().fit(texts)
     def __len__(self): return 9
     def set_epoch(self, epoch): self.epoch = epoch
     def parse(self, text, part):
@@ -64,6 +68,8 @@ def cure(line: str) -> str:
         "row = [len(one) for one in WORD.findall(text)]",
         "row = self.marks(text)",
         "row = [sqrt(one) * 2 for one in text]",
+        "row = ndimage.zoom(text, (0.5, 0.5), order=3)",
+        "row = self.scaler.transform(text)",
     ],
 )
 def test_what_is_made_of_what_is_stored(line: str) -> None:
@@ -76,6 +82,8 @@ def test_what_is_made_of_what_is_stored(line: str) -> None:
         "row = torch.tensor(self.parse(text, str(where)))",
         "row = self.crop(torch.tensor(self.parse(text, text)))",
         "row = self.transform(text)",
+        "row = self.pipeline.transform(text)",
+        "row = ndimage.zoom(text, where)",
         "row = elsewhere.noisy(text)",
         "row = np.sort(text) + self.rng.normal()",
         "row = np.load(text)",

@@ -58,6 +58,7 @@ def layers(body: str, line: str) -> str:
         "for i in range(9):\n    for j in range(9):\n        table[i, j] = (rows[i] * boxes[j]).sum()",
         "for row in rows:\n    total += row.sum()",
         "for row in rows:\n    total = total + row.sum()",
+        "for row in rows:\n    total = total + 1 - 2 * row.sum() / row.numel()",
         "for row in rows:\n    if row.sum() > best:\n        best = row.sum()",
         "for row in rows:\n    best = max(best, row.sum())",
         "for row in rows:\n    kept.append(row.sum())",
@@ -86,6 +87,7 @@ def test_rounds_of_which_none_is_seen_to_need_another(body: str) -> None:
         "for row in rows:\n    kept.append(state := state + row)",
         "for row in rows:\n    if 0 < best < row.sum():\n        best = row.sum()",
         "for row in rows:\n    best = max(best * 0.9, row.sum())",
+        "for row in rows:\n    total = 1 - total + row.sum()",
         "for row in rows:\n    if row.sum() > best:\n        best = best * 0.5 + row.sum()",
     ],
 )

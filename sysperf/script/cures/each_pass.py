@@ -9,7 +9,7 @@ from sysperf.script.cures.apart import MAKERS, is_hidden
 from sysperf.script.cures.definitions import called
 from sysperf.script.cures.depends import RANDOM, Depends, TooTangled
 from sysperf.script.cures.keys import functions_by_name
-from sysperf.script.nodes import names_in, root_of
+from sysperf.script.nodes import last_name, names_in, root_of
 from sysperf.script.syntax import Function
 from sysperf.startup import lazy
 
@@ -31,6 +31,8 @@ _ENLARGES = lazy(
     r"^(?:zeros|ones|full|empty|eye|outer|meshgrid|pad|tile|repeat\w*|expand\w*|broadcast_to|one_hot|arange|linspace|product|combinations)"
 )
 """What makes more of a sample than is stored of it: all samples of it may be more than memory holds."""
+_PREPARES = lazy(r"^(?:zoom|resize|rescale|resample\w*|(?:sos)?filtfilt|lfilter|medfilt\w*|melspectrogram|mfcc|(?:inverse_)?transform)$")
+"""What brings a sample to the size, the rate or the scale that all have: it is about as large as what is stored."""
 _DATES = frozenset(("datetime", "date", "timedelta", "calendar", "dateutil"))
 
 
@@ -50,7 +52,37 @@ def _is_work_of_python(source: Depends, node: ast.AST) -> bool:
         return isinstance(node, ast.ListComp | ast.DictComp | ast.SetComp | ast.GeneratorExp)
     root = root_of(node.func)
     name = called(node)
-    return name in source.functions or name in _OF_TIMES or (isinstance(root, ast.Name) and root.id in ("json", "re", "math", "datetime"))
+    return (
+        name in source.functions
+        or name in _OF_TIMES
+        or _PREPARES.match(name) is not None
+        or (isinstance(root, ast.Name) and root.id in ("json", "re", "math", "datetime"))
+    )
+
+
+def is_fitted(source: Depends, call: ast.Call) -> bool:
+    """Whether a call is a method of scikit-learn's that only uses what the data set's constructor has fitted."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) and _PREPARES.match(call.func.attr) else None
+    if not isinstance(owner, ast.Attribute) or last_name(owner.value) != "self":
+        return False
+    stores = [node for node in source.tree.of(ast.Attribute) if node.attr == owner.attr and isinstance(node.ctx, ast.Store)]
+    made = [source.tree.statement_of(node) for node in stores]
+    return bool(made) and all(
+        isinstance(one, ast.Assign) and getattr(source.tree.function_of(one), "name", "") in MAKERS and _is_of_sklearn(source, one.value)
+        for one in made
+    )
+
+
+def _is_of_sklearn(source: Depends, value: ast.expr) -> bool:
+    """Whether a value is an object of scikit-learn's that is made in it: ``StandardScaler().fit(rows)``."""
+    names = {last_name(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)}
+    given = {
+        alias.asname or alias.name
+        for node in source.tree.of(ast.ImportFrom)
+        if (node.module or "").partition(".")[0] == "sklearn"
+        for alias in node.names
+    }
+    return bool(names & given) and names <= given | {"fit"}
 
 
 class _Same:
@@ -92,7 +124,7 @@ class _Same:
             return False
         if isinstance(call.func, ast.Name):
             return name in needless.BUILTINS or name in self.source.imported
-        is_known = needless.is_pure(name) or name in _OF_TIMES or _OF_TEXTS.match(name) is not None
+        is_known = is_fitted(self.source, call) or needless.is_pure(name) or name in _OF_TIMES or _OF_TEXTS.match(name) is not None
         if isinstance(root, ast.Name) and not self.source.definitions(root):
             return root.id in self.source.modules or (root.id in _DATES and is_known)
         return is_known
@@ -114,11 +146,11 @@ class _Same:
 
     def _changes(self, key: str) -> list[ast.AST]:
         """Find where something of this name may be changed; a pattern that is looked for is not."""
-        return [node for node in self.source.changed(key) if not (isinstance(node, ast.Call) and self._only_finds(called(node)))]
+        return [node for node in self.source.changed(key) if not (isinstance(node, ast.Call) and self._only_reads(node))]
 
-    @staticmethod
-    def _only_finds(name: str) -> bool:
-        return _OF_TEXTS.match(name) is not None and name not in ("append", "extend")
+    def _only_reads(self, call: ast.Call) -> bool:
+        name = called(call)
+        return (_OF_TEXTS.match(name) is not None and name not in ("append", "extend")) or is_fitted(self.source, call)
 
     def _name(self, name: ast.Name) -> bool:
         definitions = self.source.definitions(name)

@@ -208,13 +208,24 @@ def _adds_to(source: Depends, statement: ast.Assign, name: str) -> bool:
         return True
     if isinstance(value, ast.Call) and called(value) in _FOLDED:
         given = [one for part in value.args for one in (part.elts if isinstance(part, ast.List | ast.Tuple) else [part])]
-    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Mult):
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+        given = _terms(value)
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
         given = [value.left, value.right]
     else:
         return False
     others = [one for one in given if not (isinstance(one, ast.Name) and one.id == name)]
     is_target = any(isinstance(target, ast.Name) and target.id == name for target in statement.targets)
     return is_target and len(others) == len(given) - 1 and not any(name in names_in(one) for one in others)
+
+
+def _terms(value: ast.expr) -> list[ast.expr]:
+    """The parts of a sum; what is subtracted is one part, with all that is in it."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return [*_terms(value.left), *_terms(value.right)]
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
+        return [*_terms(value.left), ast.UnaryOp(ast.USub(), value.right)]
+    return [value]
 
 
 def _keeps_best(statement: ast.If, name: str) -> bool:

@@ -24,7 +24,7 @@ MAX_ASKED = 6_000
 _PASSES = lazy(r"(?:iter|open|map|filter|zip|enumerate|reversed|count|cycle|chain|islice|repeat|tee|scandir|memmap|ndarray|share_memory_)$")
 """What these give is used up by reading it, or others write into it."""
 _DRAWS = lazy(
-    r"empty|gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|rng_state|monotonic|clock|today|^(?:draw|beta|hash|id)$"
+    r"empty|gauss|variate|rvs|rrelu|lowrank|gumbel|laplace|cauchy|log_normal|geometric|memory_|rng_state|monotonic|clock|today|[gG]enerator|default_rng|Random|^(?:draw|beta|hash|id)$"
 )
 """Functions that give something else each time, beside those that `depends` knows."""
 _NUMBERS = lazy(r"^(?:uniform|normal|integers|randint|randrange|poisson|exponential|gauss|binomial|beta|gamma)$")
