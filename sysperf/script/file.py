@@ -6,7 +6,7 @@ import ast
 from functools import cached_property
 from typing import TypedDict
 
-from sysperf.script.nodes import dotted
+from sysperf.script.nodes import dotted, last_name
 from sysperf.script.semantics.links import News
 from sysperf.script.semantics.loops import Loops, Where
 from sysperf.script.semantics.modules import Modules
@@ -117,3 +117,16 @@ class File:
     def attributes(self) -> frozenset[str]:
         """All attributes that the file uses."""
         return frozenset(node.attr for node in self.tree.of(ast.Attribute))
+
+    @cached_property
+    def closures(self) -> frozenset[str]:
+        """The functions that an optimizer is given, which calls them: ``optimizer.step(closure)``."""
+        steps = (call for call in self.tree.of(ast.Call) if last_name(call.func) == "step")
+        return frozenset(given.id for call in steps for given in call.args if isinstance(given, ast.Name))
+
+    @cached_property
+    def items(self) -> frozenset[tuple[ast.AST | None, str]]:
+        """The names, with their functions, of whose items something is asked that a tensor is asked itself: ``targets[0].device``."""
+        asked = (each for each in self.tree.of(ast.Attribute) if each.attr in ("device", "dtype", "is_cuda"))
+        items = (each.value for each in asked if isinstance(each.value, ast.Subscript) and isinstance(each.value.slice, ast.Constant))
+        return frozenset((self.tree.function_of(each), name) for each in items if (name := dotted(each.value)))

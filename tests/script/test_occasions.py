@@ -1,4 +1,4 @@
-"""What looks like a wait in each step and is none: made first, every Nth time, of numbers, of one batch after the other (draws 50 to 55)."""
+"""What looks like a wait in each step and is none: made first, every Nth time, of numbers, of one batch after the other (draws 50 to 56)."""
 
 from __future__ import annotations
 
@@ -398,3 +398,52 @@ def test_what_is_moved_in_the_same_statement_lies_on_the_host_before() -> None:
     """`type` converts it there."""
     text = f"{LOADER}for x, y in loader:\n    x, y = x.cuda(), y.type(torch.LongTensor).cuda()\n    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
     assert "sync.per-step" not in sure(text)
+
+
+@pytest.mark.parametrize(("base", "shown"), [("Metric", True), ("Table", False)])
+def test_a_library_gives_a_metric_each_batch(base: str, shown: bool) -> None:
+    """Nobody of the program calls its `update`."""
+    text = f"import torch\nfrom ignite.metrics import {base}\ndevice = 'cuda'\nclass Right({base}):\n    def update(self, output):\n        y, labels = output\n        self.right += (y.argmax(1) == labels).sum().item()\n"
+    assert ("sync.per-step" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "call", "shown"),
+    [
+        ("data: Rows", "train", False),
+        ("data: Rows | None", "train", False),
+        ("data", "train", True),
+        ("data", "benchmark_step", False),
+    ],
+)
+def test_rows_by_an_annotation_and_loaders_of_a_measurement_need_no_workers(given: str, call: str, shown: bool) -> None:
+    """Workers would copy what lies in memory, and what measures the rest is no training."""
+    rows = "class Rows(Dataset):\n    def __getitem__(self, i):\n        return self.rows[i], torch.tensor(self.labels[i])\n"
+    text = f"{LOADER}from torch.utils.data import Dataset\n{rows}def {call}(model, {given}):\n    loader = DataLoader(data, batch_size=4, shuffle=True)\n    for x, y in loader:\n        loss = criterion(model(x.cuda()), y)\n        loss.backward()\n        optimizer.step()\n"
+    assert ("dataloader.inline" in sure(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "shown"),
+    [
+        ("shown.append(model.loss(x, y).detach())", "program.gradients-in-evaluation", False),
+        ("shown.append(model.forward(x).detach())", "program.gradients-in-evaluation", True),
+        ("for i in range(len(x)):\n            shown.append(torch.relu(x)[i] * z[i])", "program.element-loop", True),
+        (
+            "if n % 100 == 0:\n            for i in range(len(x)):\n                shown.append(torch.relu(x)[i] * z[i])",
+            "program.element-loop",
+            False,
+        ),
+    ],
+)
+def test_what_is_detached_or_gone_through_for_a_log(body: str, rule: str, shown: bool) -> None:
+    """A loss is no forward pass that is made in vain, and every hundredth time costs little."""
+    text = f"{LOADER}model = torch.nn.Linear(8, 8).cuda()\nfor n, (x, y) in enumerate(loader):\n        x = x.cuda()\n        z = torch.relu(x)\n        {body}\n        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+    assert (rule in sure(text)) == shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("to_coco_results", False), ("to_results", True)])
+def test_results_in_the_format_of_coco_are_for_the_host(name: str, shown: bool) -> None:
+    """Its library computes on CPUs."""
+    text = f"{LOADER}device = 'cuda'\ndef {name}(boxes):\n    kept.append(boxes.max().item())\n{LOOP}    {name}(model(x))\n"
+    assert ("sync.per-step" in sure(text)) == shown

@@ -9,6 +9,7 @@ from sysperf.script.facts import Pattern
 from sysperf.script.file import File
 from sysperf.script.gatherers.gradients import without_gradients
 from sysperf.script.nodes import dotted, last_name
+from sysperf.script.semantics.kinds import LOSS_METHODS
 from sysperf.script.syntax import Function, within
 
 _UNSAFE = frozenset(("backward", "grad", "requires_grad_", "copy_", "load_state_dict", "append", "extend", "save", "put", "send", "yield_"))
@@ -17,18 +18,23 @@ _WRAPPERS = frozenset(("FullyShardedDataParallel", "FSDP", "fully_shard", "Distr
 
 
 def patterns(file: File) -> Iterator[Pattern]:
-    """The calls of no_grad that may be inference_mode."""
+    """The calls of no_grad that may be inference_mode, and the first result of a model in each function that is detached as a whole."""
+    told: set[ast.AST | None] = set()
     for call in file.tree.of(ast.Call):
         if file.names.qualified(call.func) == "torch.no_grad" and not call.args and _function(file, call) is not None:
             yield Pattern(**file.site(call), what="no-grad-evaluation")
-        elif last_name(call.func) == "detach" and _is_in_vain(file, call):
-            yield Pattern(**file.site(call), what="detached-result")
+        elif last_name(call.func) == "detach" and (function := file.tree.function_of(call)) not in told and _is_of_model(file, call):
+            told.add(function)
+            if not without_gradients(file, call):
+                yield Pattern(**file.site(call), what="detached-result")
 
 
-def _is_in_vain(file: File, call: ast.Call) -> bool:
-    """Whether gradients of a model are recorded, and its result is detached as a whole: ``target = teacher(x).detach()``."""
+def _is_of_model(file: File, call: ast.Call) -> bool:
+    """Whether what a model gives is detached as a whole: ``target = teacher(x).detach()``."""
     made = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return isinstance(made, ast.Call) and file.loops.is_model(made) and not without_gradients(file, call)
+    if not isinstance(made, ast.Call) or not file.loops.is_model(made):
+        return False
+    return last_name(made.func) == "forward" or not LOSS_METHODS.fullmatch(last_name(made.func))
 
 
 def _function(file: File, call: ast.Call) -> Function | None:

@@ -20,7 +20,8 @@ _PRETRAINED = lazy(r"(?i)\w*pretrained\w*|serialization|load_checkpoint\w*|from_
 
 def layers(file: File) -> Iterator[Layer]:
     """Convolutions with what follows them, and layers of constant sizes."""
-    normed = _normed(file)
+    normed, tied = _normed(file), _is_tied(file)
+    loads = any(_PRETRAINED.fullmatch(word) for word in (*file.words, *file.names.imports))
     for call in file.tree.of(ast.Call):
         name = file.names.qualified(call.func)
         if not name.startswith("torch.nn."):
@@ -32,8 +33,8 @@ def layers(file: File) -> Iterator[Layer]:
             bias = value if isinstance(value, bool) else None
             yield Layer(**file.site(call), what=name, bias=bias, before_norm=call in normed, sizes=_sizes(file, call))
         elif last in ("Linear", "Embedding"):
-            multiplies = last == "Linear" or _is_tied(file)
-            sizes = _sizes(file, call) if multiplies and not _is_given(file, call) else ()
+            multiplies = last == "Linear" or tied
+            sizes = _sizes(file, call) if multiplies and not (loads and _is_configured(call)) else ()
             yield Layer(**file.site(call), what=name, bias=None, before_norm=False, sizes=sizes)
 
 
@@ -43,12 +44,9 @@ def _is_tied(file: File) -> bool:
     return any(target.attr == "weight" for target in tied) or any(_TIES.fullmatch(word) for word in file.words)
 
 
-def _is_given(file: File, call: ast.Call) -> bool:
-    """Whether weights that somebody else has trained decide on the sizes of a layer: a configuration has them, and the file loads some."""
-    configured = any(
-        SETTINGS.fullmatch(dotted(part.value)) for given in call.args for part in within(given) if isinstance(part, ast.Attribute)
-    )
-    return configured and any(_PRETRAINED.fullmatch(word) for word in (*file.words, *file.names.imports))
+def _is_configured(call: ast.Call) -> bool:
+    """Whether a configuration has the sizes of a layer: where a file loads weights, those decide on them."""
+    return any(SETTINGS.fullmatch(dotted(part.value)) for given in call.args for part in within(given) if isinstance(part, ast.Attribute))
 
 
 def _sizes(file: File, call: ast.Call) -> tuple[int, ...]:

@@ -54,7 +54,7 @@ def _loader(file: File, call: ast.Call, name: str, maker: Maker, moved: set[ast.
     seen = bool(loops) or trainer or other.seen
     handed = [] if seen else _handed_over(file, call)
     trains = trainer or other.trains or any(_trains(file, loop) for loop in loops) if seen else _by_name(file, call)
-    if not seen and _is_taken_once(file, call):
+    if (not seen and _is_taken_once(file, call)) or file.loops.measures(call):
         trains = False
     drawn = False if trains is False and call in moved else None  # a batch of an evaluation now and then
     copied = (

@@ -83,8 +83,7 @@ def _waits_anyway(file: File, node: ast.expr) -> bool:
 def _is_in_a_closure(file: File, node: ast.expr) -> bool:
     """Whether an optimizer calls the function around a node: ``optimizer.step(closure)``."""
     function = file.tree.function_of(node)
-    steps = [call for call in file.tree.of(ast.Call) if last_name(call.func) == "step"] if function is not None else []
-    return any(isinstance(given, ast.Name) and given.id == function.name for call in steps for given in call.args if function)
+    return function is not None and function.name in file.closures
 
 
 def _is_found(file: File, node: ast.expr) -> bool:
@@ -98,9 +97,10 @@ def _is_found(file: File, node: ast.expr) -> bool:
     values = [value for value in (*bound, *(each.value for each in made)) if value is not None]
     if any(_finds(value) for value in values):
         return True
-    statement, function = file.tree.statement_of(node), file.tree.function_of(node)
+    statement = file.tree.statement_of(node)
     target = last_name(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-    return function is not None and bool(_LENGTH.fullmatch(target)) and any(_finds(part) for part in within(function))
+    beside = {"nonzero", "argwhere", "unique", "unique_consecutive"} & file.attributes
+    return bool(beside) and bool(_LENGTH.fullmatch(target))
 
 
 def _finds(node: ast.AST) -> bool:
@@ -210,9 +210,11 @@ def _ends_inner_loop(file: File, asked: ast.If) -> bool:
     loop = next((parent for parent in file.tree.ancestors(asked) if isinstance(parent, ast.For | ast.AsyncFor | ast.While)), None)
     if loop is None or not isinstance(asked.body[-1], ast.Break) or loop in file.loops.steps:
         return False
-    names = {part.id for part in within(asked.test) if isinstance(part, ast.Name)}
-    parts = [part for statement in loop.body for part in within(statement) if isinstance(part, ast.Name)]
-    return any(part.id in names and isinstance(part.ctx, ast.Store) for part in parts)
+    names = [part for part in within(asked.test) if isinstance(part, ast.Name)]
+    bound = (binding for name in names for binding in file.names.lookup(name, name.id) if not binding.element)
+    first, last = loop.lineno, loop.end_lineno or loop.lineno
+    made = (binding.value for binding in bound if binding.value is not None)
+    return any(first <= value.lineno <= last for value in made) or any(name.id in file.names.augmented for name in names)
 
 
 def is_written(file: File, node: ast.expr) -> bool:

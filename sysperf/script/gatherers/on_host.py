@@ -15,6 +15,8 @@ _OF_HOST = frozenset(("pack_padded_sequence", "linear_sum_assignment"))
 """Functions that take what the host has."""
 _HOST_LIBRARIES = frozenset(("scipy", "sklearn", "skimage", "cv2", "faiss", "ot", "lap", "networkx", "rdkit", "numba"))
 """Packages that compute on CPUs what PyTorch has no function for."""
+_HOST_PLACES = lazy(r"CPU|(?i:coco_?(eval|detection|keypoint|segmentation|panoptic|format|results))")
+"""Functions and classes for CPUs, and for results in COCO's format, which only its library for CPUs reads."""
 _BUFFER = lazy(r"(?i)(\w+_)?(buffer|replay|memory|rb)")
 """Names of what keeps samples."""
 
@@ -25,7 +27,11 @@ def is_of_the_host(file: File, node: ast.expr) -> bool:
     names = [last_name(call.func) for call in around]
     if _is_one_of_two_places(file, node) or _is_where_the_host_computes(file, node):
         return True
-    return "CPU" in file.function_name(node) or any("priorit" in name or name in _OF_HOST for name in names) or _is_of_buffer(file, node)
+    return (
+        bool(_HOST_PLACES.search(file.function_name(node)))
+        or any("priorit" in name or name in _OF_HOST for name in names)
+        or _is_of_buffer(file, node)
+    )
 
 
 def _is_one_of_two_places(file: File, node: ast.expr) -> bool:

@@ -50,7 +50,8 @@ def _elements(file: File) -> Iterator[Pattern]:
             and not _may_be_none(file, element)
             and not _goes_through_layers(loop, counter)
             and not _steps(file, element)
-            and file.loops.where(loop).often in ("step", "forward")
+            and (where := file.loops.where(loop)).often in ("step", "forward")
+            and not where.guarded
         ):
             told.add(element)
             yield Pattern(**file.site(element), what="element-loop")
@@ -74,7 +75,7 @@ def _is_element(file: File, part: ast.Subscript, counter: str, rounds: ast.Call)
     bound = list(_bound(file, part.value))
     if (
         _is_key(file, part)
-        or _has_items(file, part.value)
+        or (file.tree.function_of(part), dotted(part.value)) in file.items
         or last_name(part.value).endswith("list")
         or any(value is not None and (_makes_list(value) or _leaves_device(value)) for value in bound)
         or any(value.kind == "array" for value in values)
@@ -96,14 +97,6 @@ def _is_key(file: File, part: ast.Subscript) -> bool:
             return True
         node = parent if isinstance(parent, ast.Subscript) and parent.value is node else ast.Pass()
     return False
-
-
-def _has_items(file: File, node: ast.expr) -> bool:
-    """Whether something is asked of an item that a tensor would be asked of itself: ``targets[0].device``."""
-    name = dotted(node)
-    asked = (each.value for each in file.tree.of(ast.Attribute) if name and each.attr in ("device", "dtype", "is_cuda"))
-    items = (each for each in asked if isinstance(each, ast.Subscript) and dotted(each.value) == name)
-    return any(isinstance(each.slice, ast.Constant) and file.tree.function_of(each) is file.tree.function_of(node) for each in items)
 
 
 def _is_result(file: File, node: ast.expr) -> bool:

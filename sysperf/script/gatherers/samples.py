@@ -31,12 +31,19 @@ _ON_DISK = lazy(r"(?i)h5py|\w*mem_?map\w*|mmap_mode|lmdb|zarr|netcdf4|load_datas
 def are_at_hand(file: File, loader: ast.Call, dataset: ast.expr) -> bool:
     """Whether a data set of this file takes rows out of memory, and nothing else puts a batch together."""
     made = {value.origin for value in file.values.of(dataset) if value.kind == "dataset" and isinstance(value.origin, ast.Call)}
-    names = {file.names.qualified(call.func) for call in made if isinstance(call, ast.Call)}
+    names = {file.names.qualified(call.func) for call in made if isinstance(call, ast.Call)} or _said(file, dataset)
     return (
         not is_put_together(file, loader)
         and bool(names)
         and all(name in file.names.classes and gives_rows(file.names.classes[name]) for name in names)
     )
+
+
+def _said(file: File, dataset: ast.expr) -> set[str]:
+    """The classes that annotations name, where whoever calls a function gives the data set."""
+    bound = file.names.lookup(dataset, dataset.id) if isinstance(dataset, ast.Name) else []
+    said = (part for each in bound if each.parameter is not None and each.annotation is not None for part in within(each.annotation))
+    return {part.id for part in said if isinstance(part, ast.Name)} - {"Optional", "Union"}
 
 
 def is_put_together(file: File, loader: ast.Call) -> bool:

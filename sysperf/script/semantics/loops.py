@@ -26,6 +26,8 @@ _OPTIONS = lazy(r"\w*(enabled|disabled|training)|_*(has|uses?|can|supports?|allo
 _WARNS = ("warn", "warning", "error", "critical")
 _EVALUATES_ONE = lazy(r"_*(val|valid|validation|validate|eval|evaluate|evaluation|test)_(one_|single_)?(step|batch)")
 """Methods that evaluate a batch, beside one that trains with it."""
+_METRICS = lazy(r"(Epoch)?Metric")
+"""Classes of ignite and torchmetrics that are given each batch of an evaluation."""
 _HALF = lazy(r"_*(train|training)_(one_)?(step|batch|iter|iteration)|_*(compute|calc|calculate)_loss(es)?|[a-z]\w*_loss(_fn|_function)?")
 """Functions that give a loss to whoever trains with it."""
 Places = tuple[tuple[Function, int, bool], ...]
@@ -123,7 +125,7 @@ class Loops(Evaluations):
 
     def _by_name(self, function: Function, owner: ast.AST | None) -> str:
         """How often a method runs that nobody here calls, by its name: half a step that others complete, an evaluation of one batch."""
-        if self._evaluates_beside_a_step(function, owner):
+        if self._evaluates_beside_a_step(function, owner) or _is_of_metric(function, owner):
             return "evaluation"
         named = "step" if _HALF.fullmatch(function.name) else "evaluation" if _EVALUATES_ONE.fullmatch(function.name) else ""
         if not named or self._names.call_sites(function) or self._names.outside.calls(function):
@@ -275,6 +277,13 @@ def asked(test: ast.expr, *, otherwise: bool) -> list[tuple[str, bool]]:
     if isinstance(test, ast.Compare):
         return [(dotted(test.left), True)] if isinstance(test.ops[0], ast.IsNot) and not otherwise else []
     return [(dotted(test), not otherwise)] if dotted(test) else []
+
+
+def _is_of_metric(function: Function, owner: ast.AST | None) -> bool:
+    """Whether a library calls a method with each batch: ``class Right(Metric): def update(self, output): …``."""
+    return (
+        isinstance(owner, ast.ClassDef) and function.name == "update" and any(_METRICS.fullmatch(last_name(base)) for base in owner.bases)
+    )
 
 
 def _keeps_results(decorator: ast.expr) -> bool:

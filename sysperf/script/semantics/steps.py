@@ -68,6 +68,7 @@ class Steps:
         self.steps: dict[Loop, ast.Call] = {}
         self.step_functions: set[Function] = set()
         self.epochs: set[Loop] = set()
+        self._halved: dict[ast.ClassDef, bool] = {}
         self._find_steps()
         self._find_epochs()
 
@@ -224,6 +225,12 @@ class Steps:
         owner = self._tree.parents.get(function)
         if not isinstance(owner, ast.ClassDef) or not _HALVES.fullmatch(function.name):
             return False
+        if owner not in self._halved:
+            self._halved[owner] = self._has_both_halves(owner)
+        return self._halved[owner]
+
+    def _has_both_halves(self, owner: ast.ClassDef) -> bool:
+        """Whether methods of a class that are named so make a backward pass and an optimizer's step."""
         beside = [part for part in owner.body if isinstance(part, Function) and _HALVES.fullmatch(part.name)]
         calls = [part for each in beside for part in within(each) if isinstance(part, ast.Call)]
         return {"backward", "step"} <= {last_name(call.func) for call in calls if self.advances(call)}
