@@ -375,7 +375,7 @@ def test_a_result_that_is_detached_as_a_whole_needs_no_gradients(call: str, show
             True,
         ),
         (
-            "device = 'cuda'\ndef vae_metric(x, y):\n    loss = torch.nn.functional.mse_loss(x, y)\n    return loss, loss.item()\n",
+            "device = 'cuda'\ndef log_loss(x, y):\n    loss = torch.nn.functional.mse_loss(x, y)\n    return loss, loss.item()\n",
             "sync.per-step",
             False,
         ),

@@ -28,7 +28,10 @@ _EVALUATES_ONE = lazy(r"_*(val|valid|validation|validate|eval|evaluate|evaluatio
 """Methods that evaluate a batch, beside one that trains with it."""
 _METRICS = lazy(r"(Epoch)?Metric")
 """Classes of ignite and torchmetrics that are given each batch of an evaluation."""
-_HALF = lazy(r"_*(train|training)_(one_)?(step|batch|iter|iteration)|_*(compute|calc|calculate)_loss(es)?|[a-z]\w*_loss(_fn|_function)?")
+_HALF = lazy(
+    r"_*(train|training)_(one_)?(step|batch|iter|iteration)|_*(compute|calc|calculate)_loss(es)?"
+    r"|(?!(log|plot|print|show|save|write|track|record|report|reset|update|best|val|valid|validation|test|eval|evaluate)_)[a-z]\w*_loss(_fn|_function)?"
+)
 """Functions that give a loss to whoever trains with it."""
 Places = tuple[tuple[Function, int, bool], ...]
 """Parameters of a function, and whether they must be something, or nothing."""
