@@ -324,6 +324,14 @@ def test_what_may_hold_tensors_of_a_device_is_not_pinned(dataset: str, pins: boo
     assert ("pin_memory=True" in fixed(HEAD + imports + dataset + STEP)) == pins
 
 
+@pytest.mark.parametrize(("default", "pins"), [("'cpu'", False), ("'cuda'", True)])
+def test_where_the_device_by_default_is_the_cpu_nothing_is_pinned(default: str, pins: bool) -> None:
+    """It would make a context on a GPU that nobody uses."""
+    loop = "    for x in loader:\n        loss = model(x.to(device))\n        loss.backward()\n        optimizer.step()\n"
+    text = f"{HEAD}{PLAIN}def train(root, device={default}):\n    loader = DataLoader(Images(root), num_workers=2)\n{loop}"
+    assert ("pin_memory=True" in fixed(text)) == pins
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -25,7 +25,7 @@ def pin(file: File, call: ast.Call) -> Change | None:
     rule = "dataloader.pin-memory-off"
     if file.names.qualified(call.func) not in LOADERS or last_name(call.func) == "create_loader":
         return None
-    if argument(call, "pin_memory", 7) is not None or is_open(call):
+    if argument(call, "pin_memory", 7) is not None or is_open(call) or _is_for_the_host(file, call):
         return None
     copies = [copy for copy in _copies(file) if any(value.origin is call and not value.guess for value in file.values.of(_owner(copy)))]
     if not copies or any(value.origin is not call for copy in copies for value in file.values.of(_owner(copy)) if value.kind == "batch"):
@@ -36,6 +36,13 @@ def pin(file: File, call: ast.Call) -> Change | None:
     return change_of(
         call, rule, add_keyword(file, call, "pin_memory=True", rule), *(_non_blocking_edit(file, copy, rule) for copy in missing)
     )
+
+
+def _is_for_the_host(file: File, call: ast.Call) -> bool:
+    """Whether the function around a loader computes on the CPU unless it is told: ``device="cpu"``. There it would pin in vain."""
+    function = file.tree.function_of(call)
+    given = [*function.args.defaults, *function.args.kw_defaults] if function is not None else []
+    return any(isinstance(part, ast.Constant) and part.value == "cpu" for each in given if each is not None for part in within(each))
 
 
 def _gives_host_memory(file: File, call: ast.Call, copies: list[ast.Call]) -> bool:
