@@ -48,6 +48,23 @@ def _only_stays(each: Sequence[RankSummary], matched: Sequence[Sequence[Entry]],
     return not is_slower and median(behind) >= CARRIED * lost_pct / 100 * step
 
 
+def slack_pct(each: Sequence[RankSummary], late: Sequence[int]) -> float:
+    """Percent of the time by which the hosts of all other ranks could launch sooner, were a late one quicker.
+
+    They wait for their devices so long, or are done with their steps so much sooner. A host that does neither is as slow itself: its
+    collectives wait, one after the other, for a rank that is a little later throughout.
+    """
+    pace = max(_step(each[index]) for index in late)
+    sooner = [1 - _step(summary) / pace if pace else 1.0 for summary in each]
+    waiting = [summary.host_waits_ns / summary.window_ns if summary.window_ns else 1.0 for summary in each]
+    return 100 * min(max(waiting[index], sooner[index]) for index in range(len(each)) if index not in late)
+
+
+def _step(summary: RankSummary) -> float:
+    """How long a step of the host lasts; 0: nobody knows."""
+    return median([end - start for start, end in summary.steps] or [0])
+
+
 def keeps_their_pace(each: Sequence[RankSummary], late: Sequence[int], loading: Sequence[float]) -> bool:
     """Whether the loaders of all ranks are as slow as those of late ones, by the time that each rank waits for its own.
 

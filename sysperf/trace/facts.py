@@ -155,6 +155,10 @@ class Skew(Record, kw_only=True):
     gain_pct: Annotated[float | None, fact("the part of it that is left to win where they come no later than the last of the others")] = (
         None
     )
+    most_pct: Annotated[
+        float | None,
+        fact("the part of it that is won where they are never waited for: hosts of others may be as slow"),
+    ] = None
     rotates: Annotated[bool | None, fact("one rank is late and then another, and none is named")] = None
     once: Annotated[bool | None, fact("nearly all waiting is in one of several steps, and none is named")] = None
     cause: Annotated[str, fact("what the late ranks have more time in; empty: nothing that the files show")] = ""
@@ -165,6 +169,10 @@ class Skew(Record, kw_only=True):
         ),
     ] = None
     slow_kernels: Annotated[float | None, fact("speed of the slowest rank's kernels against the median rank's, same names")] = None
+    slow_names_pct: Annotated[
+        float | None,
+        fact("of these kernels, by name, those that take 1.1 times as long there: all where a device is slow"),
+    ] = None
     slow_rank: int | None = None
 
     @property

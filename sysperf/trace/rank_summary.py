@@ -11,9 +11,11 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.exposed import members
 from sysperf.trace.accounting.host_time import HostTime
+from sysperf.trace.accounting.window import LONG_GAP_NS
 from sysperf.trace.accounting.work import is_between_two, is_sending
 from sysperf.trace.intervals import Intervals, intersect, length, median, subtract, union
 from sysperf.trace.kernels import ByName
+from sysperf.trace.timeline import OPERATOR
 
 MIN_MATCHED = 4
 MAX_SHIFT = 400
@@ -60,7 +62,7 @@ class RankSummary(NamedTuple):
     steps: Intervals = []
     """When the program's steps are; empty where nobody knows."""
     host_waits_ns: int = 0
-    """How long the host waits for the device meanwhile."""
+    """How long the host waits for the device meanwhile, or may wait: calls that say so, others that last, long times that show nothing."""
     loads_ahead: bool = False
     """Whether workers of its loader make batches ahead, beside the steps."""
 
@@ -89,8 +91,16 @@ def summarize(accounting: Accounting) -> RankSummary:
         else:
             count, total = kernels.get(name, (0, 0))
             kernels[name] = count + 1, total + span[1] - span[0]
-    whole, waits, steps = max(host.window.duration, end - begin), length(time.calls.sync), accounting.iterations(host)[1]
-    return RankSummary(timeline.rank, whole, collectives, kernels, steps, waits, accounting.loads_ahead)
+    waits, whole = length(union([*time.calls.waiting, *_silent(host)])), max(host.window.duration, end - begin)
+    return RankSummary(timeline.rank, whole, collectives, kernels, accounting.iterations(host)[1], waits, accounting.loads_ahead)
+
+
+def _silent(host: HostTime) -> Intervals:
+    """The long times in which the file shows neither an operator nor a call: the program may wait for another one."""
+    ranges, calls = host.timeline.ranges, host.timeline.calls
+    shown = [span for span, kind in zip(ranges.spans(), ranges.kind, strict=True) if kind == OPERATOR]
+    silent = subtract([host.window.span], union([*shown, *calls.spans()]))
+    return [(start, end) for start, end in silent if end - start >= LONG_GAP_NS]
 
 
 def _on_cpu(host: HostTime) -> list[Entry]:

@@ -14,7 +14,7 @@ import msgspec
 
 from sysperf.trace.accounting.trust import CLOCK_NS
 from sysperf.trace.accounting.verdict import of_rank
-from sysperf.trace.behind import exposed_more, keeps_their_pace, stays_behind
+from sysperf.trace.behind import exposed_more, keeps_their_pace, slack_pct, stays_behind
 from sysperf.trace.device_facts import ExchangeRow
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew, Trace
 from sysperf.trace.intervals import Intervals, length, median, union
@@ -39,8 +39,10 @@ MIN_MORE_PCT = 10.0
 MOSTLY_PCT, MIN_STEPS = 75.0, 4
 """Where so much of the waiting is in one step, of at least so many, a rank did something once, and is not called late."""
 MIN_KERNELS = 20
-MIN_LOST_PCT = 1.0
-"""Who makes the others wait for less is not late."""
+MIN_LOST_PCT, MIN_HELD_UP_PCT = 1.0, 5.0
+"""Who makes the others wait for less is not late; and who makes them wait for so much is not healthy."""
+SLOWER = 1.1
+"""Times what a kernel takes on the median rank, from which it is slower."""
 
 
 def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
@@ -56,6 +58,8 @@ def job(each: list[RankSummary], ranks: tuple[Rank, ...]) -> Trace:
         told = msgspec.structs.replace(rank, collectives=collectives)
         waits_for_many = skew.rotates or (stages and number not in skew.late)
         word, why = of_rank(told if waits_for_many else _without_waiting(told, share))
+        if word == "healthy" and number in skew.late and (skew.lost_pct or 0.0) >= MIN_HELD_UP_PCT:
+            word, why = "compute-bound", f"{why}, and others wait for it"
         compared.append(msgspec.structs.replace(told, verdict=word, why=why))
     return Trace(ranks=tuple(compared), skew=skew)
 
@@ -108,8 +112,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     matched = _matched(each)
     if doubles := _doubles(each):
         return Skew(ranks=len(each), doubles=doubles)
-    slow, slow_rank = _slow_kernels(each)
-    base = Skew(ranks=len(each), matched=len(matched), slow_kernels=slow, slow_rank=slow_rank)
+    base = msgspec.structs.replace(_slow_kernels(each), ranks=len(each), matched=len(matched))
     if stages := alone(each):
         return _of_stages(each, stages, parts, base)
     if len(matched) < MIN_MATCHED:
@@ -123,19 +126,23 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
     lost = sum(shares) / len(shares) if shares else None
     why = cause(late, parts) if late else ""
     all_load = why == LOADER and keeps_their_pace(each, late, [part[LOADER] for part in parts])
-    if all_load or (late and lost and why in ("", HOST) and stays_behind(each, matched, late, lost)):
+    slack = slack_pct(each, late) if late and why == HOST else 100.0
+    are_as_slow = slack < MIN_LOST_PCT or (late and lost and why in ("", HOST) and stays_behind(each, matched, late, lost))
+    if all_load or are_as_slow:
         late, shares = [], [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
         lost = sum(shares) / len(shares)
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
         is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
         is_spread = is_spread and _far_the_latest(Counter({index: sum(times) for index, times in caused.items()})) is None
         return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once and not all_load, once=once)
+    gain = _gain(matched, late, parts, max(spans)) if any(spans) else None
     return msgspec.structs.replace(
         base,
         late=_numbers(each, late),
         late_share=100 * sum(sum(caused[index]) for index in late) / sum(map(sum, caused.values())),
         lost_pct=lost,
-        gain_pct=_gain(matched, late, parts, max(spans)) if any(spans) else None,
+        gain_pct=None if gain is None else min(gain, slack),
+        most_pct=None if lost is None else min(lost, slack),
         rotates=False,
         cause=why,
     )
@@ -318,17 +325,20 @@ def _doubles(each: list[RankSummary]) -> tuple[int, ...]:
     return tuple(sorted(number for number, count in numbers.items() if number is not None and count > 1))
 
 
-def _slow_kernels(each: list[RankSummary]) -> tuple[float | None, int | None]:
-    """(speed of the slowest rank against the median, which one), by the mean durations of kernels that all ranks have."""
+def _slow_kernels(each: list[RankSummary]) -> Skew:
+    """Return the rank whose kernels are the slowest, and by how much, by the mean durations of kernels that all ranks have."""
     shared = set.intersection(*(set(rank.kernels) for rank in each)) if len(each) > 1 else set()
-    weights = [name for name in shared if all(rank.kernels[name][0] >= MIN_KERNELS for rank in each)]
-    if not weights:
-        return None, None
-    speeds = []
-    for summary in each:
-        mine = sum(summary.kernels[name][1] / summary.kernels[name][0] for name in weights)
-        speeds.append(mine)
-    middle = median(speeds)
-    slowest = max(range(len(each)), key=speeds.__getitem__)
+    names = [name for name in shared if all(rank.kernels[name][0] >= MIN_KERNELS for rank in each)]
+    took = [[rank.kernels[name][1] / rank.kernels[name][0] for name in names] for rank in each]
+    sums = list(map(sum, took))
+    if not any(sums):
+        return Skew()
+    slowest = max(range(len(each)), key=sums.__getitem__)
+    usual = [median(of_name) for of_name in zip(*took, strict=True)]
+    slower = sum(mine >= SLOWER * other for mine, other in zip(took[slowest], usual, strict=True))
     number = each[slowest].rank
-    return middle / speeds[slowest] if speeds[slowest] else None, slowest if number is None else number
+    return Skew(
+        slow_kernels=median(sums) / sums[slowest],
+        slow_names_pct=100 * slower / len(names),
+        slow_rank=slowest if number is None else number,
+    )

@@ -688,6 +688,7 @@ def test_late_launches_are_found_and_a_graph_is_predicted_to_help(tmp_path: Path
         ("a range", True),
         ("a loader", True),
         ("layers", True),
+        ("a server's step", True),
     ],
 )
 def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(tmp_path: Path, pause: str, is_seen: bool) -> None:
@@ -714,12 +715,39 @@ def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(
             machine.range("aten::copy_", begin, "cpu_op")
         machine.work(40)
         machine.range("train_step", start) if pause == "the range of the step" else None
+        machine.range("execute_context_0(0)_generation_8(8)", begin) if pause == "a server's step" else None
 
     result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
 
     assert result.trace.verdict == ("host-bound" if is_seen else "cannot-tell")
     assert ("a loader that leaves no ranges" in result.trace.why) == (not is_seen)
     assert "program.hole" in {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_host_that_is_late_with_graphs_has_advice_of_its_own(tmp_path: Path, numbered: bool) -> None:
+    """Graphs of 400 µs, and 300 µs of the host between two of them; older files do not number what a graph consists of."""
+
+    def step(machine: Machine) -> None:
+        for _ in range(4):
+            machine.think(300)
+            machine.graph(200)
+            launch, first = machine.events[-2:]
+            for place in range(1, 5):
+                machine.events.append(first | {"ts": first["ts"] + 50 * place})
+            first["args"] = first["args"] if numbered else {key: first["args"][key] for key in ("device", "stream", "correlation")}
+            for event in machine.events[-5:]:
+                event["dur"], event["args"] = 49, first["args"]
+            machine.free[7] = machine.events[-1]["ts"] + 49
+            machine.synchronize("cudaEventSynchronize")
+            assert launch["name"] == "cudaGraphLaunch"
+
+    result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
+    first, (rank,) = result.findings[0], result.trace.ranks
+
+    assert (rank.verdict, rank.work.graph_share, first.rule) == ("host-bound", 100, "program.hole")
+    assert "CUDA graphs" in first.message
+    assert "asynchronous scheduling" in first.fixes[0].title
 
 
 def test_a_long_hole_outside_the_loader_names_its_place(tmp_path: Path) -> None:
@@ -1140,6 +1168,40 @@ def test_a_rank_is_late_by_what_it_does_anew(
 
     assert skew.late == late
     assert (skew.lost_pct or 0.0) > 5
+
+
+@pytest.mark.parametrize(("more_us", "waits", "late"), [(60, True, (0,)), (0, False, ())])
+def test_a_host_that_is_hardly_later_than_others_as_slow_gains_little(
+    tmp_path: Path, more_us: float, waits: bool, late: tuple[int, ...]
+) -> None:
+    """The collectives of a rank that is a little ahead wait, one after the other, for launches of the other one, which is as quick."""
+    machines = [Machine(device=number) for number in range(2)]
+    for step in range(6):
+        began = [machine.now for machine in machines]
+        machines[0].log(100 + (more_us if waits else 0) + (60 if not waits and step == 0 else 0))
+        machines[1].log(100)
+        for _ in range(20):
+            for machine in machines:
+                for _ in range(3):
+                    machine.event("cpu_op", "aten::add", machine.now, 30)
+                    machine.kernel(4, cost=30)
+                machine.kernel(1, ALL_REDUCE)
+            end = max(machine.events[-1]["ts"] for machine in machines) + 8
+            for machine in machines:
+                machine.events[-1]["dur"] = round(end - machine.events[-1]["ts"], 3)
+                machine.free[7] = end
+        for machine, start in zip(machines, began, strict=True):
+            if waits:
+                machine.synchronize()
+            machine.range(f"ProfilerStep#{step}", start)
+    result = analyze(files_of_job(tmp_path, machines), rules())
+    trace = result.analysis.trace
+
+    assert (trace.verdict, trace.skew.late) == ("host-bound", late)
+    if late:
+        assert (trace.skew.lost_pct or 0) > 15
+        assert (trace.skew.gain_pct or 99) < 6
+        assert result.analysis.findings[0].rule == "device.launch-bound"
 
 
 def test_who_waits_for_a_late_rank_gains_nothing_for_sure_by_quicker_collectives(tmp_path: Path) -> None:

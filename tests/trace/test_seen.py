@@ -756,6 +756,7 @@ def test_a_rank_that_waits_for_a_late_one_is_not_said_to_compute(tmp_path: Path)
     _, rows = tables.matrix(analyze(late(tmp_path, 1), rules()).analysis)
 
     assert [row[-1] == "Waits for rank 1" for row in rows] == [True, False, True, True]
+    assert rows[1][-1].startswith("Late: ")
     assert not [row for row in tables.matrix(analyze(late(tmp_path, 0, 1, 2, 3, in_turn=True), rules()).analysis)[1] if "Waits" in row[-1]]
 
 
@@ -777,7 +778,7 @@ def test_a_rank_that_waits_more_for_its_loader_than_for_another_rank_is_bound_by
     assert result.trace.skew.late == (1,)
     assert {rank.verdict for rank in result.trace.ranks} == {"input-bound"}
     assert all((rank.collectives.waiting_pct or 0.0) > 15 for rank in result.trace.ranks if rank.rank != 1)
-    assert {row[-1] for row in tables.matrix(result)[1]} == {"Input-bound"}
+    assert {row[-1] for row in tables.matrix(result)[1]} == {"Input-bound", "Late: input-bound"}
 
 
 JAX = """{"traceEvents":[{"ph":"M","pid":701,"name":"process_name","args":{"name":"/host:CPU"}},

@@ -34,12 +34,14 @@ def longest_operators(rank: Rank) -> tuple[Site, ...]:
 def matrix(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(heads, a row for each rank): how busy it is, how long its steps, how long it waits for others, and what bounds it."""
     rows, skew = [], analysis.trace.skew
-    for name, rank in zip(_names(analysis.trace), analysis.trace.ranks, strict=True):
+    for place, (name, rank) in enumerate(zip(_names(analysis.trace), analysis.trace.ranks, strict=True)):
         figures, exchange = rank.figures, rank.collectives
         busy = figures.gpu_busy_pct_mean if rank.has_device else rank.cpu.operator_pct if rank.cpu else None
         shares = (busy, figures.nccl_pct, exchange.own_pct, exchange.waiting_pct)
         step = "" if rank.steps.median_ms is None else f"{rank.steps.median_ms:.1f}"
         told = f"Waits for {skew.who}" if waits_for_late(rank, skew) else HEADLINES[rank.verdict]
+        if (place if rank.rank is None else rank.rank) in skew.late:
+            told = f"Late: {told[0].lower()}{told[1:]}"
         rows.append((name, step, *("" if share is None else f"{share:.1f}" for share in shares), told))
     return ("rank", "step ms", "busy %", "collectives %", "alone %", "waits %", "verdict"), rows
 

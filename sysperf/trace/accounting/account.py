@@ -23,7 +23,7 @@ from sysperf.trace.facts import Rank
 from sysperf.trace.host_facts import HostWork, Site, Steps
 from sysperf.trace.intervals import Interval, Intervals, clip, intersect, length, median, overlap, union
 from sysperf.trace.replay.fixes import BY_NAME, Batches, Costs, Replayer, predict, predict_cpu, without
-from sysperf.trace.timeline import KERNELS, Timeline
+from sysperf.trace.timeline import KERNEL, KERNELS, Timeline
 
 MAX_GAPS = 50
 ROUNDING_PCT = 0.5
@@ -41,11 +41,24 @@ def account(timeline: Timeline) -> Rank:
             gc.enable()
 
 
+def _mark_graphs(timeline: Timeline) -> None:
+    """Mark the kernels of CUDA graphs by the calls that launched them: older files do not number the nodes of a graph."""
+    calls, rows, texts = timeline.calls, timeline.operations, timeline.names.texts
+    launching = {name for name in set(calls.name) if by_name.is_graph_launch(texts[name])}
+    if not launching:
+        return
+    launched = {number for name, number in zip(calls.name, calls.correlation, strict=True) if name in launching and number >= 0}
+    for index, (number, kind) in enumerate(zip(rows.correlation, rows.kind, strict=True)):
+        if number in launched and kind == KERNEL:
+            rows.graph[index] = 1
+
+
 class Accounting:
     """The analysis of one trace; what faces draw (gaps, intervals) stays at hand beside the facts."""
 
     def __init__(self, timeline: Timeline, window: Window | None = None) -> None:
         polling.merge(timeline)
+        _mark_graphs(timeline)
         self.timeline = timeline
         self.launches = Launches(timeline)
         marked = window or primary(timeline)

@@ -28,6 +28,8 @@ BETWEEN_NS = 5_000
 """A device takes 1 to 5 µs from one operation to the next that it has."""
 MAX_DEVICE_NS = 600_000_000_000
 """A device operation that takes more than 10 minutes is a broken record."""
+HELD_NS = 100_000
+"""Launches, and copies that nobody waits for, take 3 to 10 µs of the host; a longer one waits for room in the queue, or for the device."""
 _CALLS = {
     "sync": by_name.is_sync_call,
     "copy": by_name.is_copy_call,
@@ -68,6 +70,8 @@ class HostCalls:
                 for spans in lists[name]:
                     spans.append((start, end))
         self.sync, self.copy, self.launch, self.alloc, self.module = (window.covered(by_kind[kind]) for kind in _CALLS)
+        held = [(start, end) for start, end in (*by_kind["launch"], *by_kind["copy"]) if end - start >= HELD_NS]
+        self.waiting = window.covered([*by_kind["sync"], *held])
 
 
 class DeviceTime:

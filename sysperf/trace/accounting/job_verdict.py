@@ -53,10 +53,12 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     late = next((rank for number, rank in enumerate(ranks) if skew.late[:1] == (number if rank.rank is None else rank.rank,)), None)
     names = [rank.verdict for rank in ranks]
     common = max(sorted(set(names)), key=names.count)
-    sets_the_pace = late is not None and common == "comm-bound"  # the late rank never waits: what bounds it bounds all
+    lost = skew.lost_pct or 0.0
+    never_waits = skew.stages_pct is None and lost >= MIN_EXPOSED_PCT
+    sets_the_pace = common == "comm-bound" or never_waits  # what bounds a late rank bounds all then
     if late is not None and ((skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT or sets_the_pace):
         word, why = _of_late(late, skew.cause)
-        return word, f"the others wait {skew.lost_pct or 0.0:.0f} % of the time for {skew.who}; there, {why}"
+        return word, f"the others wait {lost:.0f} % of the time for {skew.who}; there, {why}"
     if of_stages := _of_stages(ranks, skew):
         return of_stages
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:

@@ -20,6 +20,17 @@ _STEP = lazy(r"(?i)execute_|(?:train(?:ing)?|model|decode|prefill|inference)?[_ 
 """Ranges that say that they are a step: vLLM's `execute_32_context…`, SGLang's `step[DECODE bs=32]`, and what people call theirs."""
 
 
+_SERVING = lazy(
+    r"execute_.*(?:context|generation)|step\[(?:\w+_)?(?:EXTEND|DECODE|MIXED|PREFILL|VERIFY|IDLE)\b|\[Executor\] .*\b(?:ctx|gen) reqs"
+)
+"""The steps of vLLM, SGLang and TensorRT-LLM."""
+
+
+def is_serving(name: str) -> bool:
+    """Whether a range is a step of a server, which gets requests, and no batches of a loader."""
+    return bool(_SERVING.match(name))
+
+
 def is_step(name: str) -> bool:
     """Whether a range says that it is a step."""
     return bool(_STEP.match(name))

@@ -13,7 +13,7 @@ from sysperf.startup import lazy
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.exposed import STARVED, DeviceTime
 from sysperf.trace.accounting.nesting import Around, Threads
-from sysperf.trace.accounting.passes import is_step
+from sysperf.trace.accounting.passes import is_serving, is_step
 from sysperf.trace.accounting.window import LONG_GAP_NS, is_loader
 from sysperf.trace.host_facts import Hole, Site
 from sysperf.trace.intervals import Interval, Intervals, intersect, length, overlap, subtract, union
@@ -92,7 +92,9 @@ class _Pause(NamedTuple):
 
 
 def _may_get_data(timeline: Timeline) -> bool:
-    """Whether something comes from the host to the devices, as far as the file tells: a loader's batch does."""
+    """Whether batches may come from the host to the devices, as far as the file tells: what a server copies are requests."""
+    if timeline.marks(is_serving):
+        return False
     rows, names = timeline.operations, timeline.names
     copied = {name for kind, name in zip(rows.kind, rows.name, strict=True) if kind == COPY}
     calls = {names.texts[name] for name in timeline.calls.name}

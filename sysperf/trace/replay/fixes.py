@@ -96,6 +96,11 @@ FIXES = (
         lambda at: _host(at.figures),
     ),
     Fix(
+        "between-graphs", Edit(short_host=0.5), Edit(short_host=0.1),
+        "low: half as much work of the host between graphs; high: a tenth, where the next step is prepared beside the device",
+        lambda at: _host(at.figures),
+    ),
+    Fix(
         "optimizer", Edit(short_host=0.5, region=nodes.OPTIMIZER), Edit(short_host=0.1, region=nodes.OPTIMIZER),
         "low: half as much host time in the optimizer (foreach); high: a tenth (fused)",
         lambda at: min(_host(at.figures), at.host.optimizer_pct or 0.0),
@@ -222,10 +227,10 @@ def of_straggler(skew: Skew) -> Prediction | None:
     """What a rank gains the others that is no longer late; None where nobody knows."""
     if skew.lost_pct is None or skew.gain_pct is None:
         return None
-    is_interrupted = skew.cause == INTERRUPTIONS
+    is_interrupted, most = skew.cause == INTERRUPTIONS, skew.lost_pct if skew.most_pct is None else skew.most_pct
     least = "others use the CPUs all the same" if is_interrupted else "the late rank is no later than the last of the others"
     return Prediction(
-        fix=STRAGGLER, low=0.0 if is_interrupted else min(skew.gain_pct, skew.lost_pct), high=skew.lost_pct,
+        fix=STRAGGLER, low=0.0 if is_interrupted else min(skew.gain_pct, most), high=most,
         assumes=f"low: {least}; high: the late rank is never waited for",
     )  # fmt: skip
 
