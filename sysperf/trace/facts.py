@@ -96,6 +96,9 @@ class Rank(Record, kw_only=True):
     dataloader_calls: int = 0
     figures: Figures = Figures()
     devices: tuple[DeviceFacts, ...] = ()
+    in_turn_pct: Annotated[
+        float | None, fact("of several devices, time in which only one of them works; null: one device"), needs(*IDLE)
+    ] = None
     trust: Trust = Trust()
     steps: Steps = Steps()
     hole: Hole = Hole()

@@ -41,6 +41,8 @@ MOSTLY_PCT, MIN_STEPS = 75.0, 4
 MIN_KERNELS = 20
 MIN_LOST_PCT, MIN_HELD_UP_PCT = 1.0, 5.0
 """Who makes the others wait for less is not late; and who makes them wait for so much is not healthy."""
+IN_TURN = 0.25
+"""Of what ranks wait on average, what each waits at least where one is late and then another: who never waits is not one of them."""
 SLOWER = 1.1
 """Times what a kernel takes on the median rank, from which it is slower."""
 
@@ -132,7 +134,7 @@ def compare(each: list[RankSummary], parts: Sequence[Mapping[str, float]]) -> Sk
         late, shares = [], [100 * wait / span for wait, span in zip(waited, spans, strict=True) if span]
         lost = sum(shares) / len(shares)
     if not late or (lost or 0.0) < MIN_LOST_PCT:  # of what few of the ranks wait, the others do not take turns
-        is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT
+        is_spread = bool(shares) and lost is not None and 2 * median(shares) >= lost >= MIN_LOST_PCT and min(shares) >= IN_TURN * lost
         is_spread = is_spread and _far_the_latest(Counter({index: sum(times) for index, times in caused.items()})) is None
         return msgspec.structs.replace(base, lost_pct=lost, rotates=bool(caused) and is_spread and not once and not all_load, once=once)
     gain = _gain(matched, late, parts, max(spans)) if any(spans) else None

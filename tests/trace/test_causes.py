@@ -724,6 +724,24 @@ def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(
     assert "program.hole" in {finding.rule for finding in result.findings}
 
 
+@pytest.mark.parametrize(("apart", "verdict"), [(True, "pipeline-bound"), (False, "healthy")])
+def test_devices_that_work_one_after_the_other_wait_for_each_other(tmp_path: Path, apart: bool, verdict: str) -> None:
+    """Layers on two devices of one program, or a batch on each."""
+
+    def step(machine: Machine) -> None:
+        for device in range(2):
+            machine.device = device
+            if apart:
+                machine.free[device] = max(machine.free.values(), default=0)
+            for _ in range(10):
+                machine.kernel(200, stream=device)
+
+    result = analyzed(tmp_path, steps(Machine(), 8, step)).analysis
+    rules_found = {finding.rule for finding in result.findings}
+
+    assert (result.trace.verdict, "device.in-turn" in rules_found) == (verdict, apart)
+
+
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_host_that_is_late_with_graphs_has_advice_of_its_own(tmp_path: Path, numbered: bool) -> None:
     """Graphs of 400 µs, and 300 µs of the host between two of them; older files do not number what a graph consists of."""
@@ -1170,16 +1188,19 @@ def test_a_rank_is_late_by_what_it_does_anew(
     assert (skew.lost_pct or 0.0) > 5
 
 
-@pytest.mark.parametrize(("more_us", "waits", "late"), [(60, True, (0,)), (0, False, ())])
+@pytest.mark.parametrize(("later_us", "waits", "late"), [((60, 0), True, (0,)), ((60, 0), False, ()), ((0, 0, 90, 120), False, ())])
 def test_a_host_that_is_hardly_later_than_others_as_slow_gains_little(
-    tmp_path: Path, more_us: float, waits: bool, late: tuple[int, ...]
+    tmp_path: Path, later_us: tuple[float, ...], waits: bool, late: tuple[int, ...]
 ) -> None:
-    """The collectives of a rank that is a little ahead wait, one after the other, for launches of the other one, which is as quick."""
-    machines = [Machine(device=number) for number in range(2)]
+    """The collectives of ranks that are a little ahead wait, one after the other, for launches of another one, which is as quick.
+
+    It is later in each step, or once, where no host waits for its device.
+    """
+    machines = [Machine(device=number) for number in range(len(later_us))]
     for step in range(6):
         began = [machine.now for machine in machines]
-        machines[0].log(100 + (more_us if waits else 0) + (60 if not waits and step == 0 else 0))
-        machines[1].log(100)
+        for machine, later in zip(machines, later_us, strict=True):
+            machine.log(100 + (later if waits or step == 0 else 0))
         for _ in range(20):
             for machine in machines:
                 for _ in range(3):
@@ -1197,7 +1218,7 @@ def test_a_host_that_is_hardly_later_than_others_as_slow_gains_little(
     result = analyze(files_of_job(tmp_path, machines), rules())
     trace = result.analysis.trace
 
-    assert (trace.verdict, trace.skew.late) == ("host-bound", late)
+    assert (trace.verdict, trace.skew.late, trace.skew.rotates) == ("host-bound", late, False)
     if late:
         assert (trace.skew.lost_pct or 0) > 15
         assert (trace.skew.gain_pct or 99) < 6

@@ -11,7 +11,7 @@ import msgspec
 
 from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting import busy, causes, coverage, cpu, host_work, iterations, modules, polling, sites, verdict, work
-from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures
+from sysperf.trace.accounting.exposed import QUEUED, STARVED, DeviceTime, Gap, Launches, figures, in_turn_pct
 from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.nesting import Threads
 from sysperf.trace.accounting.pauses import MIN_ITERATIONS, scattered
@@ -134,6 +134,7 @@ class Accounting:
             step_ms_median=median(lengths) if rank.step_count and lengths else None,
             figures=figured,
             devices=tuple(self._device(time) for time in times),
+            in_turn_pct=in_turn_pct(times),
             steps=self._steps(host, did, figured),
             hole=hole,
             hole_sites=hole_sites,

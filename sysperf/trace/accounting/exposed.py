@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from sysperf.trace import kernels as by_name
 from sysperf.trace.accounting.host_time import HostTime
 from sysperf.trace.accounting.window import LONG_GAP_NS, Window, loader_calls
 from sysperf.trace.device_facts import Figures
-from sysperf.trace.intervals import Interval, Intervals, intersect, length, subtract
+from sysperf.trace.intervals import Interval, Intervals, intersect, length, subtract, union
 from sysperf.trace.kernels import ByName
 from sysperf.trace.timeline import COPY, GRAPH, KERNEL, Timeline
 
@@ -197,6 +197,17 @@ def members(time: DeviceTime, indices: list[int]) -> list[int]:
     if time.window.is_of_device:
         return [index for index in indices if low <= starts[index] < high]
     return [index for index in indices if low <= (starts[index] if (at := launched[index]) is None else at) < high]
+
+
+def in_turn_pct(times: Sequence[DeviceTime]) -> float | None:
+    """Percent of the window in which only one of several devices works."""
+    if len(times) < 2:
+        return None
+    any_of, several = list[Interval](), list[Interval]()
+    for time in times:
+        several = union([*several, *intersect(any_of, time.busy)])
+        any_of = union([*any_of, *time.busy])
+    return times[0].share(subtract(any_of, several))
 
 
 def figures(time: DeviceTime) -> Figures:

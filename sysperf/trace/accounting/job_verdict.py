@@ -8,6 +8,9 @@ from sysperf.trace.accounting.answers import Verdict
 from sysperf.trace.accounting.causes import MIN_EXPOSED_PCT
 from sysperf.trace.facts import INTERRUPTIONS, Rank, Skew
 
+MAX_PACING_PCT = 1.0
+"""Who waits for others in less of its time waits for none."""
+
 
 def _of_late(rank: Rank, cause: str) -> Verdict:
     """What bounds a rank that is late again and again: what it does longer, and not the collectives that it is late at."""
@@ -39,6 +42,15 @@ def _of_stages(ranks: tuple[Rank, ...], skew: Skew) -> Verdict | None:
     return "pipeline-bound", f"each stage of a pipeline waits {waiting:.0f} % of the time or more for others, while it fills and empties"
 
 
+def _of_pace(ranks: tuple[Rank, ...]) -> Verdict | None:
+    """The verdict of the rank that waits for none, which sets the pace of all, where something but its device bounds it."""
+    place = min(range(len(ranks)), key=lambda place: ranks[place].collectives.waiting_pct or 0.0)
+    rank = ranks[place]
+    if (rank.collectives.waiting_pct or 0.0) >= MAX_PACING_PCT or rank.verdict in ("compute-bound", "healthy", "cannot-tell"):
+        return None
+    return rank.verdict, f"rank {place if rank.rank is None else rank.rank} waits for no other one; there, {rank.why}"
+
+
 def _waited_for(skew: Skew) -> str:
     """Name who ranks wait for."""
     if skew.once:
@@ -64,7 +76,10 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
         return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for {_waited_for(skew)}"
     if common == "compute-bound" and not (skew.late or skew.once) and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "cannot-tell", f"ranks wait {skew.lost_pct:.0f} % of the time for {_waited_for(skew)}: what holds them up is not known"
+        return _of_pace(ranks) or (
+            "cannot-tell",
+            f"ranks wait {skew.lost_pct:.0f} % of the time for {_waited_for(skew)}: what holds them up is not known",
+        )
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
     aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank

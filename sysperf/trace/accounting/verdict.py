@@ -132,6 +132,9 @@ def _busy_or_idle(rank: Rank, busy: float) -> Verdict:
         least = "at least " if figures.gpu_busy_pct_mean is None else ""
         beside = f", and {between:.0f} % it goes on from one short operation to the next" if busy < MIN_BUSY_PCT else ""
         return ("healthy" if is_healthy(rank) else "compute-bound"), f"the device is busy {least}{busy:.0f} % of the time{beside}"
+    if (rank.in_turn_pct or 0.0) >= MIN_BUSY_PCT:
+        in_turn = f"only one of {len(rank.devices)} devices works {rank.in_turn_pct:.0f} % of the time"
+        return "pipeline-bound", f"{in_turn}, while the others wait for it"
     idle = f"the device is idle {100 - busy:.0f} % of the time"
     if (rank.host.start_up_pct or 0.0) >= MIN_EXPOSED_PCT and not rank.steps.steady:
         return cannot(_waits_for_start_up(rank))
