@@ -724,6 +724,15 @@ def test_a_pause_in_which_the_file_shows_nothing_may_be_a_loader_without_ranges(
     assert "program.hole" in {finding.rule for finding in result.findings}
 
 
+def test_many_kernels_in_no_time_tell_nothing(tmp_path: Path) -> None:
+    """A thousand kernels at one time, of one graph maybe, in 3 µs, and no steps."""
+    machine = Machine()
+    machine.graph(3)
+    machine.events += [machine.events[-1] | {"dur": 1 + place % 3} for place in range(1_000)]
+
+    assert analyzed(tmp_path, machine).analysis.trace.verdict == "cannot-tell"
+
+
 @pytest.mark.parametrize(("apart", "verdict"), [(True, "pipeline-bound"), (False, "healthy")])
 def test_devices_that_work_one_after_the_other_wait_for_each_other(tmp_path: Path, apart: bool, verdict: str) -> None:
     """Layers on two devices of one program, or a batch on each."""

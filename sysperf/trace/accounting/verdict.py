@@ -19,6 +19,7 @@ MIN_BUSY_MS = 10.0
 """A device that is busy for so long without a pause is so by few kernels, too."""
 MIN_DEVICE_STEPS = 2
 """Of a single one, nobody sees what the host does beside it for the next one."""
+MIN_WINDOW_MS = 1.0
 MIN_UNLAUNCHED_PCT = 50.0
 MIN_OWN_PCT = 50.0
 """Of the launching thread's time, in one operator that the CPU computes."""
@@ -159,8 +160,9 @@ def _unknown(rank: Rank, verdict: str, share: float, busy: float) -> str:
 
 
 def _is_short(rank: Rank, busy: float) -> bool:
-    """Whether a device did too little in a window without steps: few kernels, unless these took long."""
-    return (rank.figures.kernels or 0) < MIN_KERNELS and busy / 100 * (rank.window_ms or 0.0) < MIN_BUSY_MS
+    """Whether a device did too little in a window without steps: few kernels, unless these took long, or any number in no time."""
+    window_ms = rank.window_ms or 0.0
+    return window_ms < MIN_WINDOW_MS or ((rank.figures.kernels or 0) < MIN_KERNELS and busy / 100 * window_ms < MIN_BUSY_MS)
 
 
 def unexplained_pct(figures: Figures) -> float:
