@@ -131,13 +131,7 @@ class Fault(Record):
 
     name: Annotated[str, fact("the GPU where the line names it; else the library or the parameter", "run:dmesg")]
     text: Annotated[str, fact("what the first line of this kind says", "run:dmesg")]
-    kind: Annotated[
-        str,
-        fact(
-            f"what it is: {', '.join(dict.fromkeys((*NVIDIA, *OTHERS, *TEGRA, *NEURON, *ALL, 'bus', 'crash', 'library', UNKNOWN)))}",
-            "run:dmesg",
-        ),
-    ] = ""
+    kind: Annotated[str, fact(f"what it is: {', '.join(KINDS)}", "run:dmesg")] = ""
     bus_id: Annotated[str | None, fact("PCI address of the GPU", "run:dmesg")] = None
     count: Annotated[int, fact("how many lines of this kind are in the log", "run:dmesg")] = 1
     last: Annotated[str, fact("when it was written last", "run:dmesg")] = ""
