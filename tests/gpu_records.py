@@ -16,7 +16,7 @@ from sysperf.collect.gpu.device import ARCHITECTURES, BRANDS, FIELDS, HEALTH_FIE
 from sysperf.collect.gpu.records import COMPUTE_MODES, VIRTUALIZATION
 from sysperf.collect.gpu.state import CLOCK_EVENTS
 from sysperf.collect.gpu.wires import FABRIC_STATES
-from tests.collect.environments import python_at, site_of, torch_in
+from tests.collect.environments import dist, python_at, site_of, torch_in
 from tests.collect.programs import process
 from tests.conftest import Files
 from tests.gpus import A100_PCIE, H100, NOT_SUPPORTED, RTX, VGPU, Answers, answers, bus_id, driver_files, files
@@ -267,6 +267,8 @@ def _torch(facts: dict[str, Any]) -> Files:
     """A shell in an environment with this build, whose library has code for these targets."""
     shell: Files = {"/proc/self/environ": f"VIRTUAL_ENV={VENV}\0", "/usr/include/python3.11/Python.h": "", "/usr/bin/gcc": ""}
     files = {**shell, **python_at(VENV), **torch_in(site_of(VENV), facts["version"], facts.get("cuda", ""), facts.get("hip", ""))}
+    for name, release in facts.get("libraries", {}).items():
+        files |= dist(site_of(VENV), name, release)
     version = f"{site_of(VENV)}/torch/version.py"
     return (
         files | {version: str(files[version]).replace("xpu: Optional[str] = None", f"xpu: Optional[str] = '{facts['xpu']}'")}

@@ -76,6 +76,14 @@ def test_a_wheel_of_pypi_is_read_from_its_files(only: Only) -> None:
     assert install.deep is None
 
 
+def test_of_wheels_for_two_majors_of_cuda_those_of_torch_count(only: Only) -> None:
+    others = {**dist(SITE, "nvidia_cublas_cu12", "12.8.4.1"), **dist(SITE, "nvidia_cudnn_cu12", "9.10.2.21")}
+    install = only({**python_at(V), **others, **cu130_in(SITE, nvidia_cublas="13.1.0.3")})
+    assert (install.cublas, install.cudnn) == ("13.1.0.3", "9.20.0.48")
+    twelve = only({**python_at(V), **torch_in(SITE, "2.10.0+cu128", cuda="12.8"), **dist(SITE, "nvidia_cublas", "13.1.0.3"), **others})
+    assert (twelve.cublas, twelve.cudnn) == ("12.8.4.1", "9.10.2.21")
+
+
 def test_a_cpu_build_is_known_to_have_no_cuda(only: Only) -> None:
     """`cuda = None` in version.py is the known absence, an empty text; nothing about GPUs is left unknown."""
     install = only({**python_at(V), **torch_in(SITE)})

@@ -28,6 +28,7 @@ def libraries(site: Site, names: tuple[str, ...] | None, version_fields: dict[st
     return part(
         cudnn=_cuda_library(site, version_fields, "cudnn", answers.cudnn if answers else None),
         nccl=_cuda_library(site, version_fields, "nccl", answers.nccl if answers else None),
+        cublas=_cuda_library(site, version_fields, "cublas", None),
         triton=site.version_of("triton", "pytorch-triton", "triton-rocm"),
         tritons=tuple(name for name in TRITONS if site.dist(name)) if site.readable else None,
         cuda_majors=_cuda_majors(site),
@@ -69,13 +70,20 @@ def product_targets(site: Site, root: str, hip: str | None) -> tuple[str, ...] |
 
 
 def _cuda_library(site: Site, version_fields: dict[str, str], name: str, asked: str | None) -> str | None:
-    """The version of cuDNN or NCCL, from its wheel or conda package. One that is linked into torch has no name to tell."""
+    """The version of a library of CUDA, from its wheel or conda package. One that is linked into torch has no name to tell.
+
+    Wheels for two majors of CUDA may lie side by side: torch loads those of its own.
+    """
     if asked is not None:
         return asked
-    if version_fields.get("cuda") == "":
+    cuda = version_fields.get("cuda")
+    if cuda == "":
         return ""
-    wheel = next((site.dist(dist) for dist in site.folders if dist.startswith(f"nvidia-{name}-cu")), "")
-    return wheel or site.conda.get(name, ("", ""))[0] or None
+    own = (f"nvidia-{name}-cu{(cuda or '').partition('.')[0]}", f"nvidia-{name}")
+    wheels = [*own, *(dist for dist in site.folders if dist.startswith(f"nvidia-{name}-cu"))]
+    found = (site.dist(dist) for dist in wheels)
+    packages = (site.conda.get(package, ("", ""))[0] for package in (name, f"lib{name}"))
+    return next((version for version in (*found, *packages) if version), None)
 
 
 def _cuda_majors(site: Site) -> tuple[str, ...] | None:

@@ -112,6 +112,7 @@ class Install(Record):
     pin_mismatches: Annotated[tuple[Pin, ...] | None, fact("libraries that torch pins and that differ or are absent", METADATA)] = None
     cudnn: Annotated[str | None, fact("version of cuDNN in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
     nccl: Annotated[str | None, fact("version of NCCL in the environment; empty without CUDA", SITES, CONDA, PROBE)] = None
+    cublas: Annotated[str | None, fact("version of cuBLAS in the environment; empty without CUDA", SITES, CONDA)] = None
     triton: Annotated[str | None, fact("version of triton; empty when it is absent", SITES, CONDA)] = None
     tritons: Annotated[tuple[str, ...] | None, fact("installed packages that bring the folder triton", SITES)] = None
     cuda_majors: Annotated[tuple[str, ...] | None, fact("CUDA majors of the nvidia-*-cuNN packages in the environment", SITES)] = None
