@@ -139,7 +139,7 @@ def _put_back(target: Target, change: Change) -> bool:
 
 def _roll_back(host: Host, log: Log) -> None:
     """Undo all steps, also when the journal cannot be written any more: the values matter more."""
-    with _undisturbed():
+    with undisturbed():
         left = False
         steps = log.read().steps
         for index, step in reversed([*enumerate(steps)]):
@@ -153,16 +153,17 @@ def _roll_back(host: Host, log: Log) -> None:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Delay signals that would end this process until all steps are undone."""
-    if threading.current_thread() is not threading.main_thread():  # Python's handlers run in the main thread only
-        yield
-        return
+def undisturbed() -> Iterator[list[int]]:
+    """Delay signals that would end this process until all is done; give those that came meanwhile."""
     waiting: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # Python's handlers run in the main thread only
+        yield waiting
+        return
     # Blocking them would not do: a thread that does not block them (NVML's) would take them, and its handler would still run here.
-    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in ENDINGS}
+    ending = [number for number in ENDINGS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in ending}
     try:
-        yield
+        yield waiting
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

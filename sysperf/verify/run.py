@@ -54,6 +54,8 @@ class Meanwhile(NamedTuple):
 
     every_s: float
     act: Callable[[], object]
+    check: Callable[[], object] = lambda: None
+    """What is done at each tick of `ticking`."""
 
 
 def ticking(tick: Callable[[float], object], renewing: Meanwhile | None = None) -> Meanwhile:
@@ -65,6 +67,8 @@ def ticking(tick: Callable[[float], object], renewing: Meanwhile | None = None) 
         nonlocal renewed
         now = time.monotonic()
         tick(now - began)
+        if renewing is not None:
+            renewing.check()
         if renewing is not None and now - renewed >= renewing.every_s:
             renewing.act()
             renewed = now

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import signal
 from collections.abc import Iterator
 
 from sysperf.engine import change
-from sysperf.fix.transaction import ENDINGS
+from sysperf.fix.transaction import undisturbed
 from sysperf.model.change import Plan, Setting
 from sysperf.model.errors import SysperfError
 from sysperf.model.text import neutral
@@ -31,32 +30,25 @@ def planned_changes(changer: change.Changer, settings: tuple[Setting, ...]) -> P
 def applied(settings: tuple[Setting, ...], changer: change.Changer | None) -> Iterator[Meanwhile | None]:
     """Have these settings during a run, and give what renews their lease meanwhile. Raises SysperfError.
 
-    The lease takes them back when sysperf is killed. Ctrl-C and other signals end the run, and wait where settings are being applied,
-    renewed or taken back, or they would leave them to the lease.
+    The lease takes them back when sysperf is killed. Ctrl-C and other signals end the run at its next tick, and interrupt nothing else: an
+    exception wherever they come would leave the settings to the lease.
     """
     if not settings or changer is None:
         yield None
         return
     planned = planned_changes(changer, settings)
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-    try:
+    with undisturbed() as waiting:
         done = changer.apply(planned, change.request("verify", lease_s=LEASE_S))
         if done.state != "applied":
             raise SysperfError("the settings were refused, and are as they were", "`sysperf changes` shows the reason")
         try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
-            yield Meanwhile(RENEW_S, functools.partial(_renew, changer, done.number))
+            # the run would go on without the setting where the lease has ended: that raises SysperfError
+            yield Meanwhile(RENEW_S, functools.partial(changer.renew, done.number, LEASE_S), functools.partial(_end, waiting))
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
             changer.undo(done.number)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
-def _renew(changer: change.Changer, number: int) -> None:
-    """Raises SysperfError where the lease has ended: the run would go on without the setting."""
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-    try:
-        changer.renew(number, LEASE_S)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+def _end(waiting: list[int]) -> None:
+    """Raises KeyboardInterrupt where a signal asks for the end."""
+    if waiting:
+        raise KeyboardInterrupt
