@@ -16,6 +16,7 @@ from msgspec import structs
 from sysperf.collect import driver, gpu
 from sysperf.collect.gpu import Gpu, answers, collect, device, kernel_log, links, locality, memory_errors, records, state, wires
 from sysperf.collect.gpu.records import Device
+from sysperf.collect.readers import log_entries
 from sysperf.evaluate.rule_files import read_file
 from sysperf.host import nvml
 from sysperf.model.cpuset import CpuSet
@@ -337,7 +338,7 @@ def test_no_log_breaks_the_reader(log: str) -> None:
     """Entries are bounded and each of one kind and device."""
     read = kernel_log.read_log(log)
     for entries in (read.xids, read.sxids, read.faults):
-        assert len(entries or ()) <= kernel_log.MAX_ENTRIES
+        assert len(entries or ()) <= log_entries.MAX_ENTRIES
 
 
 def test_every_number_of_the_catalogue_has_an_action() -> None:

@@ -16,12 +16,12 @@ from msgspec import structs
 from sysperf.collect.gpu import log_faults
 from sysperf.collect.gpu.crashes import crashes, stories
 from sysperf.collect.gpu.log_faults import Fault
+from sysperf.collect.readers import log_entries
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.procfs import pci
 from sysperf.startup import lazy
 
-MAX_ENTRIES = 256
 MAX_TEXT = 200
 MAX_LINE = 1_000
 NVLINK5 = range(144, 151)
@@ -92,9 +92,9 @@ def read_log(log: str, places: Collection[str] = (), counts: Callable[[Fault], b
         elif match := _SXID.match(line):
             _add(sxids, "SXid", match)
         elif (fault := log_faults.read_fault(line, places)) and counts(fault):
-            log_faults.add(faults, fault)
+            log_entries.add(faults, (fault.name, fault.kind), fault)
     for fault in filter(counts, (*crashes(log), *stories(log), *unplaced(log, places), *unknown(log, errors, places))):
-        log_faults.add(faults, fault)
+        log_entries.add(faults, (fault.name, fault.kind), fault)
     return Log(tuple(xids.values()), tuple(sxids.values()), log_faults.causes(faults.values(), xids))
 
 
@@ -121,7 +121,7 @@ def _add(found: dict[tuple[str, int], Xid], kind: str, match: re.Match[str]) -> 
     """One entry a device and number: the newest time, and severity, cause and text of the gravest line."""
     bus_id, code, rest = pci.bus_id(match[2]) or match[2], int(match[3]), match[4]
     before = found.get((bus_id, code))
-    if before is None and len(found) >= MAX_ENTRIES:
+    if before is None and len(found) >= log_entries.MAX_ENTRIES:
         return
     severity, cause = _SEVERITY.search(rest), _CAUSE.search(rest)
     fatal = None if severity is None else severity[1].lower() == "fatal"

@@ -20,7 +20,6 @@ from sysperf.model.text import neutral
 from sysperf.procfs import pci
 from sysperf.startup import lazy
 
-MAX_ENTRIES = 256
 MAX_TEXT = 200
 MARK = "*ERROR*"
 """What drivers of graphics write into a line that has the kernel's level of errors."""
@@ -183,14 +182,6 @@ def _pattern(*kinds: tuple[str, str]) -> re.Pattern[str]:
     own = dict(kinds)
     every = {kind: "|".join(filter(None, (own.get(kind), ALL.get(kind)))) for kind in (*own, *ALL)}
     return re.compile("|".join(f"(?P<{kind.replace('-', '_')}>{words})" for kind, words in every.items()))
-
-
-def add(found: dict[tuple[str | None, str], Fault], fault: Fault) -> None:
-    """One entry a GPU, library or parameter, and kind: the first text, which is nearest to the cause, and the newest time."""
-    key = fault.name, fault.kind
-    first = found.get(key, fault)
-    if key in found or len(found) < MAX_ENTRIES:
-        found[key] = Fault(first.name, first.text, first.kind, first.bus_id, first.count + (key in found), fault.last)
 
 
 def causes(faults: Iterable[Fault], xids: Iterable[tuple[str, int]]) -> tuple[Fault, ...]:

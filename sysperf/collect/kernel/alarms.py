@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from sysperf.collect.readers import log_entries
 from sysperf.host import Host
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
@@ -44,18 +45,16 @@ def alarms(host: Host) -> tuple[Alarm, ...] | None:
         return None
     found: dict[str, Alarm] = {}
     for line in log.splitlines():
-        if any(words in line for words in WORDS) and (said := _said(line)):
-            kind, text, at = said
-            before = found.get(kind)
-            found[kind] = Alarm(kind, before.text if before else text, before.count + 1 if before else 1, at)
+        if any(words in line for words in WORDS) and (alarm := _alarm(line)):
+            log_entries.add(found, alarm.kind, alarm)
     return tuple(found.values())
 
 
-def _said(line: str) -> tuple[str, str, str] | None:
-    """Return (kind, text, time) of a line; None of an error that was corrected."""
+def _alarm(line: str) -> Alarm | None:
+    """What a line says; None of an error that was corrected."""
     kind, match = "stuck", _STUCK.match(line)
     if match is None:
         kind, match = "hardware", _NAMED.match(line) or _BANK.match(line)
     if match is None or (match.lastindex == 3 and not int(match[3], 16) & UNCORRECTED):
         return None
-    return kind, neutral(match[2], MAX_TEXT), neutral(match[1], 40)
+    return Alarm(kind, neutral(match[2], MAX_TEXT), last=neutral(match[1], 40))

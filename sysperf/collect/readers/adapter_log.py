@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from sysperf.collect.readers import log_entries
 from sysperf.model.record import Record, fact
 from sysperf.model.text import neutral
 from sysperf.startup import lazy
 
 MAX_TEXT = 160
-MAX_ENTRIES = 256
 KINDS = {
     "power": r"Detected insufficient power on the PCIe slot",
     "heat": r"Port module event\[error\]: module [0-9]{1,3}, Cable error, High Temperature|High temperature on sensors with bit set",
@@ -44,11 +44,7 @@ def complaints(log: str) -> tuple[Complaint, ...]:
     found: dict[tuple[str, str], Complaint] = {}
     for line in log.splitlines():
         match = _LINE.match(line) if "mlx5_core" in line else None
-        kind = next((name for name in KINDS if match[name]), None) if match else None
-        if match is None or kind is None or (len(found) >= MAX_ENTRIES and (match[2], kind) not in found):
-            continue
-        before = found.get((match[2], kind))
-        text = neutral(match[3] + match[match.re.groups], MAX_TEXT).rstrip(".")
-        at = neutral(match[1], 40)
-        found[match[2], kind] = Complaint(match[2], kind, before.text if before else text, before.count + 1 if before else 1, at)
+        if match and (kind := next((name for name in KINDS if match[name]), "")):
+            text = neutral(match[3] + match[match.re.groups], MAX_TEXT).rstrip(".")
+            log_entries.add(found, (match[2], kind), Complaint(match[2], kind, text, last=neutral(match[1], 40)))
     return tuple(found.values())
