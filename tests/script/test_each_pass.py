@@ -11,7 +11,7 @@ import json, math, os, random, re, time, numpy as np, torch, elsewhere
 from datetime import datetime
 from math import sqrt
 from scipy import ndimage
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch.utils.data import Dataset
 table = {{"a": 1}}
 history = []
@@ -28,6 +28,7 @@ class Rows(Dataset):
         self.rng = np.random.default_rng(0)
         self.pipeline = transform
         self.scaler = StandardScaler().fit(texts)
+        self.noise = FunctionTransformer(elsewhere.noise()).fit(texts)
     def __len__(self): return 9
     def set_epoch(self, epoch): self.epoch = epoch
     def parse(self, text, part):
@@ -83,6 +84,7 @@ def test_what_is_made_of_what_is_stored(line: str) -> None:
         "row = self.crop(torch.tensor(self.parse(text, text)))",
         "row = self.transform(text)",
         "row = self.pipeline.transform(text)",
+        "row = self.noise.transform(text)",
         "row = ndimage.zoom(text, where)",
         "row = elsewhere.noisy(text)",
         "row = np.sort(text) + self.rng.normal()",

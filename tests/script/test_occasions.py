@@ -307,11 +307,15 @@ def test_a_debug_message_of_an_evaluation_is_told_once() -> None:
     assert {"sync.value-in-debug-log"} == {rule for rule in sure(text) if rule.startswith("sync.")}
 
 
-@pytest.mark.parametrize(("name", "shown"), [("compute_gradients", True), ("explain", False)])
-def test_half_a_step_that_another_process_completes(name: str, shown: bool) -> None:
-    """Its gradients are sent, and another method applies them."""
+@pytest.mark.parametrize(
+    ("name", "other", "shown"),
+    [("compute_gradients", "apply_gradients", True), ("explain", "apply_gradients", False), ("compute_gradients", "log", False)],
+)
+def test_half_a_step_that_another_process_completes(name: str, other: str, shown: bool) -> None:
+    """Its gradients are sent, and another method applies them; without one they may be what the program is for."""
     text = f"import torch\nclass Learner:\n    def __init__(self, model):\n        self.model = model.cuda()\n        self.optimizer = torch.optim.Adam(model.parameters())\n    def {name}(self, batch):\n        loss = self.model(batch).mean()\n        loss.backward()\n        return [p.grad for p in self.model.parameters()], loss.item()\n"
-    text += "    def apply_gradients(self, gradients):\n        self.optimizer.step()\n"
+    text += f"    def {other}(self, gradients):\n        {'self.optimizer.step()' if other == 'apply_gradients' else 'print(gradients)'}\n"
+    text += "def fit(model, loader, optimizer):\n    for x in loader:\n        model(x).backward()\n        optimizer.step()\n"
     assert ("sync.per-step" in sure(text)) == shown
 
 

@@ -18,7 +18,7 @@ from sysperf.trace import read
 from sysperf.trace.accounting.account import Accounting
 from sysperf.trace.accounting.causes import rival_of
 from sysperf.trace.accounting.job_verdict import of_job
-from sysperf.trace.device_facts import Figures
+from sysperf.trace.device_facts import CollectiveFacts, Figures
 from sysperf.trace.facts import Held, Rank, Replay, Skew, Trace
 from sysperf.trace.host_facts import Cpu, Hole
 from sysperf.trace.rank_summary import Entry, RankSummary
@@ -749,6 +749,7 @@ def test_devices_that_work_one_after_the_other_wait_for_each_other(tmp_path: Pat
     rules_found = {finding.rule for finding in result.findings}
 
     assert (result.trace.verdict, "device.in-turn" in rules_found) == (verdict, apart)
+    assert result.trace.ranks[0].in_turn_pct == pytest.approx(100 if apart else 0, abs=10)
 
 
 @pytest.mark.parametrize("numbered", [True, False])
@@ -1785,3 +1786,12 @@ def test_collectives_beside_operators_cost_nothing_on_the_cpu(tmp_path: Path) ->
     machine = steps(Machine(), 60, step)
 
     assert "ddp.communication" not in {finding.rule for finding in analyzed(tmp_path, machine).analysis.findings}
+
+
+@pytest.mark.parametrize(("waits", "verdict"), [(0.2, "host-bound"), (3.0, "cannot-tell")])
+def test_who_waits_for_none_sets_the_pace(waits: float, verdict: str) -> None:
+    """Where each of them waits for another one, nobody is known to."""
+    busy = Rank(file="", form="kineto", verdict="compute-bound", why="", collectives=CollectiveFacts(waiting_pct=20.0))
+    least = Rank(file="", form="kineto", verdict="host-bound", why="", collectives=CollectiveFacts(waiting_pct=waits))
+
+    assert of_job((busy, busy, least), Skew(ranks=3, lost_pct=20.0))[0] == verdict

@@ -66,22 +66,19 @@ def of_job(ranks: tuple[Rank, ...], skew: Skew) -> Verdict:
     names = [rank.verdict for rank in ranks]
     common = max(sorted(set(names)), key=names.count)
     lost = skew.lost_pct or 0.0
-    never_waits = skew.stages_pct is None and lost >= MIN_EXPOSED_PCT
-    sets_the_pace = common == "comm-bound" or never_waits  # what bounds a late rank bounds all then
-    if late is not None and ((skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT or sets_the_pace):
+    others_wait = skew.stages_pct is None and lost >= MIN_EXPOSED_PCT  # what bounds a late rank bounds all then
+    if late is not None and (others_wait or common == "comm-bound" or (skew.gain_pct or 0.0) >= MIN_EXPOSED_PCT):
         word, why = _of_late(late, skew.cause)
         return word, f"the others wait {lost:.0f} % of the time for {skew.who}; there, {why}"
     if of_stages := _of_stages(ranks, skew):
         return of_stages
-    if skew.rotates and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return "comm-bound", f"ranks wait {skew.lost_pct or 0.0:.0f} % of the time for {_waited_for(skew)}"
-    if common == "compute-bound" and not (skew.late or skew.once) and (skew.lost_pct or 0.0) >= MIN_EXPOSED_PCT:
-        return _of_pace(ranks) or (
-            "cannot-tell",
-            f"ranks wait {skew.lost_pct:.0f} % of the time for {_waited_for(skew)}: what holds them up is not known",
-        )
+    if skew.rotates and lost >= MIN_EXPOSED_PCT:
+        return "comm-bound", f"ranks wait {lost:.0f} % of the time for {_waited_for(skew)}"
+    if common == "compute-bound" and not (skew.late or skew.once) and lost >= MIN_EXPOSED_PCT:
+        unknown = f"ranks wait {lost:.0f} % of the time for {_waited_for(skew)}: what holds them up is not known"
+        return _of_pace(ranks) or ("cannot-tell", unknown)
     example = next(number for number, rank in enumerate(ranks) if rank.verdict == common)
-    aside = f"; ranks wait {skew.lost_pct:.0f} % for {_waited_for(skew)}" if (skew.lost_pct or 0.0) >= 1 else ""
+    aside = f"; ranks wait {lost:.0f} % for {_waited_for(skew)}" if lost >= 1 else ""
     why, number = f"{ranks[example].why}{aside}", ranks[example].rank
     who = ranks[example].path if number in skew.doubles else f"rank {example if number is None else number}"
     some_stage_waits = skew.stages_pct is not None and max(rank.collectives.waiting_pct or 0.0 for rank in ranks) >= MIN_EXPOSED_PCT
